@@ -1,4 +1,4 @@
-"""The application: the gate before it, routes, errors, the page's files, and what runs beside requests while
+"""The application: the guard before it, routes, errors, the page's files, and what runs beside requests while
 it is up.
 """
 
@@ -14,11 +14,11 @@ from starlette.routing import BaseRoute
 
 from halving import __version__
 from server import routes
-from server.access.audit import Audit
 from server.access.authentication import Authentication
-from server.access.gate import MOST_OF_MLFLOW, Gate, OpenStreams
+from server.access.guard import MAX_MLFLOW_BYTES, Guard, OpenStreams
 from server.access.headers import content_policy
 from server.access.project_limits import Routes, check_projects
+from server.access.write_log import WriteLog
 from server.base_path import BasePath
 from server.daily_retention import retention_begun
 from server.errors import add_error_handlers, documented
@@ -30,7 +30,7 @@ from server.publisher import models_published
 from server.settings import Settings
 from server.state import State
 
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 """Of a request's body."""
 
 SERVICES: list[Callable[[State], AbstractAsyncContextManager[object]]] = [
@@ -67,22 +67,22 @@ def create_app(settings: Settings) -> FastAPI:
     authentication = app.state.authentication = Authentication(state)
     known = Routes(app.routes)
     streams = OpenStreams()
-    audit = Audit(state.access_catalog, known, settings.audit_days)
+    write_log = WriteLog(state.access_catalog, known, settings.audit_days)
     app.state.routes = known
     app.state.streams = streams
-    app.state.audit = audit
+    app.state.write_log = write_log
     add_error_handlers(app, state.store.root)
     page = _page_files(settings.base_path)
     app.add_middleware(Pages, files=page)
     app.add_middleware(
-        Gate,
+        Guard,
         authentication=authentication,
-        audit=audit,
+        write_log=write_log,
         policy=content_policy(page.html),
         streams=streams,
-        most_bytes=MOST_BYTES,
+        most_bytes=MAX_BYTES,
     )
-    app.add_middleware(MlflowProblems)  # outside of the gate, whose refusals it translates
+    app.add_middleware(MlflowProblems)  # outside of the guard, whose refusals it translates
     if settings.base_path:
         app.add_middleware(BasePath, base_path=settings.base_path)
     return app
@@ -93,7 +93,7 @@ def _routes() -> list[BaseRoute]:
     """The routes, which all servers of a process share: working them out takes longer than starting a
     server.
     """
-    # The scheme is for OpenAPI; the gate has looked at the token before.
+    # The scheme is for OpenAPI; the guard has looked at the token before.
     bearer = HTTPBearer(auto_error=False, description="A token: hlv_…")
     api = APIRouter(
         prefix="/api/v1",
@@ -101,12 +101,12 @@ def _routes() -> list[BaseRoute]:
         responses=documented(400, 401, 403, 404, 405, 409, 413, 421, 422, 429, 503),
     )
     for router in routes.ROUTERS:
-        api.include_router(router, max_body_size=MOST_BYTES)
+        api.include_router(router, max_body_size=MAX_BYTES)
     root = APIRouter()
     root.include_router(api)
     root.include_router(mlflow.plain)
     root.include_router(mlflow.page)  # before the API, whose paths would take some of its
-    root.include_router(mlflow.api, max_body_size=MOST_OF_MLFLOW)
+    root.include_router(mlflow.api, max_body_size=MAX_MLFLOW_BYTES)
     root.include_router(mlflow.proxy)
     return root.routes
 
@@ -121,6 +121,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         for service in SERVICES:
             await stack.enter_async_context(service(app.state.halving))
-        await stack.enter_async_context(app.state.audit.kept())
+        await stack.enter_async_context(app.state.write_log.run())
         yield
     await asyncio.to_thread(app.state.halving.close)

@@ -39,7 +39,7 @@ async def filtered_runs(state: State, caller: Caller, text: str, top: int) -> li
         InvalidFilter: it is not accepted.
         Busy: too many questions to the index wait already.
     """
-    async with state.index_turns.turn(caller.actor):
+    async with state.index_queue.turn(caller.actor):
         return await run_in_threadpool(_filtered, state, caller, text, top)
 
 

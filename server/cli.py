@@ -48,7 +48,7 @@ def add_commands(commands: Any) -> None:
         default=AUDIT_DAYS,
         metavar="N",
         help=(
-            f"after which the audit forgets a write (default: {AUDIT_DAYS:g}; the longest, 36500, is a "
+            f"after which the write log forgets a write (default: {AUDIT_DAYS:g}; the longest, 36500, is a "
             "hundred years)"
         ),
     )

@@ -38,7 +38,7 @@ def serve(settings: Settings, *, as_json: bool = False) -> int:
             f"{where}, so who asks must have a token, and there is none yet: halving tokens create NAME "
             "--scope admin makes one"
         )
-    # No access log: a proxy has one, and writes are in the audit.
+    # No access log: a proxy has one, and writes are in the write log.
     config = uvicorn.Config(
         app,
         host=settings.host,

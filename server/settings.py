@@ -8,9 +8,9 @@ from server.identity.origins import is_loopback
 
 PORT = 3001
 AUDIT_DAYS = 400.0
-"""How long the audit keeps a write unless somebody says otherwise: a year, and time to look back at it."""
+"""How long the write log keeps a write unless somebody says otherwise: a year, and time to look back at it."""
 
-_MOST_DAYS = 36_500
+_MAX_DAYS = 36_500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Settings:
         base_path: below which people see the server, behind a proxy that puts it there; a slash at its end is
             dropped.
         dagster_url: where Dagster's UI is, for links into it; None shows none.
-        audit_days: after which the audit forgets a write; None keeps all.
+        audit_days: after which the write log forgets a write; None keeps all.
 
     Raises:
         InvalidInput: ``audit_days`` or ``base_path`` is not accepted.
@@ -42,9 +42,9 @@ class Settings:
     audit_days: float | None = AUDIT_DAYS
 
     def __post_init__(self) -> None:
-        if self.audit_days is not None and not 0 < self.audit_days <= _MOST_DAYS:
+        if self.audit_days is not None and not 0 < self.audit_days <= _MAX_DAYS:
             raise InvalidInput(
-                f"audit_days = {self.audit_days:g} is not accepted: give more than 0, at most {_MOST_DAYS}"
+                f"audit_days = {self.audit_days:g} is not accepted: give more than 0, at most {_MAX_DAYS}"
             )
         object.__setattr__(self, "base_path", base_path_of(self.base_path))
 

@@ -11,16 +11,16 @@ from resources.analysis.training_run import SYSTEM_METRICS
 from resources.catalog import Catalog
 from resources.catalog.opening import open_catalog
 from server.curves.service import CurveService
+from server.fair_queue import FairQueue
 from server.identity.secret_keys import signing_key
+from server.ingest.memory_budget import MemoryBudget
 from server.ingest.points import IngestedPoints
-from server.ingest.room import Room
 from server.live.hub import Hub
-from server.loops import Loops
-from server.media.kept_records import KeptRecords
+from server.media.record_cache import RecordCache
 from server.publisher import Publisher
 from server.settings import Settings
 from server.store_threads import StoreThreads
-from server.turns import Turns
+from server.study_cache import StudyCache
 
 CATALOG_PATIENCE = 2.0  # seconds; people and probes are better told at once that it is away
 # to Postgres; the server's threads share them
@@ -56,15 +56,15 @@ class State:
     Attributes:
         access_catalog: the same catalog by connections of their own: to find out who asks, and to record it,
             waits for no route's queries.
-        index_turns: questions to the index of runs take turns.
-        loop_turns: external loops take turns, those of one study among themselves.
+        index_queue: questions to the index of runs take turns.
+        loop_queue: external loops take turns, those of one study among themselves.
         signing_key: what sessions and addresses are signed with; the same in all replicas.
-        loops: studies that external loops train.
+        studies: those that external loops train.
         records: of runs' media, artifacts and checkpoints, as far as they were read.
         system_points: of training runs, as far as they were read.
         ingested: the points that clients send.
         publisher: tells the store what was changed of models.
-        room: for what they send, in memory.
+        ingest_memory: for what they send.
         ingest_threads: write that into the store.
     """
 
@@ -72,17 +72,17 @@ class State:
     store: Store
     catalog: Catalog
     access_catalog: Catalog
-    index_turns: Turns
-    loop_turns: Turns
+    index_queue: FairQueue
+    loop_queue: FairQueue
     signing_key: str = field(repr=False)
     curves: CurveService
     live: Hub
-    loops: Loops = field(repr=False)
-    records: KeptRecords = field(repr=False)
+    studies: StudyCache = field(repr=False)
+    records: RecordCache = field(repr=False)
     system_points: KeptSystemPoints = field(repr=False)
     ingested: IngestedPoints = field(repr=False)
     publisher: Publisher = field(repr=False)
-    room: Room = field(default_factory=lambda: Room(INGEST_BYTES), repr=False)
+    ingest_memory: MemoryBudget = field(default_factory=lambda: MemoryBudget(INGEST_BYTES), repr=False)
     store_threads: StoreThreads = field(default_factory=StoreThreads, repr=False)
     ingest_threads: StoreThreads = field(
         default_factory=lambda: StoreThreads(INGEST_THREADS, INGEST_SECONDS), repr=False
@@ -100,8 +100,8 @@ class State:
             store=store,
             catalog=catalog,
             access_catalog=access_catalog,
-            index_turns=Turns(INDEX_QUERIES, EACH),
-            loop_turns=Turns(
+            index_queue=FairQueue(INDEX_QUERIES, EACH),
+            loop_queue=FairQueue(
                 LOOPS,
                 LOOPS_EACH if catalog.engine.dialect.name == "postgresql" else 1,
                 waiting=LOOPS_WAITING,
@@ -110,8 +110,8 @@ class State:
             signing_key=signing_key(catalog),
             curves=CurveService(store),
             live=Hub(store),
-            loops=Loops(catalog),
-            records=KeptRecords(store),
+            studies=StudyCache(catalog),
+            records=RecordCache(store),
             system_points=KeptSystemPoints(store, SYSTEM_METRICS),
             ingested=IngestedPoints(store),
             publisher=Publisher(store, catalog),
@@ -120,7 +120,7 @@ class State:
     def close(self) -> None:
         """End what it has started."""
         self.live.close()
-        self.loops.close()
+        self.studies.close()
         self.catalog.close()
         self.access_catalog.close()
 

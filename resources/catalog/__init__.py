@@ -3,7 +3,7 @@
 It knows tables, statements, migrations and retries; it must not know what a decision means.
 """
 
-from resources.catalog.access_tables import AnswerRow, AuditRow, SecretRow, TokenRow
+from resources.catalog.access_tables import AnswerRow, SecretRow, TokenRow, WriteLogRow
 from resources.catalog.catalog import Catalog, masked, utcnow
 from resources.catalog.clock import AHEAD_SECONDS
 from resources.catalog.index_tables import RunAttemptRow, RunIndexRow, RunNameRow, RunRow, RunValueRow
@@ -32,7 +32,6 @@ __all__ = [
     "AHEAD_SECONDS",
     "AnswerRow",
     "AttemptRow",
-    "AuditRow",
     "Base",
     "Catalog",
     "ExperimentRow",
@@ -61,6 +60,7 @@ __all__ = [
     "TrackedArtifactRow",
     "TrackedRunRow",
     "TrialRow",
+    "WriteLogRow",
     "masked",
     "utcnow",
 ]

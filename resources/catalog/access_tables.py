@@ -41,7 +41,7 @@ class SecretRow(Base):
     created_at: Mapped[datetime]
 
 
-class AuditRow(Base):
+class WriteLogRow(Base):
     """One write that was asked of the server: by whom, when, what, and the HTTP status that it was answered
     with.
     """

@@ -70,7 +70,7 @@ async def check_projects(request: Request) -> None:
         HTTPException: the same where the route forbids it, or the route knows no limits.
     """
     caller: Caller | None = request.scope.get("halving.caller")
-    if caller is None or caller.projects is None:  # where nobody is known, the gate has let everybody in
+    if caller is None or caller.projects is None:  # where nobody is known, the guard has let everybody in
         return
     endpoint = request.scope["endpoint"]
     check = caller.check_writes if getattr(endpoint, "foreign_is_forbidden", False) else caller.check

@@ -3,13 +3,13 @@
 import threading
 from collections import OrderedDict
 
-MOST_BYTES = 128 << 20
+MAX_BYTES = 128 << 20
 
 
 class Cache:
     """A bounded memory of answers. The one that was not asked for the longest goes first."""
 
-    def __init__(self, most: int = MOST_BYTES) -> None:
+    def __init__(self, most: int = MAX_BYTES) -> None:
         self._most = most
         self._bytes = 0
         self._bodies: OrderedDict[str, bytes] = OrderedDict()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from halving.errors import HalvingError, InvalidInput
-from server.curves.question import MOST_ROWS
+from server.curves.question import MAX_ROWS
 
 THREADS = 2
 """Queries at a time.
@@ -15,7 +15,7 @@ THREADS = 2
 More finish no sooner, because they share the interpreter's lock, and all of them come late.
 """
 
-MOST_WAITING = 100
+MAX_WAITING = 100
 SECONDS = 20.0
 
 
@@ -41,7 +41,7 @@ class Budget:
         advice: what to do about too many rows.
     """
 
-    def __init__(self, seconds: float, rows: int = MOST_ROWS, advice: str = FEWER) -> None:
+    def __init__(self, seconds: float, rows: int = MAX_ROWS, advice: str = FEWER) -> None:
         self._seconds = seconds
         self._end = time.monotonic() + seconds
         self._most = rows
@@ -69,7 +69,7 @@ class Limiter:
     answer.
     """
 
-    def __init__(self, threads: int = THREADS, seconds: float = SECONDS, waiting: int = MOST_WAITING) -> None:
+    def __init__(self, threads: int = THREADS, seconds: float = SECONDS, waiting: int = MAX_WAITING) -> None:
         self._pool = ThreadPoolExecutor(threads, "curves")
         self.seconds = seconds
         self._waiting = waiting
@@ -77,7 +77,7 @@ class Limiter:
         self._lock = threading.Lock()
 
     async def answer(
-        self, name: str, query: Callable[[Budget], bytes], rows: int = MOST_ROWS, advice: str = FEWER
+        self, name: str, query: Callable[[Budget], bytes], rows: int = MAX_ROWS, advice: str = FEWER
     ) -> bytes:
         """What ``query`` gives; ``name`` is equal for equal queries. A request that waits holds no thread.
 

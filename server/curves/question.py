@@ -7,11 +7,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from halving.errors import InvalidInput
 
-MOST_RUNS = 1_000
-MOST_KEYS = 100
-MOST_POINTS = 5_000
-MOST_ROWS = 2_000_000
-MOST_JSON_ROWS = 200_000
+MAX_RUNS = 1_000
+MAX_KEYS = 100
+MAX_POINTS = 5_000
+MAX_ROWS = 2_000_000
+MAX_JSON_ROWS = 200_000
 """As JSON, which takes ten times the bytes and a hundred times the CPU."""
 
 Axis = Literal["step", "time", "relative"]
@@ -33,12 +33,12 @@ class Question(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    runs: tuple[str, ...] = Field((), max_length=MOST_RUNS)
+    runs: tuple[str, ...] = Field((), max_length=MAX_RUNS)
     filter: str | None = Field(None, max_length=10_000)
-    top: int = Field(100, ge=1, le=MOST_RUNS)
-    keys: tuple[str, ...] = Field(min_length=1, max_length=MOST_KEYS)
+    top: int = Field(100, ge=1, le=MAX_RUNS)
+    keys: tuple[str, ...] = Field(min_length=1, max_length=MAX_KEYS)
     x: Axis = "step"
-    max_points: int = Field(1_000, ge=1, le=MOST_POINTS)
+    max_points: int = Field(1_000, ge=1, le=MAX_POINTS)
     low: float | None = None
     high: float | None = None
     edges: Literal["whole", "exact"] = "whole"

@@ -8,14 +8,14 @@ from halving.store.store import Store
 from server.answers import is_known
 from server.curves.answer import ARROW, BINARY, JSON, encoded, read_curves
 from server.curves.cache import Cache
-from server.curves.kept_readers import KeptReaders
 from server.curves.limits import FEWER, Budget, Limiter, too_slow
-from server.curves.looks import SharedLooks
-from server.curves.question import MOST_JSON_ROWS, MOST_ROWS, Question
+from server.curves.question import MAX_JSON_ROWS, MAX_ROWS, Question
+from server.curves.reader_cache import ReaderCache
+from server.curves.shared_lookups import SharedLookups
 from server.curves.stamps import Stamps, etag_of
 
-_LIMITS = {JSON: (MOST_JSON_ROWS, f"{FEWER}, or send Accept: {ARROW} or {BINARY}")}
-_OTHERS = (MOST_ROWS, FEWER)
+_LIMITS = {JSON: (MAX_JSON_ROWS, f"{FEWER}, or send Accept: {ARROW} or {BINARY}")}
+_OTHERS = (MAX_ROWS, FEWER)
 
 
 class Answer(NamedTuple):
@@ -32,9 +32,9 @@ class CurveService:
         self._store = store
         self._stamps = Stamps(store)
         self._cache = Cache()
-        self._readers = KeptReaders(store)
+        self._readers = ReaderCache(store)
         self._limiter = Limiter()
-        self._looking = SharedLooks(self._stamps.of)
+        self._looking = SharedLookups(self._stamps.of)
 
     async def answer(
         self, question: Question, runs: Sequence[tuple[str, str]], kind: str, known: str | None = None

@@ -25,7 +25,7 @@ PREFIX = "hlv_"
 _BYTES = 32
 _LOOKS_LIKE_ONE = re.compile(rf"{PREFIX}[\w-]+")
 _COARSE = timedelta(minutes=10)  # of when it was last used: more often would be a write for each request
-_MOST_DAYS = 3650
+_MAX_DAYS = 3650
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def create_token(
     """Make a token and give it; it cannot be shown again.
 
     Args:
-        name: who or what uses it; the audit shows it. Each name is used once.
+        name: who or what uses it; the write log shows it. Each name is used once.
         scope: ``read``, ``write`` (and read) or ``admin`` (and both).
         projects: the only projects whose runs, sweeps and models it may see and change; None is all.
         days: after which it no longer holds; None is never.
@@ -78,11 +78,11 @@ def create_token(
     check_name("the token's name", name)
     if scope not in SCOPES:
         raise InvalidInput(f"scope {scope!r} is not accepted: give one of {', '.join(SCOPES)}")
-    if days is not None and not 0 < days <= _MOST_DAYS:
-        raise InvalidInput(f"days = {days:g} is not accepted: give more than 0, at most {_MOST_DAYS}")
+    if days is not None and not 0 < days <= _MAX_DAYS:
+        raise InvalidInput(f"days = {days:g} is not accepted: give more than 0, at most {_MAX_DAYS}")
     if scope == "admin" and projects:
         raise InvalidInput(
-            "scope 'admin' is not accepted together with projects: an administrator sees the audit, which "
+            "scope 'admin' is not accepted together with projects: an administrator sees the write log, which "
             "is of all of them"
         )
     token = PREFIX + secrets.token_urlsafe(_BYTES)
@@ -98,7 +98,7 @@ def create_token(
     with catalog.write(exclusive=True) as session:
         if session.get(TokenRow, name) is not None:
             raise AlreadyExists(
-                f"there is, or was, a token {name!r}: give another name, so that the audit tells them apart"
+                f"there is, or was, a token {name!r}: give another name, so that the write log tells them apart"
             )
         session.add(row)
     return token

@@ -18,11 +18,11 @@ from server.ingest.arrow_messages import check_uncompressed
 
 ARROW = "application/vnd.apache.arrow.stream"
 JSON = "application/json"
-MOST_BYTES = 32 << 20
+MAX_BYTES = 32 << 20
 """Of a batch, as it comes and decompressed."""
-MOST_POINTS = 1_000_000
-MOST_JSON = 8 << 20
-MOST_JSON_POINTS = 200_000
+MAX_POINTS = 1_000_000
+MAX_JSON = 8 << 20
+MAX_JSON_POINTS = 200_000
 """Of a batch as JSON, which as Python's objects takes many times as much: bytes when decompressed, and
 points.
 """
@@ -32,7 +32,7 @@ _one_json = threading.Lock()
 
 _FIELDS = ("key", "step", "value", "wall_time")
 _YEAR_10000 = 253_402_300_800_000  # ms since 1970; what reads times as dates goes no further
-_MOST_DRAINED = 10_000  # bytes
+_MAX_DRAINED = 10_000  # bytes
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -72,7 +72,7 @@ def decompressed(body: bytes, encoding: str) -> bytes:
 
     Raises:
         InvalidInput: the encoding is not known, or not that of these bytes, or they are more than
-            :data:`MOST_BYTES` without it.
+            :data:`MAX_BYTES` without it.
     """
     if encoding in ("", "identity"):
         return body
@@ -85,9 +85,9 @@ def decompressed(body: bytes, encoding: str) -> bytes:
             while part := stream.read(1 << 20):
                 parts.append(part)
                 size += len(part)
-                if size > MOST_BYTES:  # before more of it is in memory
+                if size > MAX_BYTES:  # before more of it is in memory
                     raise InvalidInput(
-                        f"the batch has more than {MOST_BYTES} bytes when it is decompressed: give fewer "
+                        f"the batch has more than {MAX_BYTES} bytes when it is decompressed: give fewer "
                         "points"
                     )
     except OSError as error:
@@ -172,9 +172,9 @@ def _wanted(name: str) -> str:
 
 
 def _from_json(body: bytes) -> Columns:
-    if len(body) > MOST_JSON or body.count(b"{") + body.count(b"[") > MOST_JSON_POINTS + 2:
+    if len(body) > MAX_JSON or body.count(b"{") + body.count(b"[") > MAX_JSON_POINTS + 2:
         raise InvalidInput(
-            f"a batch as JSON has at most {MOST_JSON >> 20} MiB and {MOST_JSON_POINTS} points: give fewer, "
+            f"a batch as JSON has at most {MAX_JSON >> 20} MiB and {MAX_JSON_POINTS} points: give fewer, "
             "or Arrow"
         )
     with _one_json:
@@ -258,15 +258,15 @@ def _sorted(
 
 
 def _check_count(count: int) -> None:
-    if not 1 <= count <= MOST_POINTS:
-        raise InvalidInput(f"the batch has {count} points, which is not accepted: give 1 to {MOST_POINTS}")
+    if not 1 <= count <= MAX_POINTS:
+        raise InvalidInput(f"the batch has {count} points, which is not accepted: give 1 to {MAX_POINTS}")
 
 
 def _drained(metadata: dict[bytes, bytes] | None) -> dict[str, list[int]]:
     """How far the client's journal is in the store with the batch; nothing where it does not say."""
     text = (metadata or {}).get(DRAINED, b"{}")
     try:
-        found = json.loads(text) if len(text) <= _MOST_DRAINED else None
+        found = json.loads(text) if len(text) <= _MAX_DRAINED else None
     except ValueError:
         found = None
     if not isinstance(found, dict) or not all(_is_position(position) for position in found.values()):

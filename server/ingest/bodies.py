@@ -13,7 +13,7 @@ import anyio.to_thread
 from fastapi import HTTPException, Request
 
 from halving.store.local_files import path_of, temporary_file
-from server.ingest.room import Room
+from server.ingest.memory_budget import MemoryBudget
 
 BODY_SECONDS = 60.0
 SILENT_SECONDS = 30.0
@@ -27,17 +27,17 @@ _DIGITS = 18
 
 @asynccontextmanager
 async def read_body(
-    request: Request, room: Room, most: int, seconds: float = BODY_SECONDS
+    request: Request, budget: MemoryBudget, most: int, seconds: float = BODY_SECONDS
 ) -> AsyncIterator[bytes]:
     """A body of at most ``most`` bytes, which has room in memory for the length of the ``with`` block: what
     its client announces from the beginning on, else as it comes.
 
     Raises:
-        NoRoom: there is none now.
+        BudgetExhausted: there is none now.
         HTTPException: it is larger, or takes too long: the others wait for its room.
     """
     announced = min(_announced(request), most)
-    with room.reserve(announced) as more:
+    with budget.reserve(announced) as more:
         try:
             async with asyncio.timeout(seconds):
                 body = await _whole(request, most, announced, more)

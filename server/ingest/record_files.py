@@ -18,9 +18,9 @@ _NAMED = re.compile(
     r"(?:runs/project=([^/]*)/([^/]*)|metrics/project=([^/]*)/run=([^/]*))(?:/(.*))?", re.DOTALL
 )
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*")
-_MOST_STATUS = 64
-_MOST_NESTED = 50
-_MOST_ATTEMPT = 2**31 - 1  # what a database keeps
+_MAX_STATUS = 64
+_MAX_NESTED = 50
+_MAX_ATTEMPT = 2**31 - 1  # what a database keeps
 # NUL, and half of a surrogate pair: what databases and JSON in UTF-8 do not take
 _UNKNOWN = re.compile("[\0\ud800-\udfff]")
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
@@ -91,10 +91,10 @@ def check_status(value: Any) -> str:
     Raises:
         InvalidInput: it is no such word.
     """
-    if not isinstance(value, str) or not _PART.fullmatch(value) or len(value) > _MOST_STATUS:
+    if not isinstance(value, str) or not _PART.fullmatch(value) or len(value) > _MAX_STATUS:
         raise InvalidInput(
             f"status = {value!r:.80} is not accepted: give finished, failed, or another word of at most "
-            f"{_MOST_STATUS} letters"
+            f"{_MAX_STATUS} letters"
         )
     return value
 
@@ -132,7 +132,7 @@ def _record(given: dict[str, Any], file: RunFile) -> None:
 
 
 def _attempt(given: dict[str, Any], file: RunFile) -> None:
-    _count(given, "attempt", least=1, most=_MOST_ATTEMPT)
+    _count(given, "attempt", least=1, most=_MAX_ATTEMPT)
     _moment(given, "started")
     if given.get("seed") is not None and type(given["seed"]) is not int:
         raise InvalidInput(f"seed = {given['seed']!r:.80} is not accepted: give an integer or null")
@@ -174,7 +174,7 @@ def _end(given: dict[str, Any], file: RunFile) -> None:
 
 def _checkpoint(given: dict[str, Any], file: RunFile) -> None:
     _count(given, "epoch")
-    _count(given, "attempt", least=1, most=_MOST_ATTEMPT)
+    _count(given, "attempt", least=1, most=_MAX_ATTEMPT)
     _digest(given)
     reported = given.get("reported")
     if not isinstance(reported, dict) or not all(_is_number(value) for value in reported.values()):
@@ -199,7 +199,7 @@ def _medium(given: dict[str, Any], file: RunFile) -> None:
     step = given.get("step")
     if type(step) is not int or not -(2**63) <= step < 2**63:
         raise InvalidInput(f"step = {step!r:.80} is not accepted: give an integer of at most 63 bits")
-    _count(given, "attempt", least=1, most=_MOST_ATTEMPT)
+    _count(given, "attempt", least=1, most=_MAX_ATTEMPT)
     _moment(given, "wall_time")
     _digest(given)
     _count(given, "bytes")
@@ -238,10 +238,10 @@ def _count(given: dict[str, Any], field: str, least: int = 0, most: int = 2**63 
 
 def _check_nested(value: Any, field: str) -> None:
     level = [value]
-    for _ in range(_MOST_NESTED + 1):
+    for _ in range(_MAX_NESTED + 1):
         level = _below(level)
     if level:
-        raise InvalidInput(f"{field} is not accepted: it is nested deeper than {_MOST_NESTED}")
+        raise InvalidInput(f"{field} is not accepted: it is nested deeper than {_MAX_NESTED}")
 
 
 def _below(level: list[Any]) -> list[Any]:

@@ -12,7 +12,7 @@ from halving.errors import InvalidInput
 from halving.query.run_follower import Position, position_of
 
 _LONGEST = 64 << 10
-_MOST_BYTES = 4 << 20
+_MAX_BYTES = 4 << 20
 
 Run = tuple[str, str]
 
@@ -41,7 +41,7 @@ def positions_of(cursor: str) -> dict[Run, Position]:
         if len(cursor) > _LONGEST:
             raise ValueError(len(cursor))
         unpacker = zlib.decompressobj()
-        text = unpacker.decompress(urlsafe_b64decode(cursor.encode("ascii")), _MOST_BYTES)
+        text = unpacker.decompress(urlsafe_b64decode(cursor.encode("ascii")), _MAX_BYTES)
         if not unpacker.eof:
             raise ValueError("it is cut")
         plain = json.loads(text)

@@ -21,11 +21,11 @@ from server.store_threads import StoreThreads
 SECONDS = 1.0
 """From one look to the next: a point is shown within two."""
 
-MOST_STREAMS = 1_000
-MOST_PER_CLIENT = 64
-MOST_LOCAL = 256
-MOST_RUNS = 200
-MOST_KEYS = 100
+MAX_STREAMS = 1_000
+MAX_PER_CLIENT = 64
+MAX_LOCAL = 256
+MAX_RUNS = 200
+MAX_KEYS = 100
 # threads, and how long a new stream waits for one
 _JOINING = 8
 _JOINING_SECONDS = 20.0
@@ -49,9 +49,9 @@ class Hub:
         self,
         store: Store,
         seconds: float = SECONDS,
-        most: int = MOST_STREAMS,
-        most_each: int = MOST_PER_CLIENT,
-        most_local: int = MOST_LOCAL,
+        most: int = MAX_STREAMS,
+        most_each: int = MAX_PER_CLIENT,
+        most_local: int = MAX_LOCAL,
     ) -> None:
         self._store = store
         self._seconds = seconds

@@ -14,8 +14,8 @@ from fastapi.sse import format_sse_event
 
 from server.live.cursor import Run
 
-MOST_BYTES = 8 << 20
-MOST_BYTES_OF_ALL = 256 << 20
+MAX_BYTES = 8 << 20
+MAX_BYTES_OF_ALL = 256 << 20
 _BATCH = 128 << 10  # bytes that are taken at once, about: what is on its way to a client is not counted
 
 
@@ -49,7 +49,7 @@ class Backlog:
         most: bytes.
     """
 
-    def __init__(self, most: int = MOST_BYTES_OF_ALL) -> None:
+    def __init__(self, most: int = MAX_BYTES_OF_ALL) -> None:
         self._most = most
         self._bytes = 0
         self._waiting: set[Subscription] = set()
@@ -85,7 +85,7 @@ class Subscription:
         runs: Iterable[Run],
         keys: Iterable[str],
         loop: asyncio.AbstractEventLoop,
-        most: int = MOST_BYTES,
+        most: int = MAX_BYTES,
         backlog: Backlog | None = None,
     ) -> None:
         self.runs = tuple(runs)

@@ -16,7 +16,7 @@ from halving.store.store import Store
 from server.live.cursor import Run, text_of
 from server.live.subscription import POINTS, RESYNC, Event, Subscription
 
-MOST_POINTS = 50_000
+MAX_POINTS = 50_000
 """Points of a run that are sent at once; a client that is further behind is told to read the curves."""
 
 _POINTS = 2_000  # in an event
@@ -61,7 +61,7 @@ class Watcher:
                 # out.
                 own = RunFollower(self._store, *self.run, position)
                 for _ in range(2):  # what follows in the journal on segments is read by the second look
-                    news = own.look(subscription.keys, MOST_POINTS)
+                    news = own.look(subscription.keys, MAX_POINTS)
                     events += [event for _, event in self._events(news.points, subscription.keys)]
                     if not news.complete:
                         events.append(self._resync())
@@ -92,7 +92,7 @@ class Watcher:
         ended = self._look_at_state(folders)
         subscriptions = self._subscriptions
         wanted = frozenset(key for subscription in subscriptions for key in subscription.keys)
-        news = self._follower.look(wanted, MOST_POINTS, folders)
+        news = self._follower.look(wanted, MAX_POINTS, folders)
         common = []
         if self._state() != self._sent:  # not what was read before: the look that read it may have failed
             common.append(self._state_event())

@@ -8,13 +8,13 @@ from halving.errors import NotFound
 from halving.query.runs import read_run
 from halving.store.store import Store, blob_name
 from server.media.inert import OCTETS, inert_type
-from server.media.kept_records import KeptRecords, Row
+from server.media.record_cache import RecordCache, Row
 
 _FOLDERS = ("media", "artifacts", "checkpoints")
 
 
 def media_of(
-    store: Store, records: KeptRecords, project: str, run: str, keys: Collection[str], most: int
+    store: Store, records: RecordCache, project: str, run: str, keys: Collection[str], most: int
 ) -> list[Row]:
     """A run's media by key and step: ``run, key, kind, step, digest, name, url``, and what else is recorded.
 
@@ -36,7 +36,7 @@ def media_of(
 
 
 def named_blob(
-    store: Store, records: KeptRecords, project: str, run: str, digest: str, artifact: str = ""
+    store: Store, records: RecordCache, project: str, run: str, digest: str, artifact: str = ""
 ) -> tuple[str, str]:
     """The media type and the file name of a blob that one of the run's records names, or a sharded checkpoint
     that it names.

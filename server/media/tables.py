@@ -10,10 +10,10 @@ from halving.errors import InvalidInput
 from halving.query.plain_json import jsonable
 from halving.store.store import blob_name
 
-MOST_ROWS = 1_000
-MOST_COLUMNS = 100
-_MOST_LETTERS = 500  # of a value that is not a number
-_MOST_BYTES = 256 << 20  # of the row groups that hold the rows, unpacked
+MAX_ROWS = 1_000
+MAX_COLUMNS = 100
+_MAX_LETTERS = 500  # of a value that is not a number
+_MAX_BYTES = 256 << 20  # of the row groups that hold the rows, unpacked
 _EXACT = 2**53  # what every reader of JSON has of integers
 
 
@@ -38,7 +38,7 @@ def table_rows(store: Store, digest: str, offset: int, limit: int) -> dict[str, 
             file = pq.ParquetFile(source)
             schema = file.schema_arrow
             metadata = file.metadata
-            names = schema.names[:MOST_COLUMNS]
+            names = schema.names[:MAX_COLUMNS]
             groups, skipped = _groups(metadata, offset, limit)
             rows = _rows(file, groups, names, skipped, limit)
         except pa.ArrowException as error:
@@ -63,10 +63,10 @@ def _groups(metadata: Any, offset: int, limit: int) -> tuple[list[int], int]:
             groups.append(number)
             size += group.total_byte_size
         before += group.num_rows
-    if size > _MOST_BYTES:
+    if size > _MAX_BYTES:
         raise InvalidInput(
             f"the table's rows from {offset} on take {size >> 20} MiB together, and at most "
-            f"{_MOST_BYTES >> 20} are shown: download it"
+            f"{_MAX_BYTES >> 20} are shown: download it"
         )
     return groups, skipped
 
@@ -75,7 +75,7 @@ def _rows(file: Any, groups: list[int], names: list[str], skipped: int, limit: i
     found: list[list[Any]] = []
     if not groups or not names:
         return found
-    for batch in file.iter_batches(batch_size=MOST_ROWS, row_groups=groups, columns=names):
+    for batch in file.iter_batches(batch_size=MAX_ROWS, row_groups=groups, columns=names):
         wanted = batch.slice(min(skipped, len(batch)), limit - len(found))
         skipped = max(0, skipped - len(batch))
         found += [
@@ -101,4 +101,4 @@ def _value(value: Any) -> Any:
         if isinstance(value, (list, dict))
         else str(value)
     )
-    return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…"
+    return text if len(text) <= _MAX_LETTERS else f"{text[:_MAX_LETTERS]}…"

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 from starlette.types import Scope
 
-from server.access.audit import AUDITED, Audit
+from server.access.write_log import RECORDED, WriteLog
 from server.identity.caller import Caller
 from server.mlflow.refusals import Refused
 from server.state import State
@@ -40,7 +40,7 @@ class Call:
 
     state: State
     caller: Caller
-    audit: Audit
+    write_log: WriteLog
     scope: Scope
     fields: dict[str, Any]
     status: int = 200
@@ -54,10 +54,10 @@ class Call:
         if not self.caller.sees(project):
             raise Refused("PERMISSION_DENIED", f"{what} is of another project than those of this token")
 
-    def audited(self, session: Session) -> None:
-        """Add the request to the audit, in the transaction of its work."""
-        self.audit.add(session, self.scope, self.status)
-        self.scope[AUDITED] = True
+    def log_write(self, session: Session) -> None:
+        """Add the request to the write log, in the transaction of its work."""
+        self.write_log.add(session, self.scope, self.status)
+        self.scope[RECORDED] = True
 
     def text(self, name: str, *other: str) -> str:
         """A field that must be given."""

@@ -9,7 +9,7 @@ from resources.catalog import ExperimentRow, TrackedRunRow
 from server.mlflow.call import Call, experiment_number
 from server.mlflow.refusals import Refused
 
-_MOST_EXPERIMENTS = 20
+_MAX_EXPERIMENTS = 20
 _MOST = 1_000
 _CONTEXT = "mlflow.data.context"
 
@@ -23,9 +23,9 @@ def search(call: Call) -> dict[str, Any]:
         raise Refused(
             "INVALID_PARAMETER_VALUE", "SearchDatasets request must specify at least one experiment_id."
         )
-    if len(wanted) > _MOST_EXPERIMENTS:
+    if len(wanted) > _MAX_EXPERIMENTS:
         message = (
-            f"SearchDatasets request cannot specify more than {_MOST_EXPERIMENTS} experiment_ids. Received "
+            f"SearchDatasets request cannot specify more than {_MAX_EXPERIMENTS} experiment_ids. Received "
             f"{len(wanted)} experiment_ids."
         )
         raise Refused("INVALID_PARAMETER_VALUE", message)

@@ -28,7 +28,7 @@ class Endpoint(NamedTuple):
 
     Attributes:
         answer: gives a message, or its JSON.
-        audited: whether the audit has each call. What training code logs many times a second is in the run's
+        is_logged: whether the write log has each call. What training code logs many times a second is in the run's
             own files.
         publishes: whether it changes what the store says of models.
         looks: whether it asks the catalog about many runs, and so takes turns with other questions.
@@ -36,7 +36,7 @@ class Endpoint(NamedTuple):
     """
 
     answer: Answered
-    audited: bool = False
+    is_logged: bool = False
     publishes: bool = False
     looks: bool = False
     about: str = ""
@@ -46,7 +46,7 @@ _PRESIGNED = "artifacts go through the server: clients need none of the store's 
 
 ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ("POST", "experiments/create"): Endpoint(
-        experiments.create, audited=True, about="an experiment is a project"
+        experiments.create, is_logged=True, about="an experiment is a project"
     ),
     ("GET", "experiments/get"): Endpoint(experiments.get),
     ("GET", "experiments/get-by-name"): Endpoint(experiments.get_by_name),
@@ -56,23 +56,23 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
         datasets.search, looks=True, about="those that runs have logged"
     ),
     ("POST", "experiments/update"): Endpoint(
-        experiments.update, audited=True, about="the name; the project stays"
+        experiments.update, is_logged=True, about="the name; the project stays"
     ),
     ("POST", "experiments/delete"): Endpoint(
         experiments.delete,
-        audited=True,
+        is_logged=True,
         about="with its runs, into the trash (the shipped policy removes them after 30 days)",
     ),
-    ("POST", "experiments/restore"): Endpoint(experiments.restore, audited=True),
-    ("POST", "experiments/set-experiment-tag"): Endpoint(experiments.set_tag, audited=True),
-    ("POST", "experiments/delete-experiment-tag"): Endpoint(experiments.delete_tag, audited=True),
+    ("POST", "experiments/restore"): Endpoint(experiments.restore, is_logged=True),
+    ("POST", "experiments/set-experiment-tag"): Endpoint(experiments.set_tag, is_logged=True),
+    ("POST", "experiments/delete-experiment-tag"): Endpoint(experiments.delete_tag, is_logged=True),
     ("POST", "runs/create"): Endpoint(runs.create),
     ("GET", "runs/get"): Endpoint(runs.get),
     ("POST", "runs/update"): Endpoint(
         runs.update, about="one that runs again after its end begins another attempt"
     ),
-    ("POST", "runs/delete"): Endpoint(runs.delete, audited=True),
-    ("POST", "runs/restore"): Endpoint(runs.restore, audited=True),
+    ("POST", "runs/delete"): Endpoint(runs.delete, is_logged=True),
+    ("POST", "runs/restore"): Endpoint(runs.restore, is_logged=True),
     ("POST", "runs/search"): Endpoint(search.search, looks=True),
     ("POST", "runs/log-batch"): Endpoint(recording.log_batch),
     ("POST", "runs/log-metric"): Endpoint(recording.log_metric),
@@ -92,53 +92,55 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ("GET", "logged-models/{model_id}"): Endpoint(logged_models.get),
     ("PATCH", "logged-models/{model_id}"): Endpoint(logged_models.finalize),
     ("DELETE", "logged-models/{model_id}"): Endpoint(
-        logged_models.delete, audited=True, about="its files stay"
+        logged_models.delete, is_logged=True, about="its files stay"
     ),
     ("POST", "logged-models/{model_id}/params"): Endpoint(logged_models.log_params),
     ("PATCH", "logged-models/{model_id}/tags"): Endpoint(logged_models.set_tags),
     ("DELETE", "logged-models/{model_id}/tags/{tag_key}"): Endpoint(logged_models.delete_tag),
     ("GET", "logged-models/{model_id}/artifacts/directories"): Endpoint(logged_models.list_files),
-    ("POST", "registered-models/create"): Endpoint(registered_models.create, audited=True, publishes=True),
+    ("POST", "registered-models/create"): Endpoint(registered_models.create, is_logged=True, publishes=True),
     ("GET", "registered-models/get"): Endpoint(registered_models.get),
     ("GET", "registered-models/search"): Endpoint(registry_search.search_models),
     ("PATCH", "registered-models/update"): Endpoint(
-        registered_models.update, audited=True, publishes=True, about="the description"
+        registered_models.update, is_logged=True, publishes=True, about="the description"
     ),
     ("POST", "registered-models/rename"): Endpoint(
-        registered_models.rename, audited=True, publishes=True, about="not a sweep's"
+        registered_models.rename, is_logged=True, publishes=True, about="not a sweep's"
     ),
     ("DELETE", "registered-models/delete"): Endpoint(
-        registered_models.delete, audited=True, publishes=True, about="not a sweep's"
+        registered_models.delete, is_logged=True, publishes=True, about="not a sweep's"
     ),
     ("GET", "registered-models/get-latest-versions"): Endpoint(registered_models.get_latest_versions),
     ("POST", "registered-models/get-latest-versions"): Endpoint(registered_models.get_latest_versions),
-    ("POST", "registered-models/set-tag"): Endpoint(registered_models.set_tag, audited=True, publishes=True),
+    ("POST", "registered-models/set-tag"): Endpoint(
+        registered_models.set_tag, is_logged=True, publishes=True
+    ),
     ("DELETE", "registered-models/delete-tag"): Endpoint(
-        registered_models.delete_tag, audited=True, publishes=True
+        registered_models.delete_tag, is_logged=True, publishes=True
     ),
     ("POST", "registered-models/alias"): Endpoint(
-        registered_models.set_alias, audited=True, publishes=True, about="`champion` promotes"
+        registered_models.set_alias, is_logged=True, publishes=True, about="`champion` promotes"
     ),
     ("DELETE", "registered-models/alias"): Endpoint(
-        registered_models.delete_alias, audited=True, publishes=True
+        registered_models.delete_alias, is_logged=True, publishes=True
     ),
     ("GET", "registered-models/alias"): Endpoint(registered_models.get_by_alias),
-    ("POST", "model-versions/create"): Endpoint(model_versions.create, audited=True, publishes=True),
+    ("POST", "model-versions/create"): Endpoint(model_versions.create, is_logged=True, publishes=True),
     ("GET", "model-versions/get"): Endpoint(model_versions.get),
     ("GET", "model-versions/search"): Endpoint(registry_search.search_versions),
     ("PATCH", "model-versions/update"): Endpoint(
-        model_versions.update, audited=True, publishes=True, about="the description"
+        model_versions.update, is_logged=True, publishes=True, about="the description"
     ),
     ("POST", "model-versions/transition-stage"): Endpoint(
-        model_versions.transition_stage, audited=True, publishes=True, about="Production is our champion"
+        model_versions.transition_stage, is_logged=True, publishes=True, about="Production is our champion"
     ),
     ("DELETE", "model-versions/delete"): Endpoint(
-        model_versions.delete, audited=True, publishes=True, about="not a sweep's"
+        model_versions.delete, is_logged=True, publishes=True, about="not a sweep's"
     ),
     ("GET", "model-versions/get-download-uri"): Endpoint(model_versions.get_download_uri),
-    ("POST", "model-versions/set-tag"): Endpoint(model_versions.set_tag, audited=True, publishes=True),
+    ("POST", "model-versions/set-tag"): Endpoint(model_versions.set_tag, is_logged=True, publishes=True),
     ("DELETE", "model-versions/delete-tag"): Endpoint(
-        model_versions.delete_tag, audited=True, publishes=True
+        model_versions.delete_tag, is_logged=True, publishes=True
     ),
 }
 """By method and path below ``/api/2.0/mlflow/``."""

@@ -39,7 +39,7 @@ def create(call: Call) -> dict[str, Any]:
         if len(tags) < len(given):
             raise Refused("RESOURCE_ALREADY_EXISTS", "Duplicate tag keys have been submitted")
         row = experiments.create_experiment(session, name, project, tags, location or None)
-        call.audited(session)
+        call.log_write(session)
         return {"experiment_id": str(row.id)}
 
 
@@ -81,7 +81,7 @@ def update(call: Call) -> dict[str, Any]:
     call.check(experiments.project_like(name), f"experiment {name!r}")
     with call.state.catalog.write(exclusive=True) as session:
         experiments.rename_experiment(session, seen(call, session, call.experiment(), lock=True), name)
-        call.audited(session)
+        call.log_write(session)
     return {}
 
 
@@ -99,7 +99,7 @@ def set_tag(call: Call) -> dict[str, Any]:
         row = seen(call, session, call.experiment(), lock=True)
         experiments.check_active(row)
         row.tags = {**row.tags, key: value}
-        call.audited(session)
+        call.log_write(session)
     return {}
 
 
@@ -113,7 +113,7 @@ def delete_tag(call: Call) -> dict[str, Any]:
                 "RESOURCE_DOES_NOT_EXIST", f"No tag with name: {key} in experiment with id {row.id}"
             )
         row.tags = {name: value for name, value in row.tags.items() if name != key}
-        call.audited(session)
+        call.log_write(session)
     return {}
 
 
@@ -151,7 +151,7 @@ def _staged(call: Call, stage: Lifecycle) -> dict[str, Any]:
             experiments.check_stage(row, stage)
             if not set_lifecycle_of_some(session, call.state.store, row, stage, actor=call.caller.actor):
                 experiments.set_stage(row, stage)
-                call.audited(session)
+                call.log_write(session)
                 return {}
 
 

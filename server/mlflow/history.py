@@ -17,10 +17,10 @@ from server.mlflow.runs import seen
 
 # values in a page: that a client may ask for, and where it asks for no pages
 _MOST = 50_000
-_MOST_AT_ONCE = 250_000
-_MOST_RUNS = 100
-_MOST_EACH = 2_500
-_MOST_BULK = 25_000
+_MAX_AT_ONCE = 250_000
+_MAX_RUNS = 100
+_MAX_EACH = 2_500
+_MAX_BULK = 25_000
 
 
 def get_history(call: Call) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def get_history(call: Call) -> dict[str, Any]:
     with call.state.catalog.read() as session:
         found = seen(call, session)
     paged = call.fields.get("max_results") not in (None, "")
-    count = pages.size(call, _MOST, _MOST) if paged else _MOST_AT_ONCE
+    count = pages.size(call, _MOST, _MOST) if paged else _MAX_AT_ONCE
     begins = pages.offset(call)
     points = _in_order(_points(call, found, metric))
     following = (
@@ -49,17 +49,17 @@ def get_history_bulk(call: Call) -> dict[str, Any]:
         raise Refused(
             "INVALID_PARAMETER_VALUE", "GetMetricHistoryBulk request must specify at least one run_id."
         )
-    if len(names) > _MOST_RUNS:
+    if len(names) > _MAX_RUNS:
         message = (
-            f"GetMetricHistoryBulk request cannot specify more than {_MOST_RUNS} run_ids. Received "
+            f"GetMetricHistoryBulk request cannot specify more than {_MAX_RUNS} run_ids. Received "
             f"{len(names)} run_ids."
         )
         raise Refused("INVALID_PARAMETER_VALUE", message)
     if metric is None:
         raise Refused("INVALID_PARAMETER_VALUE", "GetMetricHistoryBulk request must specify a metric_key.")
-    count = min(call.number("max_results", _MOST_BULK), _MOST_BULK)
+    count = min(call.number("max_results", _MAX_BULK), _MAX_BULK)
     if count < 1:
-        raise invalid("max_results", count, f"give 1 to {_MOST_BULK}")
+        raise invalid("max_results", count, f"give 1 to {_MAX_BULK}")
     found: list[dict[str, Any]] = []
     for run in _seen_runs(call, sorted(set(names))):
         points = _in_order(_points(call, run, metric)).take(slice(0, count - len(found)))
@@ -77,15 +77,15 @@ def get_history_bulk_interval(call: Call) -> dict[str, Any]:
     names = call.texts("run_ids")
     if not names:
         raise missing("run_ids")
-    if len(names) > _MOST_RUNS:
+    if len(names) > _MAX_RUNS:
         message = (
-            f"GetMetricHistoryBulkInterval request must specify at most {_MOST_RUNS} run_ids. Received "
+            f"GetMetricHistoryBulkInterval request must specify at most {_MAX_RUNS} run_ids. Received "
             f"{len(names)} run_ids."
         )
         raise Refused("INVALID_PARAMETER_VALUE", message)
-    count = call.number("max_results", _MOST_EACH)
-    if not 1 <= count <= _MOST_EACH:
-        raise invalid("max_results", count, f"max_results must be between 1 and {_MOST_EACH}.")
+    count = call.number("max_results", _MAX_EACH)
+    if not 1 <= count <= _MAX_EACH:
+        raise invalid("max_results", count, f"max_results must be between 1 and {_MAX_EACH}.")
     first = call.maybe_number("start_step")
     last = call.maybe_number("end_step")
     if (first is None) != (last is None):

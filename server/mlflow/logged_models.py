@@ -28,7 +28,7 @@ _STATUSES = (
     "LOGGED_MODEL_READY",
     "LOGGED_MODEL_UPLOAD_FAILED",
 )
-_MOST_METRICS = 1_000  # of a model, which are written again with each of them; its run has all
+_MAX_METRICS = 1_000  # of a model, which are written again with each of them; its run has all
 # a metric that is sent again
 _SAME = ("key", "timestamp", "step", "run_id", "dataset_name", "dataset_digest")
 _BAD = re.compile(r"""[/:.%"']""")
@@ -77,7 +77,7 @@ def delete(call: Call) -> dict[str, Any]:
     with call.state.catalog.write() as session:
         row, found = _seen(call, session, lock=True)
         logged_models.delete_model(call.state.store, found, row)
-        call.audited(session)
+        call.log_write(session)
     return {}
 
 
@@ -200,7 +200,7 @@ def add_metrics(
             metric = {**value, **dataset, "model_id": row.id, "run_id": run}
             known[tuple(metric.get(name) for name in _SAME)] = metric
         message["data"]["metrics"] = sorted(known.values(), key=lambda one: (one["timestamp"], one["step"]))[
-            -_MOST_METRICS:
+            -_MAX_METRICS:
         ]
         logged_models.change_model(store, of_it, row, message)
 

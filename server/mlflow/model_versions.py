@@ -37,7 +37,7 @@ def create(call: Call) -> dict[str, Any]:
         client_versions.add_version(session, model, new, actor=call.caller.actor)
         if source.model is not None:
             note_version(call, session, source.model, model.name, new.number)
-        call.audited(session)
+        call.log_write(session)
         return {"model_version": version_form(new, aliases_of(session, model))}
 
 
@@ -92,7 +92,7 @@ def delete(call: Call) -> dict[str, Any]:
         client_versions.delete_version(
             session, named_model(call, session), named_version(call, session), actor=call.caller.actor
         )
-        call.audited(session)
+        call.log_write(session)
     return {}
 
 
@@ -122,10 +122,10 @@ def _form(call: Call, session: Session, row: ModelVersionRow) -> dict[str, Any]:
 
 @contextmanager
 def _changed(call: Call, *, touch: bool = True) -> Iterator[tuple[Session, ModelVersionRow]]:
-    """The version that a request changes, in a transaction with its audit."""
+    """The version that a request changes, in a transaction with its entry in the write log."""
     with call.state.catalog.write(exclusive=True) as session:
         row = named_version(call, session)
         if touch:
             row.updated = now_ms()
         yield session, row
-        call.audited(session)
+        call.log_write(session)

@@ -30,14 +30,14 @@ SECONDS = 24 * 3600
 """How long an upload may take. Blobs that nothing names live longer."""
 PATH = "/api/v1/signed/parts"
 
-_MOST_PARTS = 10_000  # as S3 takes
+_MAX_PARTS = 10_000  # as S3 takes
 
 
 async def create(call: Call, address: str) -> dict[str, Any]:
     """Begin an upload into a folder: an address for each part."""
     count = call.number("num_parts", 1)
-    if not 1 <= count <= _MOST_PARTS:
-        raise invalid("num_parts", count, f"give 1 to {_MOST_PARTS}")
+    if not 1 <= count <= _MAX_PARTS:
+        raise invalid("num_parts", count, f"give 1 to {_MAX_PARTS}")
     target = _target(call, address)
     await run_in_threadpool(artifacts.check, call, target)
     upload = secrets.token_hex(16)

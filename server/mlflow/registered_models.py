@@ -35,7 +35,7 @@ def create(call: Call) -> dict[str, Any]:
     call.check(name, f"model {name!r}")
     with call.state.catalog.write(exclusive=True) as session:
         row = create_model(session, name, description, given, actor=call.caller.actor)
-        call.audited(session)
+        call.log_write(session)
         return {"registered_model": model_form(session, row)}
 
 
@@ -56,14 +56,14 @@ def rename(call: Call) -> dict[str, Any]:
     call.check(name, f"model {name!r}")
     with call.state.catalog.write(exclusive=True) as session:
         row = rename_model(session, named_model(call, session), name, actor=call.caller.actor)
-        call.audited(session)
+        call.log_write(session)
         return {"registered_model": model_form(session, row)}
 
 
 def delete(call: Call) -> dict[str, Any]:
     with call.state.catalog.write(exclusive=True) as session:
         registered_models.delete_model(session, named_model(call, session), actor=call.caller.actor)
-        call.audited(session)
+        call.log_write(session)
     return {}
 
 
@@ -133,7 +133,7 @@ def get_by_alias(call: Call) -> dict[str, Any]:
 
 @contextmanager
 def _changed(call: Call, *, touch: bool = True) -> Iterator[tuple[Session, RegisteredModelRow]]:
-    """The model that a request changes, in a transaction with its audit."""
+    """The model that a request changes, in a transaction with its entry in the write log."""
     name = model_name(call)
     call.check(name, f"model {name!r}")
     with call.state.catalog.write(exclusive=True) as session:
@@ -141,4 +141,4 @@ def _changed(call: Call, *, touch: bool = True) -> Iterator[tuple[Session, Regis
         if touch:
             row.updated = now_ms()
         yield session, row
-        call.audited(session)
+        call.log_write(session)

@@ -16,15 +16,15 @@ from server.mlflow.refusals import Refused
 from server.mlflow.registry_forms import model_form, version_form
 
 _MODELS = 100
-_MOST_MODELS = 1_000
+_MAX_MODELS = 1_000
 _VERSIONS = 10_000
-_MOST_VERSIONS = 200_000
+_MAX_VERSIONS = 200_000
 _NEWEST = ["last_updated_timestamp DESC", "name ASC", "version_number DESC"]
 
 
 def search_models(call: Call) -> dict[str, Any]:
     """Models by name, without prompts unless the filter asks for them."""
-    count = pages.size(call, _MODELS, _MOST_MODELS)
+    count = pages.size(call, _MODELS, _MAX_MODELS)
     begins = pages.offset(call)
     given = call.maybe_text("filter") or ""
     orders = call.texts("order_by")
@@ -42,7 +42,7 @@ def search_models(call: Call) -> dict[str, Any]:
 
 def search_versions(call: Call) -> dict[str, Any]:
     """Versions, what was changed last first, without those of prompts unless the filter asks for them."""
-    count = pages.size(call, _VERSIONS, _MOST_VERSIONS)
+    count = pages.size(call, _VERSIONS, _MAX_VERSIONS)
     begins = pages.offset(call)
     given = call.maybe_text("filter") or ""
     orders = call.texts("order_by")

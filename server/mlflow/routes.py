@@ -11,8 +11,8 @@ from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.responses import PlainTextResponse, Response
 
-from server.access.audit import AUDITED
-from server.access.gate import MOST_OF_MLFLOW
+from server.access.guard import MAX_MLFLOW_BYTES
+from server.access.write_log import RECORDED
 from server.identity.caller import caller_of
 from server.ingest.bodies import read_body
 from server.mlflow import artifacts, multipart, page_endpoints
@@ -26,7 +26,7 @@ VERSION = "3.17.2"
 
 # bytes; objects and lists in a body
 _LARGE = 100_000
-_MOST_OBJECTS = 500_000
+_MAX_OBJECTS = 500_000
 
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _INFO = {  # what 3.x clients ask before they use what not every server has
@@ -56,13 +56,13 @@ async def answer_api(request: Request) -> Response:
     if endpoint is None:
         return _unknown(method, path)
     try:
-        async with read_body(request, request.app.state.halving.room, MOST_OF_MLFLOW) as body:
+        async with read_body(request, request.app.state.halving.ingest_memory, MAX_MLFLOW_BYTES) as body:
             fields = (
                 _query(request) or await _object(request, body)
                 if method == "GET"
                 else await _object(request, body)
             )
-            call = _call(request, {**fields, **named}, audited=endpoint.audited)
+            call = _call(request, {**fields, **named}, is_logged=endpoint.is_logged)
             return _message(await _answered(endpoint, call))
     except Refused as error:
         return error.answer()
@@ -80,7 +80,7 @@ async def answer_proxy(request: Request) -> Response:
     if address and request.url.query:  # none of these has a query: a name with a ? arrives in two parts
         address = f"{address}?{unquote(request.url.query)}"
     try:
-        call = _call(request, _query(request), audited=False)
+        call = _call(request, _query(request), is_logged=False)
         if method == "PUT":
             return _message(await artifacts.put(call, address, request))
         if method == "DELETE":
@@ -97,8 +97,8 @@ async def _answer_upload(request: Request, path: str) -> Response:
     if what not in _MPU:
         return _unknown(request.method, request.path_params["path"])
     try:
-        async with read_body(request, request.app.state.halving.room, MOST_OF_MLFLOW) as body:
-            call = _call(request, await _object(request, body), audited=False)
+        async with read_body(request, request.app.state.halving.ingest_memory, MAX_MLFLOW_BYTES) as body:
+            call = _call(request, await _object(request, body), is_logged=False)
             return _message(await _MPU[what](call, address))
     except Refused as error:
         return error.answer()
@@ -129,7 +129,7 @@ _FILES = {
 async def send_file(request: Request) -> Response:
     """A file, to be saved."""
     try:
-        call = _call(request, {**_query(request), **request.path_params}, audited=False)
+        call = _call(request, {**_query(request), **request.path_params}, is_logged=False)
         return await _FILES[request.scope["route"].path](call)
     except Refused as error:
         return error.answer()
@@ -144,7 +144,7 @@ async def upload_file(request: Request) -> Response:
     """A file that is sent as it is."""
     try:
         return _message(
-            await page_endpoints.upload_file(_call(request, _query(request), audited=False), request)
+            await page_endpoints.upload_file(_call(request, _query(request), is_logged=False), request)
         )
     except Refused as error:
         return error.answer()
@@ -167,7 +167,7 @@ async def version() -> Response:
 
 async def _answered(endpoint: Endpoint, call: Call) -> dict[str, Any] | bytes:
     if endpoint.looks:
-        async with call.state.index_turns.turn(call.caller.actor):
+        async with call.state.index_queue.turn(call.caller.actor):
             return await run_in_threadpool(endpoint.answer, call)
     answer = await call.state.store_threads.run(endpoint.answer, call)
     if endpoint.publishes:
@@ -175,10 +175,12 @@ async def _answered(endpoint: Endpoint, call: Call) -> dict[str, Any] | bytes:
     return answer
 
 
-def _call(request: Request, fields: dict[str, Any], *, audited: bool) -> Call:
-    if not audited:
-        request.scope[AUDITED] = True
-    return Call(request.app.state.halving, caller_of(request), request.app.state.audit, request.scope, fields)
+def _call(request: Request, fields: dict[str, Any], *, is_logged: bool) -> Call:
+    if not is_logged:
+        request.scope[RECORDED] = True
+    return Call(
+        request.app.state.halving, caller_of(request), request.app.state.write_log, request.scope, fields
+    )
 
 
 async def _object(request: Request, body: bytes) -> dict[str, Any]:
@@ -194,10 +196,10 @@ async def _object(request: Request, body: bytes) -> dict[str, Any]:
             raise Refused(
                 "INVALID_PARAMETER_VALUE", "Bad Request. Content-Type must be one of ['application/json']."
             )
-    if body.count(b"[") + body.count(b"{") > _MOST_OBJECTS:
+    if body.count(b"[") + body.count(b"{") > _MAX_OBJECTS:
         raise Refused(
             "INVALID_PARAMETER_VALUE",
-            f"the body is not accepted: it has more than {_MOST_OBJECTS} objects and lists",
+            f"the body is not accepted: it has more than {_MAX_OBJECTS} objects and lists",
         )
     try:
         found = (

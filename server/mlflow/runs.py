@@ -90,5 +90,5 @@ def _staged(call: Call, stage: Lifecycle) -> dict[str, Any]:
     with call.state.catalog.write() as session:
         found = seen(call, session, lock=True)
         set_lifecycle(session, call.state.store, found.project, found.row.id, stage, actor=call.caller.actor)
-        call.audited(session)
+        call.log_write(session)
     return {}

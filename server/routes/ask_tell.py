@@ -19,7 +19,7 @@ from resources.catalog.pipelined import Asked
 from resources.execution.external_loops import LEASE_SECONDS, LONGEST_LEASE_SECONDS, ExternalLoops, Verdict
 from resources.search.decide import Finish, Wait
 from resources.sweep_spec.base import Digest, NoFlags
-from server.access.audit import AUDITED, Audit, unaudited
+from server.access.write_log import RECORDED, WriteLog, without_write_log
 from server.answers import answer
 from server.errors import problem
 from server.identity.caller import Caller, Viewer
@@ -131,14 +131,14 @@ def _in_turn(route: Callable[..., Response]) -> Callable[..., Coroutine[Any, Any
 
     @wraps(route)
     async def in_turn(**given: Any) -> Response:
-        async with given["state"].loop_turns.turn(given["study"]):
+        async with given["state"].loop_queue.turn(given["study"]):
             return await anyio.to_thread.run_sync(partial(route, **given))
 
     return in_turn
 
 
 @router.post("/ask", response_model=Handed, responses=_OVER)
-@unaudited
+@without_write_log
 @_in_turn
 def ask(
     study: StudyId,
@@ -186,7 +186,7 @@ async def _is_stored(body: Told, state: Shared) -> bool:
 
 
 @router.post("/trials/{number}/tell", response_model=Answer)
-@unaudited
+@without_write_log
 @_in_turn
 def tell(
     study: StudyId,
@@ -209,7 +209,7 @@ def tell(
 
 
 @router.post("/trials/{number}/heartbeat", response_model=Answer)
-@unaudited
+@without_write_log
 @_in_turn
 def heartbeat(study: StudyId, number: TrialNumber, body: Report, state: Shared, caller: Viewer) -> Response:
     """Renew the lease of a trial in training. `pause`: the study's user wants it back."""
@@ -244,16 +244,16 @@ def release(
 def _loop(state: State, caller: Caller, study: str) -> ExternalLoops:
     if caller.projects is not None:
         sweep_of(state, caller, study)
-    return state.loops.of(study)
+    return state.studies.of(study)
 
 
 def _ended(request: Request, end: Callable[[list[Asked]], Verdict]) -> Response:
-    """Who ends an attempt is in the audit, in the same transaction; sent again nothing is done, and nothing
+    """Who ends an attempt is in the write log, in the same transaction; sent again nothing is done, and nothing
     recorded.
     """
-    audit: Audit = request.app.state.audit
-    verdict = end([audit.entry(request.scope, 200)])
-    request.scope[AUDITED] = True
+    write_log: WriteLog = request.app.state.write_log
+    verdict = end([write_log.entry(request.scope, 200)])
+    request.scope[RECORDED] = True
     return _answer(verdict)
 
 

@@ -9,8 +9,8 @@ from fastapi.responses import StreamingResponse
 
 from halving.errors import InvalidInput, NotFound
 from halving.store.store import blob_name
-from server.access.audit import unaudited
 from server.access.project_limits import foreign_is_forbidden
+from server.access.write_log import without_write_log
 from server.answers import answer
 from server.identity.caller import Caller, Viewer
 from server.ingest.bodies import body_file, read_body
@@ -22,9 +22,9 @@ from server.state import Shared
 from server.store_threads import reads_store
 
 router = APIRouter(tags=["files"])
-MOST_BYTES = 4 << 20
+MAX_BYTES = 4 << 20
 """Of a record."""
-MOST_BLOB_BYTES = 1 << 42
+MAX_BLOB_BYTES = 1 << 42
 """4 TiB: the disk, or the object store, ends earlier."""
 _EXAMPLE = "runs/project=digits/digits-7f3a.0007/record.json"
 Name = Annotated[str, Path(description="The file's name in the store.", examples=[_EXAMPLE])]
@@ -60,22 +60,22 @@ def file(state: Shared, caller: Viewer, name: Name) -> Response:
     )
 
 
-@router.put("/files/{name:path}", status_code=201, response_model=dict[str, str], max_body_size=MOST_BYTES)
-@unaudited
+@router.put("/files/{name:path}", status_code=201, response_model=dict[str, str], max_body_size=MAX_BYTES)
+@without_write_log
 @foreign_is_forbidden
 async def create_file(request: Request, state: Shared, caller: Viewer, name: Name) -> Response:
     """Create a record of a run, once: with the same content again it is there already, with other content it
     is refused (409).
     """
     caller.check_writes(run_file(name).project)
-    async with read_body(request, state.room, MOST_BYTES) as body:
+    async with read_body(request, state.ingest_memory, MAX_BYTES) as body:
         check_record(name, body)
         await state.ingest_threads.run(state.store.create, name, body)
     return answer({"name": name}, 201)
 
 
-@router.put("/blobs/{digest}", status_code=201, response_model=dict[str, str], max_body_size=MOST_BLOB_BYTES)
-@unaudited
+@router.put("/blobs/{digest}", status_code=201, response_model=dict[str, str], max_body_size=MAX_BLOB_BYTES)
+@without_write_log
 @foreign_is_forbidden
 async def put_blob(request: Request, state: Shared, caller: Viewer, digest: Digest) -> Response:
     """Store bytes by their content, of any size: a checkpoint, an artifact, an image.

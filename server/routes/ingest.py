@@ -17,12 +17,12 @@ from halving.records.provenance import NOT_CAPTURED
 from halving.records.run_record import RunRecords
 from halving.store.json_files import now
 from resources.sweep_spec.base import NoFlags
-from server.access.audit import unaudited
 from server.access.project_limits import foreign_is_forbidden
+from server.access.write_log import without_write_log
 from server.answers import answer
 from server.errors import problem
 from server.identity.caller import Viewer
-from server.ingest.batch import ARROW, JSON, MOST_BYTES, columns_of, decompressed
+from server.ingest.batch import ARROW, JSON, MAX_BYTES, columns_of, decompressed
 from server.ingest.bodies import read_body
 from server.ingest.points import Attempt, OutOfOrder
 from server.ingest.record_files import check_plain, check_status
@@ -132,8 +132,8 @@ def begin(body: NewRun, state: Shared, caller: Viewer) -> Response:
     return answer({"project": body.project, "run": run, "attempt": attempt, "next": following}, 201)
 
 
-@router.post("", response_model=Taken, openapi_extra=_BATCH, max_body_size=MOST_BYTES)
-@unaudited
+@router.post("", response_model=Taken, openapi_extra=_BATCH, max_body_size=MAX_BYTES)
+@without_write_log
 @foreign_is_forbidden
 async def ingest(
     request: Request,
@@ -160,7 +160,7 @@ async def ingest(
     is being taken the answer is 429: send the same again after ``Retry-After`` seconds.
     """
     whose = Attempt(check_name("project", project), check_name("run id", run), attempt)
-    async with read_body(request, state.room, MOST_BYTES) as body:
+    async with read_body(request, state.ingest_memory, MAX_BYTES) as body:
         try:
             points = await state.ingest_threads.run(
                 _append, state, whose, sequence, body, content_type, content_encoding

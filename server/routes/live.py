@@ -24,7 +24,7 @@ from server.chosen_runs import checked_runs, filtered_runs
 from server.errors import RETRY_SECONDS
 from server.identity.caller import LOCAL, Caller, Viewer
 from server.live.cursor import cursor_of, positions_of
-from server.live.hub import MOST_KEYS, MOST_RUNS, TooManyStreams
+from server.live.hub import MAX_KEYS, MAX_RUNS, TooManyStreams
 from server.live.subscription import Subscription
 from server.state import Shared, State
 
@@ -36,7 +36,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {
     200: {"description": "Server-sent events.", "content": {"text/event-stream": {}}}
 }
 _Keys = Annotated[
-    list[str], Query(description="Names of metrics.", max_length=MOST_KEYS, examples=[["val_loss"]])
+    list[str], Query(description="Names of metrics.", max_length=MAX_KEYS, examples=[["val_loss"]])
 ]
 _Last = Annotated[
     str | None, Header(description="The id of the last event that was seen; a browser sends it by itself.")
@@ -55,7 +55,7 @@ async def _many(
         str | None, Query(alias="filter", description="Instead of run: the runs that a filter finds now.")
     ] = None,
     top: Annotated[
-        int, Query(ge=1, le=MOST_RUNS, description="How many of them, in the filter's order.")
+        int, Query(ge=1, le=MAX_RUNS, description="How many of them, in the filter's order.")
     ] = 100,
     cursor: _Cursor = None,
     last_event_id: _Last = None,
@@ -96,8 +96,8 @@ async def _opened(
 ) -> AsyncIterator[Subscription]:
     """The stream, and its end when the client has gone."""
     chosen = checked_runs(caller, runs)
-    if len(chosen) > MOST_RUNS:
-        raise InvalidInput(f"{len(chosen)} runs are not accepted: a stream is of at most {MOST_RUNS}")
+    if len(chosen) > MAX_RUNS:
+        raise InvalidInput(f"{len(chosen)} runs are not accepted: a stream is of at most {MAX_RUNS}")
     client = None if caller == LOCAL else caller.actor
     try:
         subscription = await state.live.open(

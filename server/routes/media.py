@@ -17,12 +17,12 @@ from server.identity.caller import Viewer
 from server.media.inert import KEPT, inert_headers
 from server.media.pieces import pieces
 from server.media.records import media_of, named_blob
-from server.media.tables import MOST_ROWS, table_rows
+from server.media.tables import MAX_ROWS, table_rows
 from server.state import Shared
 from server.store_threads import reads_store
 
 router = APIRouter(tags=["media"])
-MOST_RUNS = 100
+MAX_RUNS = 100
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 _UNCHANGED: dict[int | str, dict[str, Any]] = {
     304: {"description": "Nothing is new since the answer that If-None-Match names."}
@@ -53,7 +53,7 @@ def media(
     caller: Viewer,
     run: Annotated[
         list[str],
-        Query(description="Ids, PROJECT/RUN.", max_length=MOST_RUNS, examples=[["digits/digits-7f3a.0007"]]),
+        Query(description="Ids, PROJECT/RUN.", max_length=MAX_RUNS, examples=[["digits/digits-7f3a.0007"]]),
     ],
     key: Annotated[tuple[str, ...], Query(description="Only these keys.", examples=[["samples"]])] = (),
     limit: Annotated[int, Query(ge=1, le=10_000, description="The most to give.")] = 1_000,
@@ -149,7 +149,7 @@ def blob_rows(
     digest: Digest,
     run: Namer,
     offset: Annotated[int, Query(ge=0, le=2**53, description="The first row to give, from 0.")] = 0,
-    limit: Annotated[int, Query(ge=1, le=MOST_ROWS, description="The most to give.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=MAX_ROWS, description="The most to give.")] = 100,
 ) -> Response:
     """Rows of a table that a run logged, or of a Parquet file among its artifacts: ``columns`` with their
     types, ``rows``, ``total``.

@@ -18,7 +18,7 @@ from resources.registry import stages
 from resources.registry.history import newest_events
 from resources.registry.verdicts import check_whole
 from resources.registry.versions import as_dict
-from server.access.once import Once, OneWrite
+from server.access.idempotency import Idempotent, IdempotentWrite
 from server.answers import Number, answer
 from server.checkpoint_downloads import checkpoint_response
 from server.checkpoint_links import checkpoint_link, linked_digest
@@ -260,7 +260,7 @@ def make_champion(
     version: VersionName,
     state: Shared,
     caller: Viewer,
-    once: Once,
+    run_once: Idempotent,
     body: Promotion | None = None,
 ) -> Response:
     """Make a version the champion and archive the one before, if its gates, the champion of now and people
@@ -271,14 +271,21 @@ def make_champion(
     check_whole(state.store, state.catalog, model, version)
     given: Any = {"actor": caller.actor, "note": asked.note, "force": asked.force}
     return _changed(
-        state, once, lambda session: stages.promote(state.catalog, model, version, **given, within=session)
+        state,
+        run_once,
+        lambda session: stages.promote(state.catalog, model, version, **given, within=session),
     )
 
 
 @router.post("/{model}/versions/{version}/approve", response_model=Version)
 @reads_store_and_writes
 def approve(
-    model: ModelName, version: VersionName, body: Decision, state: Shared, caller: Viewer, once: Once
+    model: ModelName,
+    version: VersionName,
+    body: Decision,
+    state: Shared,
+    caller: Viewer,
+    run_once: Idempotent,
 ) -> Response:
     """Approve a version, in the name of the token.
 
@@ -288,31 +295,38 @@ def approve(
     check_whole(state.store, state.catalog, model, version)
     given: Any = {"actor": caller.actor, "note": body.note}
     return _changed(
-        state, once, lambda session: stages.approve(state.catalog, model, version, **given, within=session)
+        state,
+        run_once,
+        lambda session: stages.approve(state.catalog, model, version, **given, within=session),
     )
 
 
 @router.post("/{model}/versions/{version}/reject", response_model=Version)
 def reject(
-    model: ModelName, version: VersionName, body: Decision, state: Shared, caller: Viewer, once: Once
+    model: ModelName,
+    version: VersionName,
+    body: Decision,
+    state: Shared,
+    caller: Viewer,
+    run_once: Idempotent,
 ) -> Response:
     """Reject a version, in the name of the token: it is not promoted, unless by force."""
     caller.check(model, f"model {model!r}")
     given: Any = {"actor": caller.actor, "note": body.note}
     return _changed(
-        state, once, lambda session: stages.reject(state.catalog, model, version, **given, within=session)
+        state, run_once, lambda session: stages.reject(state.catalog, model, version, **given, within=session)
     )
 
 
 @router.post("/{model}/rollback", response_model=Version)
 def rollback(
-    model: ModelName, state: Shared, caller: Viewer, once: Once, body: Note | None = None
+    model: ModelName, state: Shared, caller: Viewer, run_once: Idempotent, body: Note | None = None
 ) -> Response:
     """Go back to the champion before; again, and it goes back one more."""
     caller.check(model, f"model {model!r}")
     given: Any = {"actor": caller.actor, "note": body.note if body else None}
     return _changed(
-        state, once, lambda session: stages.rollback(state.catalog, model, **given, within=session)
+        state, run_once, lambda session: stages.rollback(state.catalog, model, **given, within=session)
     )
 
 
@@ -322,23 +336,27 @@ def take_out_of_use(
     version: VersionName,
     state: Shared,
     caller: Viewer,
-    once: Once,
+    run_once: Idempotent,
     body: Note | None = None,
 ) -> Response:
     """Take a version out of use."""
     caller.check(model, f"model {model!r}")
     given: Any = {"actor": caller.actor, "note": body.note if body else None}
     return _changed(
-        state, once, lambda session: stages.archive(state.catalog, model, version, **given, within=session)
+        state,
+        run_once,
+        lambda session: stages.archive(state.catalog, model, version, **given, within=session),
     )
 
 
-def _changed(state: Shared, once: OneWrite, change: Callable[[Session], ModelVersionRow]) -> Response:
-    """Change a version in one transaction with its audit, then tell the store.
+def _changed(
+    state: Shared, run_once: IdempotentWrite, change: Callable[[Session], ModelVersionRow]
+) -> Response:
+    """Change a version in one transaction with its entry in the write log, then tell the store.
 
     Where that is away, the change stands.
     """
-    response = once(lambda session: (200, as_dict(session, change(session))))
+    response = run_once(lambda session: (200, as_dict(session, change(session))))
     state.publisher.publish()
     return response
 

@@ -25,7 +25,7 @@ from server.store_threads import reads_store
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
-MOST_COMPARED = 50
+MAX_COMPARED = 50
 _SHOWN_SECONDS = 10.0  # that somebody who looks at a run waits for its files; then it is what the index has
 _IN_FILES_ALONE = ("determinism", "provenance", "attempts", "artifacts", "media", "checkpoints", "files")
 # addresses and folders, which are not for everybody who may look at a run
@@ -68,16 +68,16 @@ def diff_runs(
     caller: Viewer,
     run: Annotated[
         list[str],
-        Query(description=f"Runs as project/run, 2 to {MOST_COMPARED}.", examples=[["digits/a", "digits/b"]]),
+        Query(description=f"Runs as project/run, 2 to {MAX_COMPARED}.", examples=[["digits/a", "digits/b"]]),
     ],
 ) -> Response:
     """What differs between runs, as ``halving compare --json`` gives it, and the changes of each one's code
     over its commit.
     """
     pairs = list(dict.fromkeys(_pair(caller, name) for name in run))
-    if not 2 <= len(pairs) <= MOST_COMPARED:
+    if not 2 <= len(pairs) <= MAX_COMPARED:
         raise InvalidInput(
-            f"run is given for {len(pairs)} runs, which is not accepted: give 2 to {MOST_COMPARED} "
+            f"run is given for {len(pairs)} runs, which is not accepted: give 2 to {MAX_COMPARED} "
             "different ones"
         )
     infos = _as_they_ended(state, read_for_diff(state.store, pairs))

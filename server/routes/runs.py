@@ -26,12 +26,12 @@ from server.state import Shared, State
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
-MOST_RUNS = 1_000
-MOST_COLUMNS = 100
-MOST_KEYS = 8
-MOST_MEANS = 30
-MOST_GROUPS = 1_000
-MOST_LISTED = 20_000
+MAX_RUNS = 1_000
+MAX_COLUMNS = 100
+MAX_KEYS = 8
+MAX_MEANS = 30
+MAX_GROUPS = 1_000
+MAX_LISTED = 20_000
 FilterText = Annotated[
     str,
     Query(
@@ -45,7 +45,7 @@ Columns = Annotated[
     str,
     Query(
         description=(
-            f"Params, metrics and tags to give of each run, at most {MOST_COLUMNS}, as a filter names "
+            f"Params, metrics and tags to give of each run, at most {MAX_COLUMNS}, as a filter names "
             "them, with commas between."
         ),
         examples=["params.lr,metrics.val_loss,min(metrics.val_loss),tags.team"],
@@ -172,7 +172,7 @@ class ColumnNames(BaseModel):
 
 
 async def _index_turn(state: Shared, caller: Viewer) -> AsyncIterator[None]:
-    async with state.index_turns.turn(caller.actor):
+    async with state.index_queue.turn(caller.actor):
         yield
 
 
@@ -196,7 +196,7 @@ def list_runs(
             ),
         ),
     ] = False,
-    limit: Annotated[int, Query(ge=1, le=MOST_RUNS)] = 200,
+    limit: Annotated[int, Query(ge=1, le=MAX_RUNS)] = 200,
     offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
     known: Known = None,
 ) -> Response:
@@ -213,7 +213,7 @@ def list_runs(
         projects = _projects(session, caller, project)
         view = first_view(session, projects) if first else None
         chosen = with_all_names(session, _filter(view.filter if view else filter_text))
-        fields = _fields("columns", ",".join(view.columns) if view else columns, MOST_COLUMNS)
+        fields = _fields("columns", ",".join(view.columns) if view else columns, MAX_COLUMNS)
         index = state_of(session)
         # Of a first view it is the tag of what was chosen, so that who asks for that next has the answer
         # already.
@@ -239,7 +239,7 @@ def group_runs(
     by: Annotated[
         str,
         Query(
-            description=f"What runs of a group are equal in, at most {MOST_KEYS} fields.",
+            description=f"What runs of a group are equal in, at most {MAX_KEYS} fields.",
             examples=["params.optimizer"],
         ),
     ],
@@ -247,21 +247,21 @@ def group_runs(
     project: Project = None,
     columns: Annotated[
         str,
-        Query(description=f"Numbers to give means of, at most {MOST_MEANS}.", examples=["metrics.val_loss"]),
+        Query(description=f"Numbers to give means of, at most {MAX_MEANS}.", examples=["metrics.val_loss"]),
     ] = "",
-    limit: Annotated[int, Query(ge=1, le=MOST_GROUPS)] = 200,
+    limit: Annotated[int, Query(ge=1, le=MAX_GROUPS)] = 200,
     known: Known = None,
 ) -> Response:
     """Groups of the runs that a filter chooses, with mean and standard deviation of the columns that are
     numbers.
     """
-    keys = _fields("by", by, MOST_KEYS)
+    keys = _fields("by", by, MAX_KEYS)
     if not keys:
         raise InvalidInput(
             "by '' is not accepted: give the fields that runs of a group are equal in, with commas between"
         )
     chosen = _filter(filter_text)
-    fields = _fields("columns", columns, MOST_MEANS)
+    fields = _fields("columns", columns, MAX_MEANS)
     with reading(state.catalog) as session:
         chosen = with_all_names(session, chosen)
         projects = _projects(session, caller, project)
@@ -283,7 +283,7 @@ def list_columns(
         str,
         Query(description="Only names that begin so, in any case.", max_length=500, examples=["metrics.val"]),
     ] = "",
-    limit: Annotated[int, Query(ge=1, le=MOST_LISTED, description="Names of each kind at most.")] = 1_000,
+    limit: Annotated[int, Query(ge=1, le=MAX_LISTED, description="Names of each kind at most.")] = 1_000,
     known: Known = None,
 ) -> Response:
     """What a filter, an order or a column may name: of the runs that a filter chooses, or of all."""

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query, Request, Response
 from pydantic import BaseModel, Field, SecretStr
 
-from server.access.audit import entries
 from server.access.authentication import Authentication
+from server.access.write_log import entries
 from server.answers import answer
 from server.errors import problem
 from server.identity.caller import LOCAL, Caller, Viewer
@@ -45,7 +45,7 @@ class Entry(BaseModel):
     status: int = Field(examples=[200])
 
 
-class Audit(BaseModel):
+class WriteLog(BaseModel):
     """The newest writes first."""
 
     entries: list[Entry]
@@ -81,7 +81,7 @@ async def log_in(
         return problem(401, "this token does not hold: it is wrong, revoked or too old")
     session, cookie = authentication.sessions.open(found.name)
     caller = found.caller(session=True)
-    request.scope["halving.caller"] = caller  # for the audit
+    request.scope["halving.caller"] = caller  # for the write log
     response = answer(_who(request, state, caller, session))
     set_cookie(response, cookie, base_path=state.settings.base_path, secure=_secure(request))
     return response
@@ -95,8 +95,8 @@ def log_out(request: Request, state: Shared) -> Response:
     return response
 
 
-@router.get("/audit", response_model=Audit)
-def audit(
+@router.get("/audit", response_model=WriteLog)
+def list_writes(
     state: Shared,
     actor: Annotated[str | None, Query(description="Only this token's.")] = None,
     since: Annotated[datetime | None, Query(description="Only from then on.")] = None,

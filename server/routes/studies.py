@@ -19,7 +19,7 @@ from resources.scheduling.sweeps import open_sweep
 from resources.scheduling.warm_start import warm_start_sources
 from resources.source_files.places import listed_places
 from resources.sweep_spec import SweepSpec, parse_spec
-from server.access.once import Once
+from server.access.idempotency import Idempotent
 from server.answers import answer
 from server.errors import without_root
 from server.identity.caller import Caller, Viewer
@@ -73,7 +73,7 @@ def launch(
     ],
     state: Shared,
     caller: Viewer,
-    once: Once,
+    run_once: Idempotent,
     driver: DriverName = "sensors",
 ) -> Response:
     """Launch a sweep. It is recorded at once, also while Dagster is down, which opens it.
@@ -85,7 +85,7 @@ def launch(
     for name in (spec.get("name"), spec.get("project")):
         if isinstance(name, str):
             caller.check(name)
-    if stored := once.stored():
+    if stored := run_once.find_stored():
         return stored
     checked = parse_spec(_with_dataset(state, caller, spec), trains=driver != "api")
     check_over_http(checked, listed_places(), trains=driver != "api")
@@ -113,7 +113,7 @@ def launch(
             _open_here(state, session, row, checked, snapshot, sources)
         return 202, asked(row, state.store.root)
 
-    return once(write)
+    return run_once(write)
 
 
 @router.get("/intents/{intent}", response_model=Asked)

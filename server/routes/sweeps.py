@@ -24,7 +24,7 @@ from resources.scheduling import intents
 from resources.scheduling.sweeps import MAX_TRIALS, extend_sweep, pause_sweep, resume_sweep
 from resources.search.state import Control, Status
 from resources.sweep_spec.base import NO_FLAG
-from server.access.once import Once
+from server.access.idempotency import Idempotent
 from server.answers import Known, Number, answer, is_known
 from server.errors import reasons_without_root
 from server.identity.caller import Caller, Viewer
@@ -162,7 +162,7 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None
         **{name: getattr(row, name) for name in copied},
         "saved": summary.saved,
         "cost": sweep_cost(state.catalog, study, load_prices()).as_dict(),
-        "problem": state.loops.problem(study),
+        "problem": state.studies.problem(study),
         "final_scores": report_data(state.store, report).get("final") if summary.final_seeds else None,
         "trials": [line.as_dict() for line in trials_of(state.catalog, study)],
         "report": {"metrics": report.metrics, "created_at": report.created_at, "digest": report.digest}
@@ -180,21 +180,21 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None
 
 
 @router.post("/{study}/pause", response_model=Controlled)
-def pause(study: StudyId, state: Shared, caller: Viewer, once: Once) -> Response:
+def pause(study: StudyId, state: Shared, caller: Viewer, run_once: Idempotent) -> Response:
     """Hand out no more trials; running ones save a checkpoint and free their workers within seconds."""
     _open_study(state, caller, study)
-    return once(lambda session: _controlled(pause_sweep(state.catalog, study, session)))
+    return run_once(lambda session: _controlled(pause_sweep(state.catalog, study, session)))
 
 
 @router.post("/{study}/resume", response_model=Controlled)
-def resume(study: StudyId, state: Shared, caller: Viewer, once: Once) -> Response:
+def resume(study: StudyId, state: Shared, caller: Viewer, run_once: Idempotent) -> Response:
     """Let a paused sweep go on, or revoke a stop while its last trials are still being ended."""
     _open_study(state, caller, study)
-    return once(lambda session: _controlled(resume_sweep(state.catalog, study, session)))
+    return run_once(lambda session: _controlled(resume_sweep(state.catalog, study, session)))
 
 
 @router.post("/{study}/stop", response_model=Controlled)
-def stop(study: StudyId, state: Shared, caller: Viewer, once: Once) -> Response:
+def stop(study: StudyId, state: Shared, caller: Viewer, run_once: Idempotent) -> Response:
     """End the search now; the best trial so far is evaluated as usual.
 
     A study that is not open yet is canceled, and never opened.
@@ -207,9 +207,9 @@ def stop(study: StudyId, state: Shared, caller: Viewer, once: Once) -> Response:
             return _controlled(stopped)
         return 200, {"sweep": study, "status": stopped.status, "control": Control.STOP, "max_trials": None}
 
-    answered = once(write)
+    answered = run_once(write)
     if isinstance(row, SweepRow) and row.driver == "api":
-        state.loops.of(study).settle()  # its loops may never ask again
+        state.studies.of(study).settle()  # its loops may never ask again
     return answered
 
 
@@ -218,7 +218,7 @@ def extend(
     study: StudyId,
     state: Shared,
     caller: Viewer,
-    once: Once,
+    run_once: Idempotent,
     max_trials: Annotated[
         int,
         NO_FLAG,
@@ -233,7 +233,7 @@ def extend(
 ) -> Response:
     """Let a sweep start more trials."""
     _open_study(state, caller, study)
-    return once(lambda session: _controlled(extend_sweep(state.catalog, study, max_trials, session)))
+    return run_once(lambda session: _controlled(extend_sweep(state.catalog, study, max_trials, session)))
 
 
 def sweep_of(state: State, caller: Caller, study: str) -> SweepRow:
@@ -312,7 +312,7 @@ def _tag(state: State, row: SweepRow) -> str:
         row.priority,
         row.held_back,
         row.max_trials,
-        state.loops.problem(row.id),
+        state.studies.problem(row.id),
     )
     counted = (row.revision, *controls, report and report.created_at, version and version.stage)
     return f'"{sha256(repr((counted, [tuple(trial) for trial in trials])).encode()).hexdigest()[:24]}"'

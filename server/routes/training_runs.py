@@ -21,7 +21,7 @@ from resources.source_files.places import listed_places
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.base import NO_FLAG, NoFlags
 from resources.sweep_spec.sweep import Objective
-from server.access.once import Once
+from server.access.idempotency import Idempotent
 from server.answers import answer
 from server.errors import reasons_without_root, store_fault
 from server.identity.caller import Caller, Viewer
@@ -95,20 +95,20 @@ class Started(BaseModel):
 
 
 @router.post("", status_code=202, response_model=Started)
-def start(body: NewRun, state: Shared, caller: Viewer, once: Once) -> Response:
+def start(body: NewRun, state: Shared, caller: Viewer, run_once: Idempotent) -> Response:
     """Train once, with these hyperparameters, on a snapshot that there is.
 
     It is recorded at once, also while Dagster is down.
     """
     caller.check(body.project)
-    if stored := once.stored():
+    if stored := run_once.find_stored():
         return stored
     given = body.model_dump(exclude={"dataset", "objective"})
     objective = body.objective.model_dump(exclude_none=True)
     with state.catalog.read() as session:
         among = seen_snapshots(session, caller)
     snapshot = usable(find_snapshot(state.catalog, body.dataset, among), "dataset")
-    return _start(spec_of(snapshot, objective=objective, **given), state, caller, once)
+    return _start(spec_of(snapshot, objective=objective, **given), state, caller, run_once)
 
 
 @router.get("/{project}/{run}", response_model=dict[str, Any])
@@ -139,7 +139,7 @@ def look(project: Project, run: RunId, state: Shared, caller: Viewer) -> Respons
 
 
 @router.post("/{project}/{run}/cancel", response_model=dict[str, Any])
-def end(project: Project, run: RunId, state: Shared, caller: Viewer, once: Once) -> Response:
+def end(project: Project, run: RunId, state: Shared, caller: Viewer, run_once: Idempotent) -> Response:
     """End a training run; it saves a checkpoint. A run that is over stays as it is."""
     caller.check(project)
 
@@ -147,7 +147,7 @@ def end(project: Project, run: RunId, state: Shared, caller: Viewer, once: Once)
         cancel(state.catalog, project, run, caller.actor, session)
         return 200, {"run_id": f"{project}/{run}", "url": _url(project, run)}
 
-    return once(write)
+    return run_once(write)
 
 
 @router.post("/{project}/{run}/checkpoints/{epoch}/restore", status_code=202, response_model=Started)
@@ -158,7 +158,7 @@ def restore(
     epoch: Annotated[int, Path(ge=1, description="The checkpoint's epoch.", examples=[5])],
     state: Shared,
     caller: Viewer,
-    once: Once,
+    run_once: Idempotent,
     epochs: Annotated[
         Annotated[int, NO_FLAG, Field(ge=1)] | None,
         Body(embed=True, description="Epochs to train in all (default: as many as the run)."),
@@ -166,14 +166,14 @@ def restore(
 ) -> Response:
     """Start a new run that goes on from a checkpoint, with the same hyperparameters on the same data."""
     caller.check(project)
-    if stored := once.stored():
+    if stored := run_once.find_stored():
         return stored
     return _start(
-        spec_of_restored(state.catalog, state.store, project, run, epoch, epochs), state, caller, once
+        spec_of_restored(state.catalog, state.store, project, run, epoch, epochs), state, caller, run_once
     )
 
 
-def _start(spec: SweepSpec, state: State, caller: Caller, once: Once) -> Response:
+def _start(spec: SweepSpec, state: State, caller: Caller, run_once: Idempotent) -> Response:
     check_over_http(spec, listed_places())
     concurrency_of(spec)
     check_gpu_hours(state.catalog, spec)
@@ -191,7 +191,7 @@ def _start(spec: SweepSpec, state: State, caller: Caller, once: Once) -> Respons
             "intent_url": f"/api/v1/hpo/studies/intents/{row.id}",
         }
 
-    return once(write)
+    return run_once(write)
 
 
 def _is_recorded(state: State, project: str, run: str) -> bool:

@@ -30,8 +30,8 @@ from resources.search.decide import Finish, Wait
 from resources.sweep_spec import parse_spec
 from resources.tenancy.projects import set_project
 from server.app import create_app
+from server.fair_queue import FairQueue
 from server.settings import Settings
-from server.turns import Turns
 from tests.backends import CHECKOUT
 from tests.clock import Clock
 from tests.ports import free_port
@@ -299,7 +299,7 @@ def test_loops_of_one_study_that_come_at_once_hold_few_threads_and_keep_no_other
         return Wait()
 
     monkeypatch.setattr(ExternalLoops, "ask", ask)
-    askers = client.app.state.halving.loop_turns._askers  # type: ignore[attr-defined]
+    askers = client.app.state.halving.loop_queue._askers  # type: ignore[attr-defined]
     with ThreadPoolExecutor(6) as pool:
         try:
             asking = [pool.submit(client.post, f"/hpo/studies/{slow}/ask") for _ in range(6)]
@@ -319,7 +319,7 @@ def test_loops_of_one_study_that_come_at_once_hold_few_threads_and_keep_no_other
 
 def test_loops_beyond_their_turns_are_told_when_to_ask_again(client: TestClient) -> None:
     app: Any = client.app
-    app.state.halving = replace(app.state.halving, loop_turns=Turns(1, 1, waiting=0))
+    app.state.halving = replace(app.state.halving, loop_queue=FairQueue(1, 1, waiting=0))
     body = {"attempt": 1, "epoch": 1, "values": {}, "error": "it burns"}
     for path, names in (("ask", ()), *((f"trials/0/{name}", names) for name, names in REPORTS.items())):
         answer = client.post(f"/hpo/studies/digits-1234/{path}", json={name: body[name] for name in names})

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from server.ingest.bodies import body_file, read_body
-from server.ingest.room import NoRoom, Room
+from server.ingest.memory_budget import BudgetExhausted, MemoryBudget
 
 
 def _request(parts: list[bytes | None], announced: int | None = None) -> Request:
@@ -31,51 +31,51 @@ def _request(parts: list[bytes | None], announced: int | None = None) -> Request
     return Request({"type": "http", "method": "POST", "path": "/", "headers": headers}, receive)
 
 
-async def _read(request: Request, room: Room, most: int = 100) -> bytes:
-    async with read_body(request, room, most, seconds=0.05) as body:
+async def _read(request: Request, budget: MemoryBudget, most: int = 100) -> bytes:
+    async with read_body(request, budget, most, seconds=0.05) as body:
         return body
 
 
 def test_a_body_that_does_not_come_gives_its_room_back() -> None:
-    room = Room(100)
+    budget = MemoryBudget(100)
 
     async def ask() -> None:
         with pytest.raises(HTTPException) as late:
-            await _read(_request([b"a", None], announced=100), room)
+            await _read(_request([b"a", None], announced=100), budget)
         assert late.value.status_code == 408
 
     asyncio.run(ask())
-    with room.reserve(1), room.reserve(99):
+    with budget.reserve(1), budget.reserve(99):
         pass
 
 
 def test_a_client_that_leaves_gives_its_room_back() -> None:
-    room = Room(100)
+    budget = MemoryBudget(100)
 
     async def ask() -> None:
         with pytest.raises(ClientDisconnect):
-            await _read(_request([b"a" * 50], announced=100), room)
+            await _read(_request([b"a" * 50], announced=100), budget)
 
     asyncio.run(ask())
-    with room.reserve(1), room.reserve(99):
+    with budget.reserve(1), budget.reserve(99):
         pass
 
 
 def test_a_body_without_a_length_takes_room_as_it_comes_and_not_before() -> None:
-    room = Room(100)
+    budget = MemoryBudget(100)
 
     async def ask() -> None:
-        with room.reserve(90), pytest.raises(NoRoom):
-            await _read(_request([b"a" * 5, b"b" * 20]), room)
-        with room.reserve(90), pytest.raises(HTTPException) as silent:
-            await _read(_request([b"a" * 10, None]), room)
+        with budget.reserve(90), pytest.raises(BudgetExhausted):
+            await _read(_request([b"a" * 5, b"b" * 20]), budget)
+        with budget.reserve(90), pytest.raises(HTTPException) as silent:
+            await _read(_request([b"a" * 10, None]), budget)
         assert silent.value.status_code == 408
         with pytest.raises(HTTPException) as large:
-            await _read(_request([b"a" * 60, b"b" * 60]), room)
+            await _read(_request([b"a" * 60, b"b" * 60]), budget)
         assert large.value.status_code == 413
 
     asyncio.run(ask())
-    with room.reserve(1), room.reserve(99):
+    with budget.reserve(1), budget.reserve(99):
         pass
 
 

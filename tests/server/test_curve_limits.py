@@ -22,9 +22,9 @@ from resources.backend import Backend
 from server.curves import service
 from server.curves.answer import BINARY, JSON
 from server.curves.cache import Cache
-from server.curves.kept_readers import KeptReaders
 from server.curves.limits import Budget, Limiter, Overloaded
-from server.curves.looks import SharedLooks
+from server.curves.reader_cache import ReaderCache
+from server.curves.shared_lookups import SharedLookups
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_questions_that_wait_share_the_next_look_and_none_gets_a_look_that_began
         return [of_this + run.encode() for _, run in runs]
 
     async def ask() -> list[list[bytes]]:
-        shared = SharedLooks(stamps)
+        shared = SharedLookups(stamps)
         asked = []
         for runs in ("ab", "bc"):
             asked.append(asyncio.create_task(shared.of([("p", run) for run in runs])))
@@ -161,7 +161,7 @@ def test_a_curve_is_read_no_further_than_its_time_reaches_and_then_still_read_as
         if len(reads) == 2:
             raise Overloaded("the time is over")
 
-    kept = KeptReaders(store)
+    kept = ReaderCache(store)
     asked: dict[str, Any] = {"root": store, "max_points": 1_000, "opened": kept.opening({("p", "r"): b"1"})}
     with pytest.raises(Overloaded):
         curve_rows(["p/r"], ["loss"], after_each=over, **asked)
@@ -189,7 +189,7 @@ def test_the_memory_of_readers_is_bounded_and_a_run_with_other_points_is_opened_
         with init(project="p", id=run, root=store.root, system_metrics=None) as training:
             for step in range(1_000):
                 training.log({"loss": 1.0}, step=step)
-    kept = KeptReaders(store, most=200_000)
+    kept = ReaderCache(store, most=200_000)
 
     def read(run: str, stamp: bytes) -> RunCurves:
         reader = kept.opening({("p", run): stamp})("p", run, ["loss"])

@@ -23,8 +23,8 @@ from halving.query.runs import read_run
 from halving.store.store import Store
 from resources.backend import Backend
 from server.ingest import batch
-from server.ingest.batch import JSON, MOST_BYTES, MOST_POINTS
-from server.ingest.room import NoRoom, Room
+from server.ingest.batch import JSON, MAX_BYTES, MAX_POINTS
+from server.ingest.memory_budget import BudgetExhausted, MemoryBudget
 from server.settings import Settings
 from tests.server.clients import client_of
 from tests.server.ingested import ARROW, Begun, arrow, begin, points, stored, table_of
@@ -347,14 +347,14 @@ def test_a_bomb_is_refused_before_it_is_in_memory(shared: TestClient, how: str) 
         answer = run.send(0, arrow(table, compression=how.removeprefix("arrow ")), Content_Type=ARROW)
         message = "compressed Arrow buffers are not accepted"
     else:
-        body = _zeros(how, 8 * MOST_BYTES)
-        assert len(body) < MOST_BYTES
+        body = _zeros(how, 8 * MAX_BYTES)
+        assert len(body) < MAX_BYTES
         tracemalloc.start()
         answer = run.send(0, body, Content_Type=ARROW, Content_Encoding=how)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        message = f"more than {MOST_BYTES} bytes when it is decompressed"
-        assert peak < 4 * MOST_BYTES
+        message = f"more than {MAX_BYTES} bytes when it is decompressed"
+        assert peak < 4 * MAX_BYTES
     assert answer.status_code == 422
     assert message in answer.json()["detail"]
 
@@ -386,29 +386,29 @@ def _zeros(encoding: str, count: int) -> bytes:
 
 def test_a_body_that_is_too_large_is_refused_with_and_without_its_length(shared: TestClient) -> None:
     run = begin(shared)
-    large = b" " * (MOST_BYTES + 1)
+    large = b" " * (MAX_BYTES + 1)
     assert run.send(0, large, Content_Type="application/json").status_code == 413
     assert run.send(0, iter([large]), Content_Type="application/json").status_code == 413
     many = pa.table(
-        {"key": ["a"] * (MOST_POINTS + 1), "step": range(MOST_POINTS + 1), "value": [0.5] * (MOST_POINTS + 1)}
+        {"key": ["a"] * (MAX_POINTS + 1), "step": range(MAX_POINTS + 1), "value": [0.5] * (MAX_POINTS + 1)}
     )
     body = arrow(many.set_column(0, "key", many["key"].dictionary_encode()))
     answer = run.send(0, body, Content_Type=ARROW)
-    assert (answer.status_code, f"the batch has {MOST_POINTS + 1} points" in answer.json()["detail"]) == (
+    assert (answer.status_code, f"the batch has {MAX_POINTS + 1} points" in answer.json()["detail"]) == (
         422,
         True,
     )
 
 
 def test_what_finds_no_room_is_sent_again_and_keeps_no_room() -> None:
-    room = Room(100)
-    with room.reserve(80):
-        with pytest.raises(NoRoom, match="send this again in 1 s") as full, room.reserve(30):
+    budget = MemoryBudget(100)
+    with budget.reserve(80):
+        with pytest.raises(BudgetExhausted, match="send this again in 1 s") as full, budget.reserve(30):
             pass
         assert (full.value.status, full.value.retry_seconds) == (429, 1)
-        with room.reserve(20):
+        with budget.reserve(20):
             pass
-    with room.reserve(500):  # alone
+    with budget.reserve(500):  # alone
         pass
 
 
@@ -418,8 +418,8 @@ def test_a_batch_without_room_is_answered_with_429_and_when_to_send_it_again(
     monkeypatch.setattr("server.state.INGEST_BYTES", 0)
     with client_of(Settings(root=backend.store.root)) as client:
         run = begin(client)
-        room = client.app.state.halving.room  # type: ignore[attr-defined]
-        with room.reserve(1):
+        budget = client.app.state.halving.ingest_memory  # type: ignore[attr-defined]
+        with budget.reserve(1):
             answer = run.send(0, points(0, 1))
         assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
         assert run.send(0, points(0, 1)).json()["next"] == 1

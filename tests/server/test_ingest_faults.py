@@ -357,17 +357,17 @@ def test_a_server_that_is_too_busy_is_asked_again_and_nothing_is_dropped(root: s
     """
     script = """
         import itertools, sys, time
-        from server.ingest import room
+        from server.ingest import memory_budget
         from server.serving import serve
         from server.settings import Settings
-        asked, reserve = itertools.count(), room.Room.reserve
+        asked, reserve = itertools.count(), memory_budget.MemoryBudget.reserve
         def sometimes(self, size):
             number = next(asked)
             print("asked", number, time.monotonic(), flush=True)
             if number % 2:
-                raise room.NoRoom("there is none: send this again in 1 s")
+                raise memory_budget.BudgetExhausted("there is none: send this again in 1 s")
             return reserve(self, size)
-        room.Room.reserve = sometimes
+        memory_budget.MemoryBudget.reserve = sometimes
         serve(Settings(root=sys.argv[1], port=int(sys.argv[2])))
     """
     port = free_port()

@@ -16,8 +16,8 @@ import pytest
 import halving
 from halving import Store, init
 from halving.query.runs import read_json
-from server.media import kept_records, tables
-from server.media.kept_records import KeptRecords
+from server.media import record_cache, tables
+from server.media.record_cache import RecordCache
 from server.settings import Settings
 from tests.server.clients import client_of
 
@@ -206,7 +206,7 @@ def test_records_after_the_limit_are_not_read_and_a_file_is_found_without_the_ot
     )
     read: list[str] = []
     monkeypatch.setattr(
-        kept_records, "read_json", lambda store, name: read.append(name) or read_json(store, name)
+        record_cache, "read_json", lambda store, name: read.append(name) or read_json(store, name)
     )
 
     given = local.get("/api/v1/media", params={"run": ["p/a", "p/b"], "limit": 10}).json()
@@ -221,7 +221,7 @@ def test_records_after_the_limit_are_not_read_and_a_file_is_found_without_the_ot
 
 
 def test_the_memory_of_records_is_bounded(backend: Any) -> None:
-    kept = KeptRecords(backend.store, most=5)
+    kept = RecordCache(backend.store, most=5)
     for folder in "abc":
         for name in range(3):
             backend.store.create(f"{folder}/{name}.json", b'{"digest": "d"}')
@@ -269,7 +269,7 @@ def test_rows_of_a_table_are_given_in_parts_with_what_json_has_no_form_for_as_te
 def test_a_table_whose_rows_do_not_fit_into_memory_is_not_read(
     local: Any, backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "_MOST_BYTES", 10_000)
+    monkeypatch.setattr(tables, "_MAX_BYTES", 10_000)
     pq.write_table(pa.table({"n": range(10_000)}), tmp_path / "t.parquet", row_group_size=1_000)
     with init(project="p", id="r", root=backend.store.root, system_metrics=None) as training:
         digest = training.log_artifact(tmp_path / "t.parquet")

@@ -8,7 +8,7 @@ import pytest
 
 from halving import init
 from resources.backend import Backend
-from server.access.once import REPLAYED
+from server.access.idempotency import REPLAYED
 from tests.postgres import Postgres
 from tests.s3 import S3
 from tests.server import plain_http

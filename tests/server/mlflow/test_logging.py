@@ -76,7 +76,7 @@ def test_a_history_has_every_value_by_time_and_one_that_was_sent_twice_once(api:
 def test_a_long_history_comes_in_pages_whether_its_client_asks_for_them_or_not(
     api: Api, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "_MOST_AT_ONCE", 3)
+    monkeypatch.setattr(history, "_MAX_AT_ONCE", 3)
     api(
         "runs/log-batch",
         run_id=run,

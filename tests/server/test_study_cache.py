@@ -15,8 +15,8 @@ from resources.datasets.snapshots import take_snapshot
 from resources.execution.external_loops import ExternalLoops
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import parse_spec
-from server import loops as module
-from server.loops import Loops
+from server import study_cache as module
+from server.study_cache import StudyCache
 from tests.backends import SMALL
 
 
@@ -34,14 +34,14 @@ def studies(backend: Backend) -> list[str]:
 
 
 @pytest.fixture
-def loops(backend: Backend) -> Iterator[Loops]:
-    loops = Loops(backend.catalog)
-    yield loops
-    loops.close()
+def cache(backend: Backend) -> Iterator[StudyCache]:
+    cache = StudyCache(backend.catalog)
+    yield cache
+    cache.close()
 
 
 def test_a_study_that_is_being_read_holds_up_no_other_and_is_read_once(
-    loops: Loops, studies: list[str], monkeypatch: pytest.MonkeyPatch
+    cache: StudyCache, studies: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, other = studies
     may_end = threading.Event()
@@ -57,23 +57,23 @@ def test_a_study_that_is_being_read_holds_up_no_other_and_is_read_once(
     monkeypatch.setattr(module, "ExternalLoops", Slow)
     with ThreadPoolExecutor(4) as pool:
         try:
-            waiting = [pool.submit(loops.of, slow) for _ in range(2)]
-            assert pool.submit(loops.of, other).result(10).scheduler.id == other
+            waiting = [pool.submit(cache.of, slow) for _ in range(2)]
+            assert pool.submit(cache.of, other).result(10).scheduler.id == other
         finally:
             may_end.set()
         first, second = (one.result(10) for one in waiting)
-    assert first is second is loops.of(slow)
+    assert first is second is cache.of(slow)
     assert sorted(begun) == [slow, other]
 
 
 def test_an_error_is_not_kept_and_a_study_that_there_is_none_of_takes_no_place(
-    loops: Loops, studies: list[str], monkeypatch: pytest.MonkeyPatch
+    cache: StudyCache, studies: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_MOST", 1)
-    known = loops.of(studies[0])
+    known = cache.of(studies[0])
     for _ in range(2):
         with pytest.raises(NotFound):
-            loops.of("none-1")
-    assert loops.of(studies[0]) is known
-    loops.of(studies[1])
-    assert loops.of(studies[0]) is not known
+            cache.of("none-1")
+    assert cache.of(studies[0]) is known
+    cache.of(studies[1])
+    assert cache.of(studies[0]) is not known

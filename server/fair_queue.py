@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 
 from server.errors import Busy
 
-MOST_WAITING = 100
+MAX_WAITING = 100
 """Questions of one token that wait or are being answered, where nothing else is said."""
 
 SECONDS = 20.0
 """How long a question waits for its turn."""
 
 
-class Turns:
+class FairQueue:
     """To be used from the event loop.
 
     Args:
@@ -25,7 +25,7 @@ class Turns:
     """
 
     def __init__(
-        self, at_once: int, each: int, *, waiting: int = MOST_WAITING, seconds: float = SECONDS
+        self, at_once: int, each: int, *, waiting: int = MAX_WAITING, seconds: float = SECONDS
     ) -> None:
         self._free = asyncio.Semaphore(at_once)
         self._each = each

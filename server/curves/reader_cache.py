@@ -11,7 +11,7 @@ from functools import partial
 from halving.query.curve_reader import RunCurves, open_run_curves
 from halving.store.store import Store
 
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 _AT_ONCE = 64  # runs that are opened
 _ITSELF = 8 << 10  # bytes that a reader takes without what it has read, about
 
@@ -27,14 +27,14 @@ class _Kept:
     size: int = 0
 
 
-class KeptReaders:
+class ReaderCache:
     """A bounded memory of readers. The one that was not asked for the longest goes first.
 
     Args:
         most: bytes of what they hold.
     """
 
-    def __init__(self, store: Store, most: int = MOST_BYTES) -> None:
+    def __init__(self, store: Store, most: int = MAX_BYTES) -> None:
         self._store = store
         self._most = most
         self._size = 0

@@ -1,4 +1,4 @@
-"""The audit: every write that was asked of the server, and how it was answered."""
+"""The write log: every write that was asked of the server, and how it was answered."""
 
 import asyncio
 import logging
@@ -17,13 +17,13 @@ from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 from sqlalchemy.orm import Session
 from starlette.types import Scope
 
-from resources.catalog import AuditRow, Catalog, utcnow
+from resources.catalog import Catalog, WriteLogRow, utcnow
 from resources.catalog.pipelined import Asked
 from server.access.project_limits import Routes
 from server.identity.caller import Caller
 from server.identity.tokens import without_tokens
 
-AUDITED = "halving.audited"
+RECORDED = "halving.write_recorded"
 """In a request's scope: nothing more is to be recorded of it, because it was with its work, or did nothing
 again.
 """
@@ -41,22 +41,22 @@ LOOK_SECONDS = 2.0
 _LONGEST = 500
 _LONGEST_METHOD = 20
 _FORGET_SECONDS = 3600.0  # how often what is old is deleted
-_MOST_WAITING = 1_000  # entries that could not be written yet
-_ADD = insert(AuditRow)
+_MAX_WAITING = 1_000  # entries that could not be written yet
+_ADD = insert(WriteLogRow)
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 _log = logging.getLogger(__name__)
 
 
-def unaudited(endpoint: _Endpoint) -> _Endpoint:
-    """Leave a route out of the audit, because programs call it many times a second (ask, tell): the trial's
+def without_write_log(endpoint: _Endpoint) -> _Endpoint:
+    """Leave a route out of the write log, because programs call it many times a second (ask, tell): the trial's
     own rows have what they did.
     """
-    endpoint.audited = False  # type: ignore[attr-defined]
+    endpoint.is_logged = False  # type: ignore[attr-defined]
     return endpoint
 
 
-class Audit:
-    """Adds writes to the audit.
+class WriteLog:
+    """Adds writes to the write log.
 
     What changes the catalog is added in the transaction of its work (:meth:`add`): neither is ever there
     without the other. The rest, refused writes and browsers that log in, changes nothing (:meth:`record`):
@@ -78,7 +78,7 @@ class Audit:
 
     def add(self, session: Session, scope: Scope, status: int) -> None:
         """Add a write in the transaction that does it; once that has ended, the scope is to be marked as
-        :data:`AUDITED`.
+        :data:`RECORDED`.
         """
         session.execute(*self.entry(scope, status))
 
@@ -92,7 +92,7 @@ class Audit:
         A catalog that does not take it now gets it later: what was answered stays answered.
         """
         entry = self._entry(scope, status)
-        if scope.get(AUDITED) or self._is_repeated(entry):
+        if scope.get(RECORDED) or self._is_repeated(entry):
             return
         if not self._waiting:  # else the catalog is away, and nobody needs to find that out again
             try:
@@ -100,17 +100,19 @@ class Audit:
                 return
             except (DBAPIError, NoConnectionLeft) as error:
                 _log.error(
-                    "the audit could not be written, and will be tried again: %s: %s",
+                    "the write log could not be written, and will be tried again: %s: %s",
                     type(error).__name__,
                     _shown(entry),
                 )
-        if len(self._waiting) < _MOST_WAITING:
+        if len(self._waiting) < _MAX_WAITING:
             self._waiting.append(entry)
         else:
-            _log.error("the audit lacks an entry, because too many wait for the catalog: %s", _shown(entry))
+            _log.error(
+                "the write log lacks an entry, because too many wait for the catalog: %s", _shown(entry)
+            )
 
     @asynccontextmanager
-    async def kept(self) -> AsyncIterator[None]:
+    async def run(self) -> AsyncIterator[None]:
         """For the length of the ``with`` block: write what could not be written at once, and delete what is
         too old.
         """
@@ -125,7 +127,7 @@ class Audit:
             for entry in self._waiting:
                 _log.error(
                     (
-                        "the audit lacks an entry, because the catalog did not take it before the server "
+                        "the write log lacks an entry, because the catalog did not take it before the server "
                         "ended: %s"
                     ),
                     _shown(entry),
@@ -159,7 +161,7 @@ class Audit:
             return forget(self._catalog, utcnow() - timedelta(days=self._days))
         except (DBAPIError, NoConnectionLeft) as error:
             _log.warning(
-                "old entries of the audit were not deleted, next try in an hour: %s", type(error).__name__
+                "old entries of the write log were not deleted, next try in an hour: %s", type(error).__name__
             )
             return 0
 
@@ -228,10 +230,10 @@ def entries(
         since: only from then on.
         before: only entries with a smaller ``id``: the next page after one that ended with it.
     """
-    query = select(AuditRow).order_by(AuditRow.id.desc()).limit(limit)
-    query = query if actor is None else query.where(AuditRow.actor == actor)
-    query = query if since is None else query.where(AuditRow.at >= since)
-    query = query if before is None else query.where(AuditRow.id < before)
+    query = select(WriteLogRow).order_by(WriteLogRow.id.desc()).limit(limit)
+    query = query if actor is None else query.where(WriteLogRow.actor == actor)
+    query = query if since is None else query.where(WriteLogRow.at >= since)
+    query = query if before is None else query.where(WriteLogRow.id < before)
     names = ("id", "at", "actor", "method", "route", "target", "status")
     with catalog.read() as session:
         return [{name: getattr(row, name) for name in names} for row in session.scalars(query)]
@@ -241,11 +243,13 @@ def forget(catalog: Catalog, before: datetime, most: int = BATCH) -> int:
     """Delete the oldest entries from before a time, at most so many; how many there were."""
     with catalog.read() as session:  # first, so that writers wait for nothing where there are none
         old = list(
-            session.scalars(select(AuditRow.id).where(AuditRow.at < before).order_by(AuditRow.at).limit(most))
+            session.scalars(
+                select(WriteLogRow.id).where(WriteLogRow.at < before).order_by(WriteLogRow.at).limit(most)
+            )
         )
     if old:
         with catalog.write() as session:
-            session.execute(delete(AuditRow).where(AuditRow.id.in_(old)))
+            session.execute(delete(WriteLogRow).where(WriteLogRow.id.in_(old)))
     return len(old)
 
 

@@ -13,7 +13,7 @@ _MOST = 64  # a study of ten thousand trials takes some megabytes
 _RETRY_SECONDS = 2.0  # while the catalog is away; the loop asks again
 
 
-class Loops:
+class StudyCache:
     """Keeps the studies that were asked about last; the others are read again from the catalog when they are
     asked about.
     """

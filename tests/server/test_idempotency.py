@@ -16,7 +16,7 @@ from resources.catalog import AnswerRow, SnapshotRow
 from resources.datasets.snapshots import take_snapshot
 from resources.scheduling.sweeps import resume_sweep
 from resources.sweep_spec import SweepSpec, parse_spec
-from server.access.once import KEPT, REPLAYED
+from server.access.idempotency import KEPT, REPLAYED
 from tests.searches import search
 
 Spec = Callable[..., SweepSpec]

@@ -1,4 +1,4 @@
-"""Turns: never more at a time than there are, in all and of one token, and an end to waiting."""
+"""FairQueue: never more at a time than there are, in all and of one token, and an end to waiting."""
 
 import asyncio
 from collections import Counter
@@ -6,16 +6,16 @@ from collections import Counter
 import pytest
 
 from server.errors import Busy
-from server.turns import Turns
+from server.fair_queue import FairQueue
 
 
 def test_no_more_questions_are_answered_at_a_time_than_in_all_and_of_one_token() -> None:
-    turns = Turns(3, 2)
+    queue = FairQueue(3, 2)
     now = Counter[str]()
     most = Counter[str]()
 
     async def ask(who: str) -> None:
-        async with turns.turn(who):
+        async with queue.turn(who):
             now[who] += 1
             most[who], most["all"] = max(most[who], now[who]), max(most["all"], now.total())
             await asyncio.sleep(0)
@@ -30,19 +30,19 @@ def test_no_more_questions_are_answered_at_a_time_than_in_all_and_of_one_token()
 
 def test_one_tokens_slow_questions_leave_a_turn_to_others_and_its_own_are_refused_beyond_the_queue() -> None:
     async def slow_and_others() -> None:
-        turns = Turns(2, 1, waiting=2)
+        queue = FairQueue(2, 1, waiting=2)
         ended = asyncio.Event()
 
         async def slow() -> None:
-            async with turns.turn("ada"):
+            async with queue.turn("ada"):
                 await ended.wait()
 
         asking = [asyncio.create_task(slow()) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(Busy, match="2 requests like this one"):
-            async with turns.turn("ada"):
+            async with queue.turn("ada"):
                 pass
-        async with turns.turn("bob"):
+        async with queue.turn("bob"):
             pass
         ended.set()
         await asyncio.gather(*asking)
@@ -52,15 +52,15 @@ def test_one_tokens_slow_questions_leave_a_turn_to_others_and_its_own_are_refuse
 
 def test_a_question_that_failed_or_was_given_up_leaves_its_turn() -> None:
     async def one_after_another() -> None:
-        turns = Turns(1, 1, seconds=0.01)
+        queue = FairQueue(1, 1, seconds=0.01)
         with pytest.raises(ZeroDivisionError):
-            async with turns.turn("ada"):
+            async with queue.turn("ada"):
                 raise ZeroDivisionError
-        async with turns.turn("ada"):
+        async with queue.turn("ada"):
             with pytest.raises(Busy, match="no turn within"):
-                async with turns.turn("bob"):
+                async with queue.turn("bob"):
                     pass
-        async with turns.turn("bob"):
+        async with queue.turn("bob"):
             pass
 
     asyncio.run(one_after_another())

@@ -1,19 +1,19 @@
 """``Idempotency-Key``: a write that is sent again with its key is answered as before, and not done again.
 
-A route that writes takes :data:`Once` and does its work in the transaction that it is given::
+A route that writes takes :data:`Idempotent` and does its work in the transaction that it is given::
 
     @router.post("/training-runs", status_code=202)
-    def start(body: NewRun, state: Shared, once: Once) -> Response:
+    def start(body: NewRun, state: Shared, run_once: Idempotent) -> Response:
         def write(session: Session) -> tuple[int, Any]:
             row = add_intent(session, body)          # nothing but what belongs to this transaction
             return 202, {"run_id": row.id}
 
-        return once(write)
+        return run_once(write)
 
-The answer is stored in the same transaction as the work, and so is the audit's entry: a server that is killed
+The answer is stored in the same transaction as the work, and so is the write log's entry: a server that is killed
 has either done all of it or nothing. Without the header the work is done each time. A route that looks at
 anything before its work, such as what a reference means now, asks for the stored answer first
-(:meth:`OneWrite.stored`): what has changed since must not make it another one. The same key with another
+(:meth:`IdempotentWrite.find_stored`): what has changed since must not make it another one. The same key with another
 path, query or body is answered with 422; a write that raised has left nothing, and is tried again. Keys
 belong to who sent them, and are forgotten after a day.
 """
@@ -32,7 +32,7 @@ from sqlalchemy.orm import Session
 from halving.errors import InvalidInput
 from halving.query.plain_json import jsonable
 from resources.catalog import AnswerRow, Catalog, utcnow
-from server.access.audit import AUDITED, Audit
+from server.access.write_log import RECORDED, WriteLog
 from server.answers import answer
 from server.identity.caller import caller_of
 from server.state import Shared
@@ -47,14 +47,14 @@ Write = Callable[[Session], tuple[int, Any]]
 """What a route does in its transaction; gives the status and the data of its answer."""
 
 
-class OneWrite:
+class IdempotentWrite:
     """Does a request's work once for its key; see the module."""
 
     def __init__(self, catalog: Catalog, request: Request, key: str | None, body: bytes) -> None:
         self._catalog = catalog
         self._scope = request.scope
         self._key = key
-        self._audit: Audit = request.app.state.audit
+        self._write_log: WriteLog = request.app.state.write_log
         self._actor = caller_of(request).actor
         self._request = sha256(
             f"{request.method} {request.url.path}?{request.url.query}\n".encode() + body
@@ -72,16 +72,16 @@ class OneWrite:
                 response = self._given_before(session.get_one(AnswerRow, (self._actor, self._key)))
             else:
                 status, data = write(session)
-                self._audit.add(session, self._scope, status)
+                self._write_log.add(session, self._scope, status)
                 if self._key is not None:
                     row = session.get_one(AnswerRow, (self._actor, self._key))
                     row.status = status
                     row.body = json.dumps(jsonable(data), allow_nan=False)
                 response = answer(data, status)
-        self._scope[AUDITED] = True
+        self._scope[RECORDED] = True
         return response
 
-    def stored(self) -> Response | None:
+    def find_stored(self) -> Response | None:
         """The answer of when it was done; None: it was not yet. Nothing is written.
 
         Raises:
@@ -95,7 +95,7 @@ class OneWrite:
                 select(AnswerRow).where(AnswerRow.actor == self._actor, AnswerRow.key == self._key, since)
             )
             response = self._given_before(row) if row else None
-        self._scope[AUDITED] = response is not None
+        self._scope[RECORDED] = response is not None
         return response
 
     def _is_first(self, session: Session, key: str) -> bool:
@@ -138,11 +138,11 @@ async def _once(
             max_length=_LONGEST,
         ),
     ] = None,
-) -> OneWrite:
+) -> IdempotentWrite:
     # The routes' own functions are called in threads, which cannot wait for the body; it has been read when
     # this is called.
-    return OneWrite(state.catalog, request, idempotency_key, await request.body())
+    return IdempotentWrite(state.catalog, request, idempotency_key, await request.body())
 
 
-Once = Annotated[OneWrite, Depends(_once)]
+Idempotent = Annotated[IdempotentWrite, Depends(_once)]
 """In a route's arguments: does its work once for the request's ``Idempotency-Key``."""

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from server.errors import Busy
 
 
-class NoRoom(Busy):
+class BudgetExhausted(Busy):
     """Too much is being taken; the client keeps what it has and sends it again."""
 
     status = 429  # nothing is wrong with the server
     retry_seconds = 1
 
 
-class Room:
+class MemoryBudget:
     """Bytes that may be in memory; to be used from the event loop.
 
     Args:
@@ -29,20 +29,20 @@ class Room:
 
     @contextmanager
     def reserve(self, size: int) -> Iterator[Callable[[int], None]]:
-        """Room for so many bytes for the length of the ``with`` block, which may ask for more by what this
+        """MemoryBudget for so many bytes for the length of the ``with`` block, which may ask for more by what this
         gives.
 
         Raises:
-            NoRoom: there is none.
+            BudgetExhausted: there is none.
         """
         held = 0
 
         def more(size: int) -> None:
             nonlocal held
             if self._taken > held and self._taken + size > self._most:
-                raise NoRoom(
+                raise BudgetExhausted(
                     f"{self._taken >> 20} MiB are being taken already: send this again in "
-                    f"{NoRoom.retry_seconds} s"
+                    f"{BudgetExhausted.retry_seconds} s"
                 )
             self._taken = self._taken + size
             held = held + size

@@ -1,5 +1,5 @@
-"""The gate before every request: who asks, whether they may, from where; and behind every answer: its
-headers, and the audit of writes.
+"""The guard before every request: who asks, whether they may, from where; and behind every answer: its
+headers, and the log of writes.
 """
 
 import asyncio
@@ -10,9 +10,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.access.audit import Audit
 from server.access.authentication import Authentication, given_token
 from server.access.headers import add_headers
+from server.access.write_log import WriteLog
 from server.errors import answer_of, problem
 from server.identity.caller import Caller
 from server.identity.caller import Scope as TokenScope
@@ -21,7 +21,7 @@ from server.identity.sessions import Session
 
 API = ("/api/", "/ajax-api/", "/get-artifact", "/model-versions/get-artifact")
 
-MOST_OF_MLFLOW = 16_000_000
+MAX_MLFLOW_BYTES = 16_000_000
 """Bytes of a body that MLflow's clients send, where it is not a file."""
 
 _V1 = "/api/v1"
@@ -52,11 +52,11 @@ _READS_BY_POST = {  # they ask for more than fits into a URL, and change nothing
 _ADMIN = (f"{_V1}/audit",)
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 _PROXY = ("x-forwarded-for", "x-forwarded-host", "forwarded")
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 _LOOK_AGAIN_SECONDS = 30.0  # how often the token of a stream is looked at again
 
 
-class Gate:
+class Guard:
     """An ASGI middleware; see the module.
 
     Args:
@@ -70,7 +70,7 @@ class Gate:
         app: ASGIApp,
         *,
         authentication: Authentication,
-        audit: Audit,
+        write_log: WriteLog,
         policy: str,
         streams: "OpenStreams",
         most_bytes: int,
@@ -78,7 +78,7 @@ class Gate:
         self._app = app
         self._most_bytes = most_bytes
         self.authentication = authentication
-        self.audit = audit
+        self.write_log = write_log
         self.policy = policy
         self.streams = streams
 
@@ -119,10 +119,10 @@ class Gate:
         if not path.startswith(API):
             return None
         length = headers.get("content-length", "0")
-        most = MOST_OF_MLFLOW if path.startswith(_MLFLOW_API) else self._most_bytes
+        most = MAX_MLFLOW_BYTES if path.startswith(_MLFLOW_API) else self._most_bytes
         limited = not path.startswith(_UPLOADS)
-        if len(length) > _MOST_DIGITS or (limited and length.isdecimal() and int(length) > most):
-            return problem(413, f"the body has {length[:_MOST_DIGITS]} bytes: give at most {most}")
+        if len(length) > _MAX_DIGITS or (limited and length.isdecimal() and int(length) > most):
+            return problem(413, f"the body has {length[:_MAX_DIGITS]} bytes: give at most {most}")
         # With a token in its header a request was made by who knows the token: neither a browser nor a proxy
         # adds one of ours by itself.
         by_token = self.authentication.asks and given_token(headers) is not None
@@ -209,8 +209,8 @@ class _NoLongerHolds(Exception):
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(self, gate: Gate, scope: Scope, receive: Receive, send: Send) -> None:
-        self._gate = gate
+    def __init__(self, guard: Guard, scope: Scope, receive: Receive, send: Send) -> None:
+        self._guard = guard
         self._receive = receive
         self._send = send
         self.headers = Headers(scope=scope)
@@ -222,7 +222,7 @@ class _Exchange:
         self.address = scope["client"][0] if scope.get("client") else ""
         self.begun = self._ended = self._replaced = False
         self.leave = asyncio.Event()
-        gate.streams.add(self.leave)
+        guard.streams.add(self.leave)
         self._looked = asyncio.get_running_loop().time()
 
     @property
@@ -252,7 +252,7 @@ class _Exchange:
                 one.cancel()
 
     async def send(self, message: Message) -> None:
-        """The application's: completes the headers, adds writes to the audit, and ends a stream whose token
+        """The application's: completes the headers, adds writes to the write log, and ends a stream whose token
         no longer holds.
         """
         if self._replaced:
@@ -275,7 +275,7 @@ class _Exchange:
     async def _complete(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.begun = True
-            add_headers(MutableHeaders(scope=message), self._gate.policy, api=self.path.startswith(API))
+            add_headers(MutableHeaders(scope=message), self._guard.policy, api=self.path.startswith(API))
         elif message["type"] == "http.response.body":
             if self._ended:
                 return
@@ -285,30 +285,30 @@ class _Exchange:
         await self._send(message)
 
     async def _instead_of(self, start: Message) -> Response | None:
-        """Another answer than the application's, where that is not in our form; a write is audited before it
+        """Another answer than the application's, where that is not in our form; a write is recorded before it
         is answered.
         """
         status = start["status"]
         plain = Headers(raw=start["headers"]).get("content-type", "").startswith("text/plain")
         if status == 413 and plain:  # the web framework's own words
             return problem(413, "the body is larger than this route takes")
-        if self.writes and "halving.caller" in self.scope and self._is_audited():
-            await self._gate.audit.record(self.scope, status)
+        if self.writes and "halving.caller" in self.scope and self._is_logged():
+            await self._guard.write_log.record(self.scope, status)
         return None
 
-    def _is_audited(self) -> bool:
+    def _is_logged(self) -> bool:
         endpoint = self.scope.get("endpoint")
-        return getattr(endpoint, "audited", True) and self.path.startswith(API)
+        return getattr(endpoint, "is_logged", True) and self.path.startswith(API)
 
     async def _look_again(self) -> None:
         now = asyncio.get_running_loop().time()
         if (
-            self._gate.authentication.asks
+            self._guard.authentication.asks
             and now - self._looked > _LOOK_AGAIN_SECONDS
             and "halving.caller" in self.scope
         ):
             self._looked = now
-            caller, _ = await self._gate.authentication.caller(self.headers)
+            caller, _ = await self._guard.authentication.caller(self.headers)
             if caller is None:
                 raise _NoLongerHolds
 

@@ -20,7 +20,7 @@ class _Look:
     made: "asyncio.Task[dict[Run, bytes]] | None" = None
 
 
-class SharedLooks:
+class SharedLookups:
     """Looks whether runs have anything new, in threads of its own: that must not wait for queries.
 
     To be asked from the event loop.

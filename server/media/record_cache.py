@@ -13,7 +13,7 @@ from halving.errors import NotFound
 from halving.query.runs import in_threads, read_json
 from halving.store.store import Store
 
-MOST_ROWS = 50_000
+MAX_ROWS = 50_000
 _AT_ONCE = 256
 
 Row = dict[str, Any]
@@ -29,14 +29,14 @@ class _Folder:
     names: dict[str, str] = field(default_factory=dict)
 
 
-class KeptRecords:
+class RecordCache:
     """A bounded memory of records. The folder that was not asked for the longest goes first.
 
     Args:
         most: rows; one folder that has more is kept nevertheless while it is the last that was asked for.
     """
 
-    def __init__(self, store: Store, most: int = MOST_ROWS) -> None:
+    def __init__(self, store: Store, most: int = MAX_ROWS) -> None:
         self._store = store
         self._most = most
         self._folders: OrderedDict[str, _Folder] = OrderedDict()

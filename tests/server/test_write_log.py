@@ -1,4 +1,4 @@
-"""Every write is in the audit, neither is ever there without the other, and no secret is anywhere in it."""
+"""Every write is in the write log, neither is ever there without the other, and no secret is anywhere in it."""
 
 import logging
 import sqlite3
@@ -14,9 +14,9 @@ from sqlalchemy import insert, text
 
 from halving.errors import InvalidInput
 from resources.backend import Backend
-from resources.catalog import AuditRow, utcnow
+from resources.catalog import WriteLogRow, utcnow
 from resources.sweep_spec import SweepSpec
-from server.access import audit
+from server.access import write_log
 from server.identity.sessions import COOKIE
 from server.identity.tokens import create_token
 from server.settings import Settings
@@ -42,14 +42,14 @@ def logged_in(client: TestClient, token: str) -> tuple[str, str]:
     return cookie, answer.json()["csrf"]
 
 
-def rename_audit(backend: Backend, name: str, to: str) -> None:
+def rename_table(backend: Backend, name: str, to: str) -> None:
     with backend.catalog.write() as session:
         session.execute(text(f"ALTER TABLE {name} RENAME TO {to}"))
 
 
 @pytest.fixture
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(write_log, "LOOK_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -107,10 +107,10 @@ def test_logging_in_and_out_is_recorded(guarded: TestClient, backend: Backend, b
 
 
 def test_a_write_that_cannot_be_recorded_is_not_done(local: TestClient, backend: Backend, sweep: str) -> None:
-    rename_audit(backend, "audit", "gone")
+    rename_table(backend, "audit", "gone")
     assert local.post(f"{STUDIES}/{sweep}/pause").status_code == 500
     assert local.get(f"{STUDIES}/{sweep}").json()["control"] == "run"
-    rename_audit(backend, "gone", "audit")
+    rename_table(backend, "gone", "audit")
     assert local.post(f"{STUDIES}/{sweep}/pause").json()["control"] == "pause"
 
 
@@ -120,11 +120,11 @@ def test_what_changes_nothing_is_answered_while_the_audit_is_away_and_recorded_w
 ) -> None:
     token = create_token(backend.catalog, "ada")
     root = bearer("root", scope="admin")
-    rename_audit(backend, "audit", "gone")
+    rename_table(backend, "audit", "gone")
     assert guarded.post("/api/v1/session", json={"token": token}).status_code == 200
-    assert "the audit could not be written" in caplog.text
+    assert "the write log could not be written" in caplog.text
     assert token not in caplog.text
-    rename_audit(backend, "gone", "audit")
+    rename_table(backend, "gone", "audit")
     wait_for(lambda: guarded.get("/api/v1/audit?actor=ada", headers=root).json()["entries"], 60, "the entry")
 
 
@@ -152,7 +152,7 @@ def test_how_often_a_refused_write_was_sent_again_is_in_the_log(
     headers = bearer("bob")
     for _ in range(3):
         guarded.post(f"{STUDIES}/{sweep}/stop", headers=headers)
-    monkeypatch.setattr(audit, "REPEAT_SECONDS", 0.0)
+    monkeypatch.setattr(write_log, "REPEAT_SECONDS", 0.0)
     wait_for(lambda: "bob asked for - 2 more times" in caplog.text, 60, "the log's line")
 
 
@@ -191,11 +191,11 @@ def test_whatever_changes_the_catalog_is_recorded_in_the_transaction_of_its_work
 def test_the_audit_forgets_what_is_older_than_it_is_told_to_keep(backend: Backend) -> None:
     now = utcnow()
     entry = {"actor": "ada", "method": "POST", "route": "-", "target": "/", "status": 403}
-    ages = [31] * (audit.BATCH + 5) + [29, 1]
+    ages = [31] * (write_log.BATCH + 5) + [29, 1]
     with backend.catalog.write() as session:
-        session.execute(insert(AuditRow), [{"at": now - timedelta(days=age), **entry} for age in ages])
-    assert audit.forget(backend.catalog, now - timedelta(days=30), most=3) == 3
-    assert audit.forget(backend.catalog, now - timedelta(days=40)) == 0
+        session.execute(insert(WriteLogRow), [{"at": now - timedelta(days=age), **entry} for age in ages])
+    assert write_log.forget(backend.catalog, now - timedelta(days=30), most=3) == 3
+    assert write_log.forget(backend.catalog, now - timedelta(days=40)) == 0
     with client_of(Settings(root=backend.store.root, audit_days=30)) as client:
         wait_for(
             lambda: len(client.get("/api/v1/audit?limit=3").json()["entries"]) == 2,
@@ -237,10 +237,10 @@ def test_no_secret_is_in_logs_answers_errors_or_the_catalog(
         (
             "POST",
             f"{STUDIES}/{sweep}/resume",
-            {"headers": with_cookie, "before": lambda: rename_audit(backend, "audit", "gone")},
+            {"headers": with_cookie, "before": lambda: rename_table(backend, "audit", "gone")},
         ),
         ("POST", f"{STUDIES}/nothing/resume", {"headers": with_cookie}),
-        ("GET", STUDIES, {"headers": with_cookie, "before": lambda: rename_audit(backend, "gone", "audit")}),
+        ("GET", STUDIES, {"headers": with_cookie, "before": lambda: rename_table(backend, "gone", "audit")}),
     ):
         given.pop("before", lambda: None)()  # type: ignore[attr-defined]
         answer = guarded.request(method, path, **given)  # type: ignore[arg-type]
