@@ -14,7 +14,7 @@ from halving.query.plain_json import jsonable
 
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
 """Of an answer's model."""
-Known = Annotated[
+IfNoneMatch = Annotated[
     str | None, Header(alias="If-None-Match", description="The ETag of the answer that is known already.")
 ]
 """Of a route's arguments."""
@@ -24,10 +24,10 @@ def answer(data: Any, status: int = 200, headers: dict[str, str] | None = None) 
     """Data as an answer; numbers that are not finite are the strings ``"NaN"``, ``"Infinity"`` and
     ``"-Infinity"``.
     """
-    return Response(_encoded(data), status, headers, media_type="application/json")
+    return Response(_encode(data), status, headers, media_type="application/json")
 
 
-def _encoded(data: Any) -> bytes:
+def _encode(data: Any) -> bytes:
     form: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
     try:  # nearly all answers have finite numbers alone, and need not be gone through first
         return json.dumps(data, default=datetime.isoformat, **form).encode()
@@ -35,11 +35,11 @@ def _encoded(data: Any) -> bytes:
         return json.dumps(jsonable(data), **form).encode()
 
 
-def is_known(tag: str, known: str | None) -> bool:
+def is_known(tag: str, if_none_match: str | None) -> bool:
     """Whether a client has an answer already, by its tag and ``If-None-Match``; ``*`` is any answer that
     there is.
     """
-    named = [each.strip().removeprefix("W/") for each in (known or "").split(",")]
+    named = [each.strip().removeprefix("W/") for each in (if_none_match or "").split(",")]
     return "*" in named or tag.removeprefix("W/") in named
 
 
@@ -51,7 +51,7 @@ def chosen_type(accept: str, kinds: Sequence[str]) -> str | None:
     """
     ranges = [_range(text) for text in (accept.strip() or "*/*").split(",")]
     best: tuple[float, int, int] | None = None
-    found = None
+    best_kind = None
     for kind in kinds:
         named = {kind: 2, kind.partition("/")[0] + "/*": 1, "*/*": 0}
         fitting = [
@@ -62,8 +62,8 @@ def chosen_type(accept: str, kinds: Sequence[str]) -> str | None:
         exactness, place, quality = max(fitting)  # the most exact range says what a type is worth
         if quality > 0 and (best is None or (quality, exactness, place) > best):
             best = (quality, exactness, place)
-            found = kind
-    return found
+            best_kind = kind
+    return best_kind
 
 
 def _range(text: str) -> tuple[str, float]:

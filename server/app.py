@@ -20,13 +20,13 @@ from server.access.headers import content_policy
 from server.access.project_limits import Routes, check_projects
 from server.access.write_log import WriteLog
 from server.base_path import BasePath
-from server.daily_retention import retention_begun
-from server.errors import add_error_handlers, documented
-from server.index_refresher import index_refreshed
+from server.daily_retention import begin_retention
+from server.errors import add_error_handlers, error_responses
+from server.index_refresher import keep_index_fresh
 from server.mlflow import routes as mlflow
 from server.mlflow.refusals import MlflowProblems
 from server.pages import PageFiles, Pages
-from server.publisher import models_published
+from server.publisher import publish_models
 from server.settings import Settings
 from server.state import State
 
@@ -34,9 +34,9 @@ MAX_BYTES = 1_000_000
 """Of a request's body."""
 
 SERVICES: list[Callable[[State], AbstractAsyncContextManager[object]]] = [
-    index_refreshed,
-    models_published,
-    retention_begun,
+    keep_index_fresh,
+    publish_models,
+    begin_retention,
 ]
 """What runs beside requests: entered when the server starts, left when it stops, the last one first."""
 
@@ -65,10 +65,10 @@ def create_app(settings: Settings) -> FastAPI:
     )
     state = app.state.halving = State.of(settings)
     authentication = app.state.authentication = Authentication(state)
-    known = Routes(app.routes)
+    route_index = Routes(app.routes)
     streams = OpenStreams()
-    write_log = WriteLog(state.access_catalog, known, settings.audit_days)
-    app.state.routes = known
+    write_log = WriteLog(state.access_catalog, route_index, settings.audit_days)
+    app.state.routes = route_index
     app.state.streams = streams
     app.state.write_log = write_log
     add_error_handlers(app, state.store.root)
@@ -80,7 +80,7 @@ def create_app(settings: Settings) -> FastAPI:
         write_log=write_log,
         policy=content_policy(page.html),
         streams=streams,
-        most_bytes=MAX_BYTES,
+        max_bytes=MAX_BYTES,
     )
     app.add_middleware(MlflowProblems)  # outside of the guard, whose refusals it translates
     if settings.base_path:
@@ -98,13 +98,13 @@ def _routes() -> list[BaseRoute]:
     api = APIRouter(
         prefix="/api/v1",
         dependencies=[Security(bearer), Depends(check_projects)],
-        responses=documented(400, 401, 403, 404, 405, 409, 413, 421, 422, 429, 503),
+        responses=error_responses(400, 401, 403, 404, 405, 409, 413, 421, 422, 429, 503),
     )
     for router in routes.ROUTERS:
         api.include_router(router, max_body_size=MAX_BYTES)
     root = APIRouter()
     root.include_router(api)
-    root.include_router(mlflow.plain)
+    root.include_router(mlflow.text)
     root.include_router(mlflow.page)  # before the API, whose paths would take some of its
     root.include_router(mlflow.api, max_body_size=MAX_MLFLOW_BYTES)
     root.include_router(mlflow.proxy)

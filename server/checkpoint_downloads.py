@@ -22,7 +22,9 @@ async def checkpoint_response(state: State, digest: str, headers: Mapping[str, s
     if await state.store_threads.read(is_sharded, state.store, digest):
         # With torch, which may take longer to import than the store has for its answer.
         await run_in_threadpool(import_module, "halving.checkpoints.sharded.assembled")
-    found = await state.store_threads.read(download, state.store, digest)
+    checkpoint = await state.store_threads.read(download, state.store, digest)
     return StreamingResponse(
-        state.store_threads.stream(found.pieces), 200, {**headers, "Content-Length": str(found.size)}
+        state.store_threads.stream(checkpoint.pieces),
+        200,
+        {**headers, "Content-Length": str(checkpoint.size)},
     )

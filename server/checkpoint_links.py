@@ -30,7 +30,7 @@ def checkpoint_link(state: State, digest: str) -> tuple[str, datetime]:
             # a version may be promoted long after its checkpoint has moved
             holder = state.store.holder(blob_name(digest))
         if holder.root.startswith("s3://"):
-            return _presigned(holder, blob_name(digest)), expires_at
+            return _presign(holder, blob_name(digest)), expires_at
     return f"{PATH}/{_signer(state).dumps(digest)}", expires_at
 
 
@@ -57,7 +57,7 @@ def _signer(state: State) -> URLSafeTimedSerializer:
     return URLSafeTimedSerializer(state.signing_key, salt="checkpoint")
 
 
-def _presigned(store: Store, name: str) -> str:
+def _presign(store: Store, name: str) -> str:
     """S3's address of a file; only the request's signature is in it, and no request is made for it."""
     bucket, _, key = store.path(name).partition("/")
     return str(

@@ -15,24 +15,24 @@ from server.identity.caller import Caller
 from server.state import State
 
 
-def checked_runs(caller: Caller, ids: Iterable[str]) -> list[tuple[str, str]]:
+def parse_runs(caller: Caller, ids: Iterable[str]) -> list[tuple[str, str]]:
     """``(project, run)`` of each id, in their order, each once.
 
     Raises:
         InvalidInput: an id is not ``project/run``, or there is none.
         NotFound: it is of a project that is not among the caller's.
     """
-    found: dict[tuple[str, str], None] = {}
+    pairs: dict[tuple[str, str], None] = {}
     for name in ids:
         project, slash, run = name.partition("/")
         if not slash:
             raise InvalidInput(f"run {name!r} is not accepted: give project/run")
         caller.check(check_name("project", project), f"run {name!r}")
-        found[project, check_name("run id", run)] = None
-    return list(found)
+        pairs[project, check_name("run id", run)] = None
+    return list(pairs)
 
 
-async def filtered_runs(state: State, caller: Caller, text: str, top: int) -> list[str]:
+async def find_runs(state: State, caller: Caller, text: str, top: int) -> list[str]:
     """The ids of the first runs that a filter finds among the caller's.
 
     Raises:
@@ -40,12 +40,12 @@ async def filtered_runs(state: State, caller: Caller, text: str, top: int) -> li
         Busy: too many questions to the index wait already.
     """
     async with state.index_queue.turn(caller.actor):
-        return await run_in_threadpool(_filtered, state, caller, text, top)
+        return await run_in_threadpool(_filter_index, state, caller, text, top)
 
 
-def _filtered(state: State, caller: Caller, text: str, top: int) -> list[str]:
+def _filter_index(state: State, caller: Caller, text: str, top: int) -> list[str]:
     chosen = parse_filter(text, now=datetime.now(UTC).replace(microsecond=0))
     with reading(state.catalog) as session:
-        projects = None if caller.projects is None else sorted(caller.projects)
+        projects = caller.visible_projects
         names = select_names(session, with_all_names(session, chosen), projects=projects, limit=top)
     return [f"{project}/{run}" for project, run in names]

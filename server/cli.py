@@ -96,8 +96,8 @@ def _create(arguments: argparse.Namespace) -> int:
     """Make a token. Only the token is on the standard output, for ``$(…)``. JSON: ``{"name", "token"}``."""
     from server.identity.tokens import create_token
 
-    given = {name: getattr(arguments, name) for name in ("scope", "days")}
-    token = create_token(_catalog(arguments), arguments.name, projects=arguments.project, **given)
+    options = {name: getattr(arguments, name) for name in ("scope", "days")}
+    token = create_token(_catalog(arguments), arguments.name, projects=arguments.project, **options)
     if arguments.json:
         print_json({"name": arguments.name, "token": token})
         return 0
@@ -118,18 +118,20 @@ def _list(arguments: argparse.Namespace) -> int:
     """
     from server.identity.tokens import list_tokens
 
-    found = list_tokens(_catalog(arguments))
+    tokens = list_tokens(_catalog(arguments))
     if arguments.json:
-        print_json({"tokens": [token.as_dict() for token in found]})
+        print_json({"tokens": [token.as_dict() for token in tokens]})
         return 0
-    if not found:
+    if not tokens:
         console(markup=True).print(
             "there are no tokens yet: [bold]halving tokens create NAME --scope admin[/] makes one"
         )
         return 0
     rows = []
-    for token in found:
-        state = "holds" if token.holds else "revoked" if token.revoked_at else "too old"
+    for token in tokens:
+        state = "holds"
+        if not token.holds:
+            state = "revoked" if token.revoked_at else "too old"
         projects = ", ".join(token.projects) if token.projects is not None else "all"
         rows.append(
             [
@@ -138,7 +140,7 @@ def _list(arguments: argparse.Namespace) -> int:
                 projects,
                 state,
                 _day(token.created_at),
-                _moment(token.last_used_at),
+                _minute(token.last_used_at),
                 _day(token.expires_at),
             ]
         )
@@ -169,9 +171,9 @@ def _catalog(arguments: argparse.Namespace) -> "Catalog":
     return open_catalog(Store(arguments.root))
 
 
-def _day(moment: datetime | None) -> str:
-    return moment.astimezone().strftime("%Y-%m-%d") if moment else NONE
+def _day(time: datetime | None) -> str:
+    return time.astimezone().strftime("%Y-%m-%d") if time else NONE
 
 
-def _moment(moment: datetime | None) -> str:
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M") if moment else NONE
+def _minute(time: datetime | None) -> str:
+    return time.astimezone().strftime("%Y-%m-%d %H:%M") if time else NONE

@@ -22,7 +22,7 @@ from server.identity.tokens import without_tokens
 
 RETRY_SECONDS = 5
 MEDIA_TYPE = "application/problem+json"
-_SHOWN = 100  # characters of a value
+_MAX_VALUE_LETTERS = 100  # characters of a value
 CATALOG_AWAY = "the catalog does not answer; try again"
 STORE_AWAY = "the store does not answer: why is in the server's log; try again in a few seconds"
 _STORE_UNREAD = (
@@ -68,7 +68,7 @@ def problem(status: int, detail: str, headers: dict[str, str] | None = None, **m
     return JSONResponse(jsonable(body), status, headers, media_type=MEDIA_TYPE)
 
 
-def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """What OpenAPI says of errors, for the ``responses`` of a router."""
     content = {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}
     return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
@@ -81,11 +81,11 @@ def add_error_handlers(app: FastAPI, root: str) -> None:
         root: of the store; see :func:`without_root`.
     """
 
-    def handled(_: Request, error: Exception) -> JSONResponse:
+    def answer_error(_: Request, error: Exception) -> JSONResponse:
         return answer_of(error, root)
 
     for kind in (HalvingError, DBAPIError, NoConnectionLeft, HTTPException, RequestValidationError, OSError):
-        app.add_exception_handler(kind, handled)
+        app.add_exception_handler(kind, answer_error)
 
 
 def answer_of(error: Exception, root: str | None = None) -> JSONResponse:
@@ -96,11 +96,11 @@ def answer_of(error: Exception, root: str | None = None) -> JSONResponse:
         _log.error("the disk is full: %s", error)
         return problem(507, DISK_FULL)
     if isinstance(error, HalvingError):
-        return _known(error, root)
+        return _library_answer(error, root)
     if isinstance(error, RequestValidationError):
         return problem(422, _sentence(error))
     if isinstance(error, HTTPException):
-        return problem(error.status_code, _words(error), dict(error.headers) if error.headers else None)
+        return problem(error.status_code, _http_words(error), dict(error.headers) if error.headers else None)
     if catalog_is_away(error):
         return problem(503, CATALOG_AWAY, {"Retry-After": str(RETRY_SECONDS)})
     _log.error("a request failed", exc_info=error)
@@ -120,8 +120,8 @@ def without_root(text: str, root: str) -> str:
     """A message of the library, which names the store by its address, as those may know it who see neither
     its disk nor its bucket.
     """
-    for known in (root, root.partition("?")[0]):  # on S3 its options follow
-        text = re.sub(rf"(?:\bthe store )?(?<![\w/]){re.escape(known)}(?![\w-])", "the store", text)
+    for address in (root, root.partition("?")[0]):  # on S3 its options follow
+        text = re.sub(rf"(?:\bthe store )?(?<![\w/]){re.escape(address)}(?![\w-])", "the store", text)
     return text
 
 
@@ -153,32 +153,30 @@ def store_fault(error: Exception | str) -> str:
     )
 
 
-def _known(error: HalvingError, root: str | None) -> JSONResponse:
+def _library_answer(error: HalvingError, root: str | None) -> JSONResponse:
     if isinstance(error, Busy):
         return problem(error.status, str(error), {"Retry-After": str(error.retry_seconds)})
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 409)
     column = getattr(error, "column", None)
     more = {"column": column} if column is not None else {}
-    detail = (
-        store_fault(error)
-        if isinstance(error, StoreError)
-        else str(error)
-        if root is None
-        else without_root(str(error), root)
-    )
-    return problem(status, detail, {"Retry-After": str(RETRY_SECONDS)} if status == 503 else None, **more)
+    if isinstance(error, StoreError):
+        detail = store_fault(error)
+    else:
+        detail = str(error) if root is None else without_root(str(error), root)
+    headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else None
+    return problem(status, detail, headers, **more)
 
 
-def _words(error: HTTPException) -> str:
+def _http_words(error: HTTPException) -> str:
     """The web framework's own errors name nothing: say what was asked for."""
     if error.detail != HTTPStatus(error.status_code).phrase:
         return str(error.detail)
-    known = {
+    sentences = {
         404: "there is nothing at this address",
         405: "this address does not know this method",
         413: "the body is too large",
     }
-    return known.get(error.status_code, error.detail)
+    return sentences.get(error.status_code, error.detail)
 
 
 def _sentence(error: RequestValidationError) -> str:
@@ -193,14 +191,14 @@ def _sentence(error: RequestValidationError) -> str:
     message = describe_error(first)
     message = message[0].lower() + message[1:] if message.startswith("Input should") else message
     return (
-        f"{field}{_shown(first.get('input'))} is not accepted: "
+        f"{field}{_value_text(first.get('input'))} is not accepted: "
         f"{message.replace('input should', 'it should', 1)}"
     )
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """A value, if it is a plain one: others hold more than what is wrong."""
     if not isinstance(value, str | int | float | bool):
         return ""
     text = repr(value)
-    return f" = {text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}"
+    return f" = {text if len(text) <= _MAX_VALUE_LETTERS else text[:_MAX_VALUE_LETTERS] + '…'}"

@@ -47,7 +47,7 @@ class FairQueue:
             )
         asker.asking += 1
         try:
-            async with self._waited(asker.free), self._waited(self._free):
+            async with self._wait_for(asker.free), self._wait_for(self._free):
                 yield
         finally:
             asker.asking -= 1
@@ -55,7 +55,7 @@ class FairQueue:
                 del self._askers[who]
 
     @asynccontextmanager
-    async def _waited(self, free: asyncio.Semaphore) -> AsyncIterator[None]:
+    async def _wait_for(self, free: asyncio.Semaphore) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(self._seconds):
                 await free.acquire()

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def index_refreshed(state: State) -> AsyncIterator[None]:
+async def keep_index_fresh(state: State) -> AsyncIterator[None]:
     """Keep the index up to date for the length of the ``with`` block: one of the server's services."""
     refresher = IndexRefresher(state)
     refresher.start()

@@ -52,7 +52,7 @@ _TYPES = {
     ".html": "text/html",
 }
 _KEPT = "public, max-age=31536000, immutable"
-_ASKED = "no-cache"  # kept, but asked for (304) each time
+_REVALIDATED = "no-cache"  # kept, but asked for (304) each time
 _FOR_GOOD = "/static/"
 _MODULES = 'data-modules=""'  # in the HTML; early.js reads it
 _BASE = 'data-base=""'  # so do early.js and lib/base.js
@@ -86,17 +86,17 @@ class _Answer:
             tag,
             [(name.lower().encode(), value.encode()) for name, value in headers.items()],
             body,
-            _packed(body),
+            _pack(body),
         )
 
     async def send(self, scope: Scope, send: Send, status: int = 200) -> None:
-        asked = Headers(scope=scope)
+        request = Headers(scope=scope)
         body = self.body
         headers = list(self.headers)
-        if status == 200 and is_known(self.tag, asked.get("if-none-match")):
+        if status == 200 and is_known(self.tag, request.get("if-none-match")):
             status = 304
             body = b""
-        elif "gzip" in asked.get("accept-encoding", ""):
+        elif "gzip" in request.get("accept-encoding", ""):
             body = self.packed
             headers.append((b"content-encoding", b"gzip"))
         if status != 304:
@@ -125,52 +125,56 @@ class PageFiles:
         ).hexdigest()[:12]
         self._files = files
         self._named = {
-            name: path for found in _IMPORT_MAP.findall(source) for name, path in _MAPPED.findall(found)
+            name: path
+            for import_map in _IMPORT_MAP.findall(source)
+            for name, path in _MAPPED.findall(import_map)
         }
         self._prefix = f"{_FOR_GOOD}{digest}/"
         self._address = f"{base_path}{self._prefix}"
         html = _ADDRESS.sub(
-            lambda found: f'"{self._address}{found[1]}"' if found[1] in files else found[0], source
+            lambda match: f'"{self._address}{match[1]}"' if match[1] in files else match[0], source
         )
         self.html = html.replace(_BASE, f'data-base="{base_path}"')
         """The HTML of every path but for the modules that it asks for."""
 
         kinds = {name: _TYPES.get(posixpath.splitext(name)[1], "text/plain") for name in files}
         self._kept = {name: _Answer.of(body, kinds[name], _KEPT) for name, body in files.items()}
-        self._asked = {name: _Answer.of(body, kinds[name], _ASKED) for name, body in files.items()}
+        self._revalidated = {
+            name: _Answer.of(body, kinds[name], _REVALIDATED) for name, body in files.items()
+        }
         self._pages = [
-            (compile_path(path)[0], _Answer.of(self._page(*modules).encode(), "text/html", _ASKED))
+            (compile_path(path)[0], _Answer.of(self._page(*modules).encode(), "text/html", _REVALIDATED))
             for path, modules in PATHS.items()
         ]
-        self.shell = _Answer.of(self._page().encode(), "text/html", _ASKED)
+        self.shell = _Answer.of(self._page().encode(), "text/html", _REVALIDATED)
         """The page without what any address shows: it says that nothing is there."""
 
     def modules_of(self, *names: str) -> list[str]:
         """The modules and all that they import, without what is imported later; each one before what it
         imports.
         """
-        found = dict.fromkeys(names)
+        modules = dict.fromkeys(names)
         waiting = list(names)
         while waiting:
-            new = [name for name in self._imports(waiting.pop(0)) if name not in found]
-            found.update(dict.fromkeys(new))
-            waiting += new
-        return list(found)
+            imported = [name for name in self._imports(waiting.pop(0)) if name not in modules]
+            modules.update(dict.fromkeys(imported))
+            waiting += imported
+        return list(modules)
 
     def answer(self, path: str) -> _Answer | None:
         """What is answered to a path; None where it is none of the page's."""
         if path.startswith(self._prefix):
             return self._kept.get(path.removeprefix(self._prefix))
         if path.startswith(_FOR_GOOD):  # of another version, while the server's replicas are upgraded
-            return self._asked.get(path.removeprefix(_FOR_GOOD).partition("/")[2])
-        return self._asked.get(path[1:]) or next(
+            return self._revalidated.get(path.removeprefix(_FOR_GOOD).partition("/")[2])
+        return self._revalidated.get(path[1:]) or next(
             (answer for pattern, answer in self._pages if pattern.match(path)), None
         )
 
     def _imports(self, name: str) -> Iterator[str]:
-        for found in _IMPORT.findall(self._files[name].decode()):
-            path = self._named.get(found) or posixpath.normpath(
-                posixpath.join(posixpath.dirname(name), found)
+        for target in _IMPORT.findall(self._files[name].decode()):
+            path = self._named.get(target) or posixpath.normpath(
+                posixpath.join(posixpath.dirname(name), target)
             )
             if path in self._files:
                 yield path
@@ -207,5 +211,5 @@ class Pages:
 
 
 @lru_cache(maxsize=256)
-def _packed(body: bytes) -> bytes:
+def _pack(body: bytes) -> bytes:
     return gzip.compress(body, 9, mtime=0)

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def models_published(state: "State") -> AsyncIterator[None]:
+async def publish_models(state: "State") -> AsyncIterator[None]:
     """Publish models for the length of the ``with`` block, at first what an earlier server left: one of the
     server's services.
     """
@@ -48,7 +48,7 @@ class Publisher:
         self._catalog = catalog
         self._changed = threading.Condition()
         # once at the beginning
-        self._asked = 1
+        self._requested = 1
         self._done = 0
         self._ended = False
         self._thread: threading.Thread | None = None
@@ -69,11 +69,11 @@ class Publisher:
     def publish(self, seconds: float = WAIT_SECONDS) -> None:
         """Have changes published that are committed, and wait for it for so long."""
         with self._changed:
-            self._asked += 1
-            mine = self._asked
+            self._requested += 1
+            request = self._requested
             self._changed.notify_all()
             if self._thread is not None:
-                self._changed.wait_for(lambda: self._done >= mine or self._ended, seconds)
+                self._changed.wait_for(lambda: self._done >= request or self._ended, seconds)
 
     def _run(self) -> None:
         pause = 0.0
@@ -82,20 +82,20 @@ class Publisher:
                 if pause:
                     self._changed.wait_for(lambda: self._ended, pause)
                 else:
-                    self._changed.wait_for(lambda: self._ended or self._asked > self._done)
+                    self._changed.wait_for(lambda: self._ended or self._requested > self._done)
                 if self._ended:
                     return
-                asked = self._asked
-            problems = self._tried()
+                requested = self._requested
+            problems = self._publish()
             for problem in problems:
                 _log.warning("%s", problem)
             pause = min(2 * pause or _FIRST_PAUSE, _LAST_PAUSE) if problems else 0.0
             if not problems:
                 with self._changed:
-                    self._done = asked
+                    self._done = requested
                     self._changed.notify_all()
 
-    def _tried(self) -> list[str]:
+    def _publish(self) -> list[str]:
         try:
             return publish(self._store, self._catalog)
         except Exception as error:  # noqa: BLE001  # whatever it is, the thread is there for the next change

@@ -77,8 +77,8 @@ def reads_store(route: Callable[..., _Result]) -> Callable[..., Coroutine[Any, A
     """
 
     @wraps(route)
-    async def in_thread(**given: Any) -> _Result:
-        return await given["state"].store_threads.read(partial(route, **given))
+    async def in_thread(**arguments: Any) -> _Result:
+        return await arguments["state"].store_threads.read(partial(route, **arguments))
 
     return in_thread
 
@@ -89,7 +89,7 @@ def reads_store_and_writes(route: Callable[..., _Result]) -> Callable[..., Corou
     """
 
     @wraps(route)
-    async def in_thread(**given: Any) -> _Result:
-        return await given["state"].store_threads.run(partial(route, **given))
+    async def in_thread(**arguments: Any) -> _Result:
+        return await arguments["state"].store_threads.run(partial(route, **arguments))
 
     return in_thread

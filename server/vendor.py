@@ -40,7 +40,7 @@ def vendor() -> None:
     Raises:
         SystemExit: a file of a version that the manifest has is not the file that the manifest has.
     """
-    known = json.loads(MANIFEST.read_text()) if MANIFEST.exists() else {}
+    pinned = json.loads(MANIFEST.read_text()) if MANIFEST.exists() else {}
     manifest = {}
     for name, (package, path) in FILES.items():
         version = json.loads((MODULES / package / "package.json").read_text())["version"]
@@ -51,7 +51,7 @@ def vendor() -> None:
             "file": path,
             "sha256": hashlib.sha256(source.read_bytes()).hexdigest(),
         }
-        before = known.get(name, entry)
+        before = pinned.get(name, entry)
         if before["version"] == version and before["sha256"] != entry["sha256"]:
             sys.exit(
                 f"{package} {version}: {path} has the hash {entry['sha256']}, and {MANIFEST} has "

@@ -36,7 +36,7 @@ class Authentication:
         self.sessions = Sessions(state.signing_key)
         self.wrong = WrongTokens()
         self._catalog = state.access_catalog
-        self._known: dict[tuple[str, str], tuple[Token | None, float]] = {}
+        self._tokens: dict[tuple[str, str], tuple[Token | None, float]] = {}
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._noters = anyio.CapacityLimiter(1)
         self._noting: set[asyncio.Task[None]] = set()
@@ -51,8 +51,8 @@ class Authentication:
         """
         if not self.asks:
             return LOCAL, None
-        if (given := given_token(headers)) is not None:
-            token = await self.of_token(given)
+        if (text := token_in(headers)) is not None:
+            token = await self.find_by_text(text)
             return (token.caller(session=False), None) if token else (None, None)
         session = self._session(headers.get("cookie", ""))
         if session is None:
@@ -60,11 +60,11 @@ class Authentication:
         token = await self._find("name", session.token)
         return (token.caller(session=True), session) if token else (None, None)
 
-    async def of_token(self, given: str) -> Token | None:
+    async def find_by_text(self, text: str) -> Token | None:
         """What is known of a token that somebody sent, if it holds."""
-        return await self._find("digest", digest_of(given.strip()))
+        return await self._find("digest", digest_of(text.strip()))
 
-    async def refused(self, address: str) -> int | None:
+    async def delay_refusal(self, address: str) -> int | None:
         """Answer a wrong token a little later; seconds to wait for, if this address has sent too many."""
         wait = self.wrong.count(address)
         await asyncio.sleep(_WRONG_SECONDS)
@@ -72,31 +72,31 @@ class Authentication:
 
     def _session(self, cookies: str) -> Session | None:
         try:
-            found = SimpleCookie(cookies).get(COOKIE)
+            morsel = SimpleCookie(cookies).get(COOKIE)
         except CookieError:
             return None
-        return self.sessions.read(found.value) if found else None
+        return self.sessions.read(morsel.value) if morsel else None
 
     async def _find(self, by: str, value: str) -> Token | None:
-        token, asked = self._known.get((by, value), (None, 0.0))
+        token, read_at = self._tokens.get((by, value), (None, 0.0))
         now = time.monotonic()
-        if token is not None and now - asked < FRESH_SECONDS:
+        if token is not None and now - read_at < FRESH_SECONDS:
             return token if token.holds else None
         try:
-            found = await anyio.to_thread.run_sync(self._ask, by, value, limiter=self._threads)
+            current = await anyio.to_thread.run_sync(self._read, by, value, limiter=self._threads)
         except (DBAPIError, NoConnectionLeft):
-            if token is None or now - asked > _KEPT_SECONDS:
+            if token is None or now - read_at > _KEPT_SECONDS:
                 raise
             return token if token.holds else None
-        self._known.pop((by, value), None)
-        if found is not None:  # wrong ones are not remembered: there are too many of them
-            self._known[by, value] = found, now
-            noting = asyncio.create_task(self._note_use(found))  # nobody waits for a write in order to read
+        self._tokens.pop((by, value), None)
+        if current is not None:  # wrong ones are not remembered: there are too many of them
+            self._tokens[by, value] = current, now
+            noting = asyncio.create_task(self._note_use(current))  # nobody waits for a write in order to read
             self._noting.add(noting)
             noting.add_done_callback(self._noting.discard)
-            while len(self._known) > _TOKENS:
-                del self._known[next(iter(self._known))]
-        return found
+            while len(self._tokens) > _TOKENS:
+                del self._tokens[next(iter(self._tokens))]
+        return current
 
     async def _note_use(self, token: Token) -> None:
         try:
@@ -104,7 +104,7 @@ class Authentication:
         except (DBAPIError, NoConnectionLeft) as error:
             _log.info("that a token was used could not be noted: %s", type(error).__name__)
 
-    def _ask(self, by: str, value: str) -> Token | None:
+    def _read(self, by: str, value: str) -> Token | None:
         return (
             find_token(self._catalog, digest=value)
             if by == "digest"
@@ -112,11 +112,11 @@ class Authentication:
         )
 
 
-def given_token(headers: Headers) -> str | None:
+def token_in(headers: Headers) -> str | None:
     """The token of ours that a program sent.
 
     Other credentials, which a browser or a proxy adds for somebody else, say nothing here.
     """
-    scheme, _, given = headers.get("authorization", "").partition(" ")
-    given = given.strip()
-    return given if scheme.lower() == "bearer" and given.startswith(PREFIX) else None
+    scheme, _, text = headers.get("authorization", "").partition(" ")
+    text = text.strip()
+    return text if scheme.lower() == "bearer" and text.startswith(PREFIX) else None

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.access.authentication import Authentication, given_token
+from server.access.authentication import Authentication, token_in
 from server.access.headers import add_headers
 from server.access.write_log import WriteLog
 from server.errors import answer_of, problem
@@ -34,10 +34,10 @@ _UPLOADS = (
     f"{_SIGNED}parts/",
     f"{_V1}/files/",
     f"{_V1}/blobs/",
-    *(f"{of}-artifacts/" for of in _MLFLOW),
+    *(f"{prefix}-artifacts/" for prefix in _MLFLOW),
     "/ajax-api/2.0/mlflow/upload-artifact",
 )  # their routes say how much
-_MLFLOW_API = tuple(f"{of}/" for of in _MLFLOW)
+_MLFLOW_API = tuple(f"{prefix}/" for prefix in _MLFLOW)
 _SEARCHES = (
     "runs/search",
     "experiments/search",
@@ -47,7 +47,7 @@ _SEARCHES = (
 )
 _READS_BY_POST = {  # they ask for more than fits into a URL, and change nothing
     f"{_V1}/curves",
-    *(f"{of}/{search}" for of in _MLFLOW for search in _SEARCHES),
+    *(f"{prefix}/{search}" for prefix in _MLFLOW for search in _SEARCHES),
 }
 _ADMIN = (f"{_V1}/audit",)
 _SAFE = {"GET", "HEAD", "OPTIONS"}
@@ -61,7 +61,7 @@ class Guard:
 
     Args:
         policy: the page's content security policy.
-        most_bytes: of a request's body, by its ``Content-Length``; a route may set ``max_body_size`` to take
+        max_bytes: of a request's body, by its ``Content-Length``; a route may set ``max_body_size`` to take
             less.
     """
 
@@ -73,10 +73,10 @@ class Guard:
         write_log: WriteLog,
         policy: str,
         streams: "OpenStreams",
-        most_bytes: int,
+        max_bytes: int,
     ) -> None:
         self._app = app
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self.authentication = authentication
         self.write_log = write_log
         self.policy = policy
@@ -108,9 +108,9 @@ class Guard:
         headers = exchange.headers
         method = exchange.method
         path = exchange.path
-        if not self.authentication.asks and (foreign := _by_another_name(headers)):
+        if not self.authentication.asks and (foreign := _why_not_local(headers)):
             return problem(421, foreign)
-        if path.startswith(API) and (wrong := _no_utf8(exchange.scope)):
+        if path.startswith(API) and (wrong := _why_not_utf8(exchange.scope)):
             return problem(400, wrong)  # elsewhere the page says that nothing is there
         if not _is_text(path):
             return problem(404, "nothing has an address with NUL or half of a surrogate pair in it")
@@ -119,13 +119,13 @@ class Guard:
         if not path.startswith(API):
             return None
         length = headers.get("content-length", "0")
-        most = MAX_MLFLOW_BYTES if path.startswith(_MLFLOW_API) else self._most_bytes
+        limit = MAX_MLFLOW_BYTES if path.startswith(_MLFLOW_API) else self._max_bytes
         limited = not path.startswith(_UPLOADS)
-        if len(length) > _MAX_DIGITS or (limited and length.isdecimal() and int(length) > most):
-            return problem(413, f"the body has {length[:_MAX_DIGITS]} bytes: give at most {most}")
+        if len(length) > _MAX_DIGITS or (limited and length.isdecimal() and int(length) > limit):
+            return problem(413, f"the body has {length[:_MAX_DIGITS]} bytes: give at most {limit}")
         # With a token in its header a request was made by who knows the token: neither a browser nor a proxy
         # adds one of ours by itself.
-        by_token = self.authentication.asks and given_token(headers) is not None
+        by_token = self.authentication.asks and token_in(headers) is not None
         site = foreign_origin(headers.get("origin"), headers.get("sec-fetch-site"), headers.get("host", ""))
         if site is not None and method not in _SAFE and not by_token:
             return problem(
@@ -140,9 +140,9 @@ class Guard:
             return None
         caller, session = await self.authentication.caller(headers)
         if caller is None:
-            return await self._unknown(exchange)
-        exchange.known(caller, session)
-        needed = _needed(method, path)
+            return await self._refuse_unknown(exchange)
+        exchange.set_caller(caller, session)
+        needed = _needed_scope(method, path)
         if not caller.may(needed):
             return problem(
                 403,
@@ -161,16 +161,18 @@ class Guard:
             )
         return None
 
-    async def _unknown(self, exchange: "_Exchange") -> Response:
-        if given_token(exchange.headers) is None:
-            given = "authorization" in exchange.headers
+    async def _refuse_unknown(self, exchange: "_Exchange") -> Response:
+        if token_in(exchange.headers) is None:
+            is_foreign = "authorization" in exchange.headers
             needed = (
-                "what Authorization holds is not a token of this server" if given else "a token is needed"
+                "what Authorization holds is not a token of this server"
+                if is_foreign
+                else "a token is needed"
             )
             return problem(
                 401, f"{needed}: send Authorization: Bearer hlv_…, or log in", {"WWW-Authenticate": "Bearer"}
             )
-        wait = await self.authentication.refused(exchange.address)
+        wait = await self.authentication.delay_refusal(exchange.address)
         if wait is not None:
             return problem(
                 429,
@@ -229,7 +231,7 @@ class _Exchange:
     def writes(self) -> bool:
         return self.method not in _SAFE and self.path not in _READS_BY_POST
 
-    def known(self, caller: Caller, session: Session | None) -> None:
+    def set_caller(self, caller: Caller, session: Session | None) -> None:
         self.scope["halving.caller"] = caller
         self.scope["halving.session"] = session
 
@@ -243,13 +245,13 @@ class _Exchange:
         """
         if not self.begun:
             return await self._receive()
-        asked = [asyncio.ensure_future(self._receive()), asyncio.ensure_future(self.leave.wait())]
+        waiting = [asyncio.ensure_future(self._receive()), asyncio.ensure_future(self.leave.wait())]
         try:
-            await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
-            return asked[0].result() if asked[0].done() else {"type": "http.disconnect"}  # type: ignore[return-value]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            return waiting[0].result() if waiting[0].done() else {"type": "http.disconnect"}  # type: ignore[return-value]
         finally:
-            for one in asked:
-                one.cancel()
+            for task in waiting:
+                task.cancel()
 
     async def send(self, message: Message) -> None:
         """The application's: completes the headers, adds writes to the write log, and ends a stream whose token
@@ -258,7 +260,7 @@ class _Exchange:
         if self._replaced:
             return
         if message["type"] == "http.response.start":
-            replacement = await self._instead_of(message)
+            replacement = await self._replacement_of(message)
             if replacement is not None:
                 await replacement(self.scope, self._receive, self._complete)
                 self._replaced = True
@@ -284,13 +286,13 @@ class _Exchange:
             self._ended = not message.get("more_body", False)
         await self._send(message)
 
-    async def _instead_of(self, start: Message) -> Response | None:
+    async def _replacement_of(self, start: Message) -> Response | None:
         """Another answer than the application's, where that is not in our form; a write is recorded before it
         is answered.
         """
         status = start["status"]
-        plain = Headers(raw=start["headers"]).get("content-type", "").startswith("text/plain")
-        if status == 413 and plain:  # the web framework's own words
+        is_plain_text = Headers(raw=start["headers"]).get("content-type", "").startswith("text/plain")
+        if status == 413 and is_plain_text:  # the web framework's own words
             return problem(413, "the body is larger than this route takes")
         if self.writes and "halving.caller" in self.scope and self._is_logged():
             await self._guard.write_log.record(self.scope, status)
@@ -313,14 +315,14 @@ class _Exchange:
                 raise _NoLongerHolds
 
 
-def _needed(method: str, path: str) -> TokenScope:
+def _needed_scope(method: str, path: str) -> TokenScope:
     if path.startswith(_ADMIN):
         return "admin"
     # A session may be ended by who may only read.
     return "read" if method in _SAFE or path in _READS_BY_POST or path == f"{_V1}/session" else "write"
 
 
-def _by_another_name(headers: Headers) -> str | None:
+def _why_not_local(headers: Headers) -> str | None:
     """Why a request may come from elsewhere although the server listens on this machine alone: a page that
     has made its name mean this machine (DNS rebinding), or a proxy.
     """
@@ -337,7 +339,7 @@ def _by_another_name(headers: Headers) -> str | None:
     return None
 
 
-def _no_utf8(scope: Scope) -> str | None:
+def _why_not_utf8(scope: Scope) -> str | None:
     """Why an address is none of ours: of bytes that are no UTF-8 the path would have �, and so would that of
     another address.
     """
@@ -345,18 +347,18 @@ def _no_utf8(scope: Scope) -> str | None:
         try:
             unquote_to_bytes(part).decode()
         except UnicodeDecodeError as error:
-            shown = part.decode("latin-1")
+            address = part.decode("latin-1")
             byte = error.object[error.start]
             return (
-                f"address {shown!r:.200} is not accepted: its byte %{byte:02X} is no UTF-8; write names in "
+                f"address {address!r:.200} is not accepted: its byte %{byte:02X} is no UTF-8; write names in "
                 "UTF-8 and percent-encode that"
             )
     return None
 
 
-def _is_text(asked: str) -> bool:
+def _is_text(text: str) -> bool:
     """Whether every database takes it."""
-    return "\0" not in asked and not any("\ud800" <= letter <= "\udfff" for letter in asked)
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _any(headers: Headers, names: Iterable[str]) -> bool:

@@ -17,8 +17,8 @@ def content_policy(page: str) -> str:
         page: its HTML; the import map in it is allowed by its hash.
     """
     hashes = [
-        f"'sha256-{base64.b64encode(sha256(found.encode()).digest()).decode()}'"
-        for found in _IMPORT_MAP.findall(page)
+        f"'sha256-{base64.b64encode(sha256(import_map.encode()).digest()).decode()}'"
+        for import_map in _IMPORT_MAP.findall(page)
     ]
     return "; ".join(
         (

@@ -89,7 +89,7 @@ async def check_projects(request: Request) -> None:
 def _takes_caller(endpoint: Callable[..., Any]) -> bool:
     hints = get_type_hints(endpoint, include_extras=True) if inspect.isfunction(endpoint) else {}
     return any(
-        getattr(one, "dependency", None) is caller_of
+        getattr(annotation, "dependency", None) is caller_of
         for hint in hints.values()
-        for one in getattr(hint, "__metadata__", ())
+        for annotation in getattr(hint, "__metadata__", ())
     )

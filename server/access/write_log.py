@@ -102,13 +102,13 @@ class WriteLog:
                 _log.error(
                     "the write log could not be written, and will be tried again: %s: %s",
                     type(error).__name__,
-                    _shown(entry),
+                    _line_of(entry),
                 )
         if len(self._waiting) < _MAX_WAITING:
             self._waiting.append(entry)
         else:
             _log.error(
-                "the write log lacks an entry, because too many wait for the catalog: %s", _shown(entry)
+                "the write log lacks an entry, because too many wait for the catalog: %s", _line_of(entry)
             )
 
     @asynccontextmanager
@@ -130,7 +130,7 @@ class WriteLog:
                         "the write log lacks an entry, because the catalog did not take it before the server "
                         "ended: %s"
                     ),
-                    _shown(entry),
+                    _line_of(entry),
                 )
 
     async def _keep(self) -> None:
@@ -184,25 +184,25 @@ class WriteLog:
         # Neither method nor path, of which there are as many as somebody can think of.
         alike = (entry["actor"], entry["route"], entry["status"])
         now = time.monotonic()
-        known = self._repeats.get(alike)
-        if known is None or now - known.began >= REPEAT_SECONDS:
+        repeat = self._repeats.get(alike)
+        if repeat is None or now - repeat.began >= REPEAT_SECONDS:
             self._repeats[alike] = _Repeat(now)
             return False
-        known.again += 1
+        repeat.again += 1
         return True
 
     def _end_repeats(self) -> None:
         now = time.monotonic()
-        for alike, known in list(self._repeats.items()):
-            if now - known.began >= REPEAT_SECONDS:
+        for alike, repeat in list(self._repeats.items()):
+            if now - repeat.began >= REPEAT_SECONDS:
                 del self._repeats[alike]
-                if known.again:
+                if repeat.again:
                     actor, route, status = alike
                     _log.warning(
                         "%s asked for %s %d more times within a minute, answered with %d",
                         actor,
                         route,
-                        known.again,
+                        repeat.again,
                         status,
                     )
 
@@ -239,12 +239,12 @@ def entries(
         return [{name: getattr(row, name) for name in names} for row in session.scalars(query)]
 
 
-def forget(catalog: Catalog, before: datetime, most: int = BATCH) -> int:
+def forget(catalog: Catalog, before: datetime, limit: int = BATCH) -> int:
     """Delete the oldest entries from before a time, at most so many; how many there were."""
     with catalog.read() as session:  # first, so that writers wait for nothing where there are none
         old = list(
             session.scalars(
-                select(WriteLogRow.id).where(WriteLogRow.at < before).order_by(WriteLogRow.at).limit(most)
+                select(WriteLogRow.id).where(WriteLogRow.at < before).order_by(WriteLogRow.at).limit(limit)
             )
         )
     if old:
@@ -253,5 +253,5 @@ def forget(catalog: Catalog, before: datetime, most: int = BATCH) -> int:
     return len(old)
 
 
-def _shown(entry: dict[str, Any]) -> str:
+def _line_of(entry: dict[str, Any]) -> str:
     return f"{entry['actor']} {entry['method']} {entry['target']} {entry['status']}"

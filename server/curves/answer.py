@@ -51,14 +51,14 @@ class Curves:
 def read_curves(
     store: Store,
     question: Question,
-    opened: Callable[[str, str, Sequence[str]], RunCurves],
+    open_reader: Callable[[str, str, Sequence[str]], RunCurves],
     after_each: Callable[[int], None],
 ) -> Curves:
     """The curves of a question whose ``runs`` and sorted ``keys`` are given: by run in this order, then by
     key.
 
     Args:
-        opened: gives the reader of a project's run for some keys.
+        open_reader: gives the reader of a project's run for some keys.
         after_each: called after each curve with the number of its rows, and with 0 before each block that is
             read of it, by several threads; what it raises ends the query.
 
@@ -69,11 +69,12 @@ def read_curves(
     keys = question.keys
     starts = {name: _began(store, name) for name in names} if question.x == "relative" else {}
     windowed = question.low is not None or question.high is not None
-    # On the relative axis each run has a window of its own in time.
-    asked = [[name] for name in names] if windowed and starts else [names] if names else []
+    groups = [names] if names else []
+    if windowed and starts:  # on the relative axis each run has a window of its own in time
+        groups = [[name] for name in names]
     rows = [
         curve
-        for part in asked
+        for part in groups
         for curve in curve_rows(
             part,
             keys,
@@ -84,17 +85,17 @@ def read_curves(
             edges=question.edges,
             known_keys=False,
             after_each=after_each,
-            opened=opened,
+            opened=open_reader,
         )
     ]
     places = {name: place for place, name in enumerate(names)}
     rows.sort(key=lambda curve: places[curve.run])
-    found = {(curve.run, curve.key) for curve in rows}
-    missing = [(name, key) for name in names for key in keys if (name, key) not in found]
+    present = {(curve.run, curve.key) for curve in rows}
+    missing = [(name, key) for name in names for key in keys if (name, key) not in present]
     return Curves(question.x, rows, [_places(question.x, curve, starts) for curve in rows], missing)
 
 
-def encoded(curves: Curves, kind: str) -> bytes:
+def encode(curves: Curves, kind: str) -> bytes:
     """The bytes of an answer; ``kind`` is :data:`BINARY`, :data:`ARROW` or :data:`JSON`."""
     return {BINARY: _binary, ARROW: _arrow, JSON: _json}[kind](curves)
 
@@ -105,7 +106,7 @@ def _binary(curves: Curves) -> bytes:
     offset = 0
     with np.errstate(over="ignore"):  # what float32 cannot hold is infinite on a figure
         for curve, x in zip(curves.rows, curves.x, strict=True):
-            described.append({**_described(curve), "offset": offset})
+            described.append({**_describe(curve), "offset": offset})
             own = [x.astype(_FLOAT64, copy=False), curve.value.astype(_FLOAT32)]
             if described[-1]["bucketed"]:
                 own += [curve.min.astype(_FLOAT32), curve.max.astype(_FLOAT32)]
@@ -130,14 +131,14 @@ def _json(curves: Curves) -> bytes:
 def json_curves(curves: Curves) -> Iterator[str]:
     """Each curve as JSON."""
     for curve, x in zip(curves.rows, curves.x, strict=True):
-        one = _described(curve)
+        description = _describe(curve)
         columns = {
             "x": x,
             "value": curve.value,
-            **({"min": curve.min, "max": curve.max} if one["bucketed"] else {}),
+            **({"min": curve.min, "max": curve.max} if description["bucketed"] else {}),
         }
         yield json.dumps(
-            {**one, **{name: _numbers(column) for name, column in columns.items()}}, allow_nan=False
+            {**description, **{name: _numbers(column) for name, column in columns.items()}}, allow_nan=False
         )
 
 
@@ -156,7 +157,7 @@ def _arrow(curves: Curves) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _described(curve: CurveRows) -> dict[str, Any]:
+def _describe(curve: CurveRows) -> dict[str, Any]:
     points = int(curve.count.sum())
     return {
         "run": curve.run,
@@ -168,8 +169,8 @@ def _described(curve: CurveRows) -> dict[str, Any]:
 
 
 def _numbers(column: Any) -> Iterable[Any]:
-    plain = column.tolist()
-    return plain if np.isfinite(column).all() else [jsonable(value) for value in plain]
+    values = column.tolist()
+    return values if np.isfinite(column).all() else [jsonable(value) for value in values]
 
 
 def _places(axis: str, curve: CurveRows, starts: dict[str, float]) -> Any:

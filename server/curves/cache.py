@@ -9,8 +9,8 @@ MAX_BYTES = 128 << 20
 class Cache:
     """A bounded memory of answers. The one that was not asked for the longest goes first."""
 
-    def __init__(self, most: int = MAX_BYTES) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._bytes = 0
         self._bodies: OrderedDict[str, bytes] = OrderedDict()
         self._lock = threading.Lock()
@@ -25,5 +25,5 @@ class Cache:
         with self._lock:
             self._bytes += len(body) - len(self._bodies.pop(tag, b""))
             self._bodies[tag] = body
-            while self._bytes > self._most:
+            while self._bytes > self._max_bytes:
                 self._bytes -= len(self._bodies.popitem(last=False)[1])

@@ -44,7 +44,7 @@ class Budget:
     def __init__(self, seconds: float, rows: int = MAX_ROWS, advice: str = FEWER) -> None:
         self._seconds = seconds
         self._end = time.monotonic() + seconds
-        self._most = rows
+        self._max_rows = rows
         self._advice = advice
         self._rows = 0
         self._lock = threading.Lock()
@@ -58,8 +58,8 @@ class Budget:
         """
         with self._lock:
             self._rows += rows
-        if self._rows > self._most:
-            raise InvalidInput(f"an answer of more than {self._most:,} rows is not given: {self._advice}")
+        if self._rows > self._max_rows:
+            raise InvalidInput(f"an answer of more than {self._max_rows:,} rows is not given: {self._advice}")
         if time.monotonic() > self._end:
             raise too_slow(self._seconds)
 
@@ -96,7 +96,7 @@ class Limiter:
                 budget = Budget(self.seconds, rows, advice)  # the time includes that of waiting for a thread
                 flight = self._flying[name] = self._pool.submit(query, budget)
         if new:  # without the lock: it is called at once where the query has ended already
-            flight.add_done_callback(lambda _: self._landed(name))
+            flight.add_done_callback(lambda _: self._forget(name))
         try:
             # Shielded: others may wait for the same.
             return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(flight)), self.seconds)
@@ -105,6 +105,6 @@ class Limiter:
                 raise
             raise too_slow(self.seconds) from None
 
-    def _landed(self, name: str) -> None:
+    def _forget(self, name: str) -> None:
         with self._lock:
             self._flying.pop(name, None)

@@ -21,7 +21,7 @@ _Name = tuple[str, str, tuple[str, ...]]
 
 
 @dataclass
-class _Kept:
+class _Entry:
     stamp: bytes
     reader: RunCurves
     size: int = 0
@@ -31,18 +31,18 @@ class ReaderCache:
     """A bounded memory of readers. The one that was not asked for the longest goes first.
 
     Args:
-        most: bytes of what they hold.
+        max_bytes: of what they hold.
     """
 
-    def __init__(self, store: Store, most: int = MAX_BYTES) -> None:
+    def __init__(self, store: Store, max_bytes: int = MAX_BYTES) -> None:
         self._store = store
-        self._most = most
+        self._max_bytes = max_bytes
         self._size = 0
-        self._kept: OrderedDict[_Name, _Kept] = OrderedDict()
+        self._entries: OrderedDict[_Name, _Entry] = OrderedDict()
         self._lock = threading.Lock()
         self._opening = [threading.Lock() for _ in range(_AT_ONCE)]
 
-    def opening(self, stamps: Mapping[Run, bytes]) -> Callable[[str, str, Sequence[str]], RunCurves]:
+    def opener(self, stamps: Mapping[Run, bytes]) -> Callable[[str, str, Sequence[str]], RunCurves]:
         """What opens a run's reader for some keys, or gives the one that was opened while the run had the
         same stamp.
 
@@ -50,46 +50,46 @@ class ReaderCache:
             stamps: made before, so that a reader never has less than its stamp says.
         """
 
-        def opened(project: str, run: str, keys: Sequence[str]) -> RunCurves:
+        def open_reader(project: str, run: str, keys: Sequence[str]) -> RunCurves:
             stamp = stamps[project, run]
-            if reader := self._known(project, run, keys, stamp):
+            if reader := self._find(project, run, keys, stamp):
                 return reader
             with self._opening[hash((project, run)) % _AT_ONCE]:
                 # two questions that come at once open it once
-                if reader := self._known(project, run, keys, stamp):
+                if reader := self._find(project, run, keys, stamp):
                     return reader
                 reader = open_run_curves(self._store, project, run, keys)
                 self._keep((project, run, () if reader.is_compacted else tuple(keys)), stamp, reader)
                 return reader
 
-        return opened
+        return open_reader
 
-    def _known(self, project: str, run: str, keys: Sequence[str], stamp: bytes) -> RunCurves | None:
+    def _find(self, project: str, run: str, keys: Sequence[str], stamp: bytes) -> RunCurves | None:
         with self._lock:
             for name in ((project, run, ()), (project, run, tuple(keys))):
-                kept = self._kept.get(name)
-                if kept is not None and kept.stamp == stamp:
-                    self._kept.move_to_end(name)
-                    return kept.reader
+                entry = self._entries.get(name)
+                if entry is not None and entry.stamp == stamp:
+                    self._entries.move_to_end(name)
+                    return entry.reader
         return None
 
     def _keep(self, name: _Name, stamp: bytes, reader: RunCurves) -> None:
         with self._lock:
             self._forget(name)
-            self._kept[name] = _Kept(stamp, reader)
-            reader.grew = partial(self._grown, name, reader)
-        self._grown(name, reader, reader.size + _ITSELF)
+            self._entries[name] = _Entry(stamp, reader)
+            reader.grew = partial(self._count, name, reader)
+        self._count(name, reader, reader.size + _ITSELF)
 
-    def _grown(self, name: _Name, reader: RunCurves, more: int) -> None:
+    def _count(self, name: _Name, reader: RunCurves, more: int) -> None:
         with self._lock:
-            if name in self._kept and self._kept[name].reader is reader:
-                self._kept[name].size += more
+            if name in self._entries and self._entries[name].reader is reader:
+                self._entries[name].size += more
                 self._size += more
-            while self._size > self._most:
-                self._forget(next(iter(self._kept)))
+            while self._size > self._max_bytes:
+                self._forget(next(iter(self._entries)))
 
     def _forget(self, name: _Name) -> None:
-        if name in self._kept:
-            kept = self._kept.pop(name)
-            self._size -= kept.size
-            kept.reader.forget()  # a question that has it still would hold what it has read, of all its runs
+        if name in self._entries:
+            entry = self._entries.pop(name)
+            self._size -= entry.size
+            entry.reader.forget()  # a question that has it still would hold what it has read, of all its runs

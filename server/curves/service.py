@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from halving.store.store import Store
 from server.answers import is_known
-from server.curves.answer import ARROW, BINARY, JSON, encoded, read_curves
+from server.curves.answer import ARROW, BINARY, JSON, encode, read_curves
 from server.curves.cache import Cache
 from server.curves.limits import FEWER, Budget, Limiter, too_slow
 from server.curves.question import MAX_JSON_ROWS, MAX_ROWS, Question
@@ -34,17 +34,17 @@ class CurveService:
         self._cache = Cache()
         self._readers = ReaderCache(store)
         self._limiter = Limiter()
-        self._looking = SharedLookups(self._stamps.of)
+        self._lookups = SharedLookups(self._stamps.of)
 
     async def answer(
-        self, question: Question, runs: Sequence[tuple[str, str]], kind: str, known: str | None = None
+        self, question: Question, runs: Sequence[tuple[str, str]], kind: str, if_none_match: str | None = None
     ) -> Answer:
         """The curves of some runs.
 
         Args:
             runs: which, in the answer's order; the question may have a filter in their place.
             kind: the encoding, by its media type.
-            known: tags that the client has answers of, as ``If-None-Match``.
+            if_none_match: tags that the client has answers of, as ``If-None-Match``.
 
         Raises:
             NotFound: no such run.
@@ -54,26 +54,28 @@ class CurveService:
         question.check_window()
         keys = tuple(sorted(set(question.keys)))
         names = tuple(f"{project}/{run}" for project, run in runs)
-        asked = question.model_copy(update={"runs": names, "filter": None, "keys": keys})
+        canonical = question.model_copy(update={"runs": names, "filter": None, "keys": keys})
         # The tag is older than what is read after it, so an answer never has less than its tag says.
-        stamps = await self._look(runs)
-        tag = etag_of(kind, asked.model_dump_json(), stamps)
-        anything = (known or "").strip() == "*"  # then the answer must be made, to see that there is one
-        if not anything and is_known(tag, known):
+        stamps = await self._find_stamps(runs)
+        tag = etag_of(kind, canonical.model_dump_json(), stamps)
+        takes_any_tag = (
+            if_none_match or ""
+        ).strip() == "*"  # then the answer must be made, to see that there is one
+        if not takes_any_tag and is_known(tag, if_none_match):
             return Answer(tag, None)
 
         def query(budget: Budget) -> bytes:
             budget.spend(0)  # the time may be over before a thread is free
-            opened = self._readers.opening(dict(zip(runs, stamps, strict=True)))
-            body = encoded(read_curves(self._store, asked, opened, budget.spend), kind)
+            open_reader = self._readers.opener(dict(zip(runs, stamps, strict=True)))
+            body = encode(read_curves(self._store, canonical, open_reader, budget.spend), kind)
             self._cache.put(tag, body)
             return body
 
         body = self._cache.get(tag) or await self._limiter.answer(tag, query, *_LIMITS.get(kind, _OTHERS))
-        return Answer(tag, None if anything else body)
+        return Answer(tag, None if takes_any_tag else body)
 
-    async def _look(self, runs: Sequence[tuple[str, str]]) -> list[bytes]:
+    async def _find_stamps(self, runs: Sequence[tuple[str, str]]) -> list[bytes]:
         try:
-            return await asyncio.wait_for(self._looking.of(runs), self._limiter.seconds)
+            return await asyncio.wait_for(self._lookups.stamps_of(runs), self._limiter.seconds)
         except TimeoutError:
             raise too_slow(self._limiter.seconds) from None

@@ -11,7 +11,7 @@ Run = tuple[str, str]
 
 
 @dataclass
-class _Look:
+class _Lookup:
     """A look that has not begun; it has every run that somebody has asked about since the one before
     began.
     """
@@ -37,22 +37,22 @@ class SharedLookups:
         self._stamps = stamps
         self._threads = ThreadPoolExecutor(_THREADS, "stamps")
         self._turns = asyncio.Semaphore(_THREADS)
-        self._next = _Look()
+        self._next = _Lookup()
 
-    async def of(self, runs: Sequence[Run]) -> list[bytes]:
+    async def stamps_of(self, runs: Sequence[Run]) -> list[bytes]:
         """The runs' stamps, none of which was made before this was asked. Raises what ``stamps`` does."""
-        look = self._next
-        look.runs.update(dict.fromkeys(runs))
-        if look.made is None:
-            look.made = asyncio.create_task(self._make(look))
+        lookup = self._next
+        lookup.runs.update(dict.fromkeys(runs))
+        if lookup.made is None:
+            lookup.made = asyncio.create_task(self._make(lookup))
             # though nobody may wait any more
-            look.made.add_done_callback(lambda made: made.cancelled() or made.exception())
-        stamps = await asyncio.shield(look.made)  # others may wait for it
+            lookup.made.add_done_callback(lambda made: made.cancelled() or made.exception())
+        stamps = await asyncio.shield(lookup.made)  # others may wait for it
         return [stamps[run] for run in runs]
 
-    async def _make(self, look: _Look) -> dict[Run, bytes]:
+    async def _make(self, lookup: _Lookup) -> dict[Run, bytes]:
         async with self._turns:
-            self._next = _Look()  # who asks from now on may ask for what is new since
-            runs = tuple(look.runs)
+            self._next = _Lookup()  # who asks from now on may ask for what is new since
+            runs = tuple(lookup.runs)
             stamps = await asyncio.get_running_loop().run_in_executor(self._threads, self._stamps, runs)
         return dict(zip(runs, stamps, strict=True))

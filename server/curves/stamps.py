@@ -35,13 +35,13 @@ class Stamps:
         """
         # The journals first: what is drained meanwhile is in the files that are listed after them.
         journals = self._journals()
-        each = map(self._listed, runs) if self._store.folder is not None else in_threads(self._listed, runs)
+        each = map(self._stamp, runs) if self._store.folder is not None else in_threads(self._stamp, runs)
         return [
             listed + b"\1" + "\0".join(journals.get(run, ())).encode()
             for run, listed in zip(runs, each, strict=True)
         ]
 
-    def _listed(self, run: tuple[str, str]) -> bytes:
+    def _stamp(self, run: tuple[str, str]) -> bytes:
         names = self._store.names(live_folder(*run)) + self._store.names(run_folder(*run))
         # A run that was deleted and recorded again under its id may have the same names.
         record = self._store.filesystem.get_file_info(
@@ -52,7 +52,7 @@ class Stamps:
 
     def _journals(self) -> dict[tuple[str, str], list[str]]:
         """How far each journal of this machine is written, by the run that it is of."""
-        found: dict[tuple[str, str], list[str]] = defaultdict(list)
+        positions: dict[tuple[str, str], list[str]] = defaultdict(list)
         with self._lock:
             paths = set()
             for folder in directory.attempt_folders(self._store):
@@ -64,12 +64,12 @@ class Stamps:
                         paths.add(path)
                         for _ in reading.blocks():
                             pass
-                        found[whose.project, whose.run].append(
+                        positions[whose.project, whose.run].append(
                             f"{whose.attempt}/{path.name}:{reading.offset}"
                         )
             for path in self._readings.keys() - paths:
                 del self._readings[path]
-        return found
+        return positions
 
 
 def etag_of(kind: str, question: str, stamps: Iterable[bytes]) -> str:

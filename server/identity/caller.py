@@ -33,6 +33,11 @@ class Caller:
         """All that it may do, from the least."""
         return list(SCOPES[: SCOPES.index(self.scope) + 1])
 
+    @property
+    def visible_projects(self) -> list[str] | None:
+        """The projects that it may see, sorted; None is all."""
+        return None if self.projects is None else sorted(self.projects)
+
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes
 

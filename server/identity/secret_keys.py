@@ -16,8 +16,8 @@ def signing_key(catalog: Catalog) -> str:
     """The key; the first server to ask makes it."""
     kept = select(SecretRow.value).where(SecretRow.name == _NAME)
     with catalog.read() as session:
-        if known := session.scalar(kept):
-            return known
+        if key := session.scalar(kept):
+            return key
     try:
         with catalog.write() as session:
             session.execute(

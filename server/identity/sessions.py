@@ -50,9 +50,9 @@ class Sessions:
         """
         return hmac.new(self._key.encode(), f"csrf {session.id}".encode(), sha256).hexdigest()
 
-    def proves(self, session: Session, given: str | None) -> bool:
+    def proves(self, session: Session, csrf: str | None) -> bool:
         """Whether a write carries the session's CSRF token."""
-        return given is not None and hmac.compare_digest(given.encode(), self.csrf(session).encode())
+        return csrf is not None and hmac.compare_digest(csrf.encode(), self.csrf(session).encode())
 
 
 def set_cookie(response: Response, value: str, *, base_path: str, secure: bool) -> None:

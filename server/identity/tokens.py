@@ -108,7 +108,7 @@ def list_tokens(catalog: Catalog) -> list[Token]:
     """All tokens, also those that no longer hold, oldest first."""
     with catalog.read() as session:
         return [
-            _token(row)
+            _token_of(row)
             for row in session.scalars(select(TokenRow).order_by(TokenRow.created_at, TokenRow.name))
         ]
 
@@ -128,7 +128,7 @@ def revoke_token(catalog: Catalog, name: str) -> Token:
                 f"{', '.join(session.scalars(select(TokenRow.name))) or 'none yet'}"
             )
         row.revoked_at = row.revoked_at or utcnow()
-        return _token(row)
+        return _token_of(row)
 
 
 def find_token(catalog: Catalog, *, digest: str | None = None, name: str | None = None) -> Token | None:
@@ -140,7 +140,7 @@ def find_token(catalog: Catalog, *, digest: str | None = None, name: str | None 
         row = session.scalar(query)
         if row is None:
             return None
-        token = _token(row)
+        token = _token_of(row)
         if token.projects is not None:
             token = replace(token, projects=all_names_of(session, token.projects))
     return token if token.holds else None
@@ -165,7 +165,7 @@ def without_tokens(text: str) -> str:
     return _LOOKS_LIKE_ONE.sub(f"{PREFIX}…", text)
 
 
-def _token(row: TokenRow) -> Token:
+def _token_of(row: TokenRow) -> Token:
     names = ("name", "projects", "created_at", "last_used_at", "expires_at", "revoked_at")
-    (scope,) = (known for known in SCOPES if known == row.scope)
+    scope = SCOPES[SCOPES.index(row.scope)]
     return Token(scope=scope, **{name: getattr(row, name) for name in names})

@@ -67,7 +67,7 @@ def columns_of(body: bytes, media_type: str) -> Columns:
     return readers[name](body)
 
 
-def decompressed(body: bytes, encoding: str) -> bytes:
+def decompress(body: bytes, encoding: str) -> bytes:
     """A body without its ``Content-Encoding``.
 
     Raises:
@@ -111,7 +111,7 @@ def _from_arrow(body: bytes) -> Columns:
             f"{', '.join(_FIELDS)} once"
         )
     _check_count(table.num_rows)
-    drained = _drained(table.schema.metadata)
+    drained = _read_drained(table.schema.metadata)
     columns = {
         name: _column(table, name) for name in _FIELDS if name in table.column_names or name != "wall_time"
     }
@@ -121,7 +121,7 @@ def _from_arrow(body: bytes) -> Columns:
         if "wall_time" in columns
         else np.full(table.num_rows, _now(), np.int64)
     )
-    return _sorted(keys, codes, numbers_in(columns["step"]), times, numbers_in(columns["value"]), drained)
+    return _sort(keys, codes, numbers_in(columns["step"]), times, numbers_in(columns["value"]), drained)
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:
@@ -150,7 +150,9 @@ def _column(table: pa.Table, name: str) -> pa.Array:
         "wall_time": pa.types.is_timestamp(kind) or kind == pa.int64(),
     }[name]
     if not accepted:
-        raise InvalidInput(f"column {name!r} of type {column.type} is not accepted: give {_wanted(name)}")
+        raise InvalidInput(
+            f"column {name!r} of type {column.type} is not accepted: give {_accepted_types(name)}"
+        )
     try:
         if pa.types.is_timestamp(kind):
             column = column.cast(pa.timestamp("ms", kind.tz), safe=False)
@@ -159,10 +161,12 @@ def _column(table: pa.Table, name: str) -> pa.Array:
             whole = whole.dictionary_encode()
         return whole.cast(wanted, safe=name != "value") if whole.type != wanted else whole
     except pa.ArrowException as error:
-        raise InvalidInput(f"column {name!r} is not accepted: give {_wanted(name)} ({error})") from None
+        raise InvalidInput(
+            f"column {name!r} is not accepted: give {_accepted_types(name)} ({error})"
+        ) from None
 
 
-def _wanted(name: str) -> str:
+def _accepted_types(name: str) -> str:
     return {
         "key": "strings",
         "step": "integers of at most 63 bits",
@@ -183,20 +187,20 @@ def _from_json(body: bytes) -> Columns:
 
 def _from_small_json(body: bytes) -> Columns:
     try:
-        given = json.loads(body)
+        content = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"the body is not JSON: {error}") from None
-    if not isinstance(given, dict) or set(given) != {"points"} or not isinstance(given["points"], list):
+    if not isinstance(content, dict) or set(content) != {"points"} or not isinstance(content["points"], list):
         raise InvalidInput(
             'the body is not accepted: give {"points": [{"key": "loss", "step": 0, "value": 0.5}, …]}'
         )
-    points = given["points"]
+    points = content["points"]
     _check_count(len(points))
     now = _now()
     rows = [_row(number, point, now) for number, point in enumerate(points)]
     keys = sorted({row[0] for row in rows})
     places = {key: place for place, key in enumerate(keys)}
-    return _sorted(
+    return _sort(
         keys,
         np.array([places[row[0]] for row in rows], np.int32),
         np.array([row[1] for row in rows], np.int64),
@@ -220,7 +224,7 @@ def _row(number: int, point: Any, now: int) -> tuple[str, int, float, int]:
     key = point["key"]
     step = point["step"]
     value = point["value"]
-    moment = point.get("wall_time", now)
+    wall_time = point.get("wall_time", now)
     if not isinstance(key, str):
         raise InvalidInput(f"{where}.key is not accepted: give a string")
     if isinstance(step, bool) or not isinstance(step, int) or not -(2**63) <= step < 2**63:
@@ -232,14 +236,14 @@ def _row(number: int, point: Any, now: int) -> tuple[str, int, float, int]:
             f'{where}.value = {value!r:.60} is not accepted: give a number, or "NaN", "Infinity" or '
             '"-Infinity"'
         )
-    if isinstance(moment, bool) or not isinstance(moment, int) or not 0 <= moment < _YEAR_10000:
+    if isinstance(wall_time, bool) or not isinstance(wall_time, int) or not 0 <= wall_time < _YEAR_10000:
         raise InvalidInput(
-            f"{where}.wall_time = {moment!r:.60} is not accepted: give ms since 1970, an integer"
+            f"{where}.wall_time = {wall_time!r:.60} is not accepted: give ms since 1970, an integer"
         )
-    return key, step, float(value), moment
+    return key, step, float(value), wall_time
 
 
-def _sorted(
+def _sort(
     keys: list[str], codes: Any, steps: Any, times: Any, values: Any, drained: dict[str, list[int]]
 ) -> Columns:
     """The points with their keys checked and in order."""
@@ -262,19 +266,19 @@ def _check_count(count: int) -> None:
         raise InvalidInput(f"the batch has {count} points, which is not accepted: give 1 to {MAX_POINTS}")
 
 
-def _drained(metadata: dict[bytes, bytes] | None) -> dict[str, list[int]]:
+def _read_drained(metadata: dict[bytes, bytes] | None) -> dict[str, list[int]]:
     """How far the client's journal is in the store with the batch; nothing where it does not say."""
     text = (metadata or {}).get(DRAINED, b"{}")
     try:
-        found = json.loads(text) if len(text) <= _MAX_DRAINED else None
+        positions = json.loads(text) if len(text) <= _MAX_DRAINED else None
     except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(_is_position(position) for position in found.values()):
+        positions = None
+    if not isinstance(positions, dict) or not all(_is_position(position) for position in positions.values()):
         raise InvalidInput(
             f"the schema's metadata {DRAINED.decode()} is not accepted: give a JSON object of names to "
             "[number, offset]"
         )
-    return found
+    return positions
 
 
 def _is_position(value: Any) -> bool:

@@ -27,20 +27,20 @@ _DIGITS = 18
 
 @asynccontextmanager
 async def read_body(
-    request: Request, budget: MemoryBudget, most: int, seconds: float = BODY_SECONDS
+    request: Request, budget: MemoryBudget, max_bytes: int, seconds: float = BODY_SECONDS
 ) -> AsyncIterator[bytes]:
-    """A body of at most ``most`` bytes, which has room in memory for the length of the ``with`` block: what
+    """A body of at most ``max_bytes`` bytes, which has room in memory for the length of the ``with`` block: what
     its client announces from the beginning on, else as it comes.
 
     Raises:
         BudgetExhausted: there is none now.
         HTTPException: it is larger, or takes too long: the others wait for its room.
     """
-    announced = min(_announced(request), most)
+    announced = min(_announced_size(request), max_bytes)
     with budget.reserve(announced) as more:
         try:
             async with asyncio.timeout(seconds):
-                body = await _whole(request, most, announced, more)
+                body = await _read_whole(request, max_bytes, announced, more)
         except TimeoutError:
             raise HTTPException(
                 408, f"the body did not come within {seconds:g} s: send the same again, or smaller parts"
@@ -82,19 +82,19 @@ async def body_file(
         yield path_of(file), f"sha256:{digest.hexdigest()}"
 
 
-async def _whole(request: Request, most: int, has_room: int, more: Callable[[int], None]) -> bytes:
+async def _read_whole(request: Request, max_bytes: int, reserved: int, more: Callable[[int], None]) -> bytes:
     parts = []
     size = 0
     async for part in request.stream():
         parts.append(part)
         size += len(part)
-        if size > most:
+        if size > max_bytes:
             raise HTTPException(
-                413, f"the body has more than {most} bytes, which is the most: send it in smaller parts"
+                413, f"the body has more than {max_bytes} bytes, which is the most: send it in smaller parts"
             )
-        if size > has_room:
-            more(size - has_room)
-            has_room = size
+        if size > reserved:
+            more(size - reserved)
+            reserved = size
     return b"".join(parts)
 
 
@@ -103,7 +103,7 @@ def _write(file: IO[bytes], digest: "hashlib._Hash", content: bytes) -> None:
     digest.update(content)
 
 
-def _announced(request: Request) -> int:
+def _announced_size(request: Request) -> int:
     """The bytes that a body has as its client says, 0 where it does not."""
     length = request.headers.get("content-length", "")
     return int(length) if length.isdecimal() and len(length) <= _DIGITS else 0

@@ -20,11 +20,11 @@ class MemoryBudget:
     """Bytes that may be in memory; to be used from the event loop.
 
     Args:
-        most: bytes. One request that is larger has room where it is alone.
+        limit: bytes. One request that is larger has room where it is alone.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._taken = 0
 
     @contextmanager
@@ -35,20 +35,20 @@ class MemoryBudget:
         Raises:
             BudgetExhausted: there is none.
         """
-        held = 0
+        reserved = 0
 
-        def more(size: int) -> None:
-            nonlocal held
-            if self._taken > held and self._taken + size > self._most:
+        def take_more(size: int) -> None:
+            nonlocal reserved
+            if self._taken > reserved and self._taken + size > self._limit:
                 raise BudgetExhausted(
                     f"{self._taken >> 20} MiB are being taken already: send this again in "
                     f"{BudgetExhausted.retry_seconds} s"
                 )
             self._taken = self._taken + size
-            held = held + size
+            reserved = reserved + size
 
-        more(size)
+        take_more(size)
         try:
-            yield more
+            yield take_more
         finally:
-            self._taken -= held
+            self._taken -= reserved

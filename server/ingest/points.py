@@ -73,13 +73,13 @@ class IngestedPoints:
             AlreadyExists: there is another batch with this number.
             StoreError: the store refuses.
         """
-        known = self._next.get(attempt)
-        if known is None or sequence != known.sequence:
-            known = self._look(attempt)
-            if sequence > known.sequence:
-                why = f"comes too early: {known.sequence} is the next; send one batch after the other"
-                raise OutOfOrder(attempt, sequence, why, known.sequence)
-            if sequence < known.sequence:
+        following = self._next.get(attempt)
+        if following is None or sequence != following.sequence:
+            following = self._look(attempt)
+            if sequence > following.sequence:
+                why = f"comes too early: {following.sequence} is the next; send one batch after the other"
+                raise OutOfOrder(attempt, sequence, why, following.sequence)
+            if sequence < following.sequence:
                 self._check_same(attempt, sequence, digest)
                 return
         metadata = {BATCH: digest.encode()}
@@ -91,7 +91,7 @@ class IngestedPoints:
         except AlreadyExists:  # another server has taken it, or one that was killed before it said so
             self._check_same(attempt, sequence, digest)
         else:
-            self._check_live(attempt, sequence, digest, known.generation)
+            self._check_live(attempt, sequence, digest, following.generation)
         self._remember(attempt, sequence + 1)
 
     def next_sequence(self, attempt: Attempt) -> int:
@@ -146,8 +146,8 @@ class IngestedPoints:
         One that was absorbed long ago is refused, too: it may be another one, and who sends it does not know
         where the attempt is.
         """
-        known = self._digest_of(attempt, sequence)
-        if not known:
+        stored = self._digest_of(attempt, sequence)
+        if not stored:
             expected = self._look(attempt).sequence
             raise OutOfOrder(
                 attempt,
@@ -155,7 +155,7 @@ class IngestedPoints:
                 f"is taken long since and was not compared: {expected} is the next",
                 expected,
             )
-        if not digest.startswith(known):
+        if not digest.startswith(stored):
             raise AlreadyExists(
                 f"attempt {attempt.number} of {attempt.project}/{attempt.run} has another batch with "
                 f"sequence = {sequence}: "
@@ -168,18 +168,18 @@ class IngestedPoints:
         """
         try:
             with self._store.open_file(_name(attempt, sequence)) as file:
-                found = batch_of(pq.read_metadata(file).metadata)
+                digest = batch_of(pq.read_metadata(file).metadata)
         except NotFound:
-            found = ""
+            digest = ""
         absorbed = read_manifest(self._store, attempt.project, attempt.run).absorbed.get(
             attempt.number, Absorbed(0)
         )
-        return found if sequence >= absorbed.segments else absorbed.batches.get(str(sequence), "")
+        return digest if sequence >= absorbed.segments else absorbed.batches.get(str(sequence), "")
 
     def _remember(self, attempt: Attempt, expected: int, generation: int = 0) -> None:
         with self._lock:
-            known = self._next.get(attempt, _Next(0, 0))
-            self._next[attempt] = _Next(max(expected, known.sequence), max(generation, known.generation))
+            before = self._next.get(attempt, _Next(0, 0))
+            self._next[attempt] = _Next(max(expected, before.sequence), max(generation, before.generation))
             self._next.move_to_end(attempt)
             while len(self._next) > _ATTEMPTS:
                 self._next.popitem(last=False)

@@ -44,15 +44,15 @@ def run_file(name: str) -> RunFile:
     Raises:
         InvalidInput: it is no such name.
     """
-    found = _NAMED.fullmatch(name)
-    if found is None:
+    match = _NAMED.fullmatch(name)
+    if match is None:
         raise InvalidInput(
             f"name {name!r:.200} is not accepted: give runs/project=PROJECT/RUN/… or "
             "metrics/project=PROJECT/run=RUN/…"
         )
-    project = found[1] or found[3] or ""
-    run = found[2] or found[4] or ""
-    rest = found[5] or ""
+    project = match[1] or match[3] or ""
+    run = match[2] or match[4] or ""
+    rest = match[5] or ""
     check_name("project", project)
     check_name("run id", run)
     if rest and not all(_PART.fullmatch(part) for part in rest.split("/")):
@@ -77,12 +77,12 @@ def check_record(name: str, content: bytes) -> None:
     if check is None:
         raise InvalidInput(f"name {name!r:.200} is not accepted: no run's process writes such a file")
     try:
-        given = json.loads(content)
+        record = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{file.rest} is not JSON: {error}") from None
-    if not isinstance(given, dict):
+    if not isinstance(record, dict):
         raise InvalidInput(f"{file.rest} is not accepted: give a JSON object")
-    check(given, file)
+    check(record, file)
 
 
 def check_status(value: Any) -> str:
@@ -99,7 +99,7 @@ def check_status(value: Any) -> str:
     return value
 
 
-def check_plain(value: Any, field: str) -> None:
+def check_storable(value: Any, field: str) -> None:
     """Refuse JSON that others could not keep or show, such as of params.
 
     Raises:
@@ -109,41 +109,41 @@ def check_plain(value: Any, field: str) -> None:
     _check_nested(value, field)
     level = [value]
     while level:
-        for one in level:
-            texts = one if isinstance(one, dict) else (one,)
+        for part in level:
+            texts = part if isinstance(part, dict) else (part,)
             if any(isinstance(text, str) and _UNKNOWN.search(text) for text in texts):
                 raise InvalidInput(f"{field} is not accepted: a text has NUL or half of a surrogate pair")
-            if type(one) is int and not _is_number(one):
+            if type(part) is int and not _is_number(part):
                 raise InvalidInput(f"{field} is not accepted: a number is larger than float64 holds")
         level = _below(level)
 
 
-def _record(given: dict[str, Any], file: RunFile) -> None:
+def _check_run(record: dict[str, Any], file: RunFile) -> None:
     for field, value in (("project", file.project), ("run", file.run)):
-        if given.get(field) != value:
+        if record.get(field) != value:
             raise InvalidInput(
-                f"{field} = {given.get(field)!r:.80} is not accepted: the file's name says {value!r}"
+                f"{field} = {record.get(field)!r:.80} is not accepted: the file's name says {value!r}"
             )
-    check_plain(_object(given, "params"), "params")
-    parent = _object(given, "parent")
-    check_plain(parent, "parent")
-    _texts(parent.get("tags", {}), "parent.tags")
-    _attempt(given, file)
+    check_storable(_object(record, "params"), "params")
+    parent = _object(record, "parent")
+    check_storable(parent, "parent")
+    _check_texts(parent.get("tags", {}), "parent.tags")
+    _check_attempt(record, file)
 
 
-def _attempt(given: dict[str, Any], file: RunFile) -> None:
-    _count(given, "attempt", least=1, most=_MAX_ATTEMPT)
-    _moment(given, "started")
-    if given.get("seed") is not None and type(given["seed"]) is not int:
-        raise InvalidInput(f"seed = {given['seed']!r:.80} is not accepted: give an integer or null")
+def _check_attempt(record: dict[str, Any], file: RunFile) -> None:
+    _check_count(record, "attempt", minimum=1, maximum=_MAX_ATTEMPT)
+    _check_time(record, "started")
+    if record.get("seed") is not None and type(record["seed"]) is not int:
+        raise InvalidInput(f"seed = {record['seed']!r:.80} is not accepted: give an integer or null")
     for field in ("provenance", "determinism"):
-        if given.get(field) is not None:
-            _check_nested(_object(given, field), field)
-    _git((given.get("provenance") or {}).get("git"))
+        if record.get(field) is not None:
+            _check_nested(_object(record, field), field)
+    _check_git((record.get("provenance") or {}).get("git"))
 
 
-def _git(value: Any) -> None:
-    known = value is None or (
+def _check_git(value: Any) -> None:
+    is_valid = value is None or (
         isinstance(value, dict)
         and all(
             isinstance(value.get(field), str | None)
@@ -153,87 +153,89 @@ def _git(value: Any) -> None:
         and isinstance(value.get("left_out", []), list | None)
         and type(value.get("left_out_count", 0)) is int
     )
-    if not known:
+    if not is_valid:
         raise InvalidInput(
             f"provenance.git = {value!r:.80} is not accepted: give an object as the SDK writes it, or null"
         )
 
 
-def _end(given: dict[str, Any], file: RunFile) -> None:
-    check_status(given.get("status"))
-    _moment(given, "time")
-    summary = given.get("summary") or {}
+def _check_end(record: dict[str, Any], file: RunFile) -> None:
+    check_status(record.get("status"))
+    _check_time(record, "time")
+    summary = record.get("summary") or {}
     if not isinstance(summary, dict) or not all(
         is_key(key) and _is_number(value) for key, value in summary.items()
     ):
         raise InvalidInput("summary is not accepted: give an object of metrics' names to their last values")
     for field in ("points", "epoch", "dropped_points", "rejected_values"):
-        if given.get(field) is not None:
-            _count(given, field)
+        if record.get(field) is not None:
+            _check_count(record, field)
 
 
-def _checkpoint(given: dict[str, Any], file: RunFile) -> None:
-    _count(given, "epoch")
-    _count(given, "attempt", least=1, most=_MAX_ATTEMPT)
-    _digest(given)
-    reported = given.get("reported")
+def _check_checkpoint(record: dict[str, Any], file: RunFile) -> None:
+    _check_count(record, "epoch")
+    _check_count(record, "attempt", minimum=1, maximum=_MAX_ATTEMPT)
+    _check_digest(record)
+    reported = record.get("reported")
     if not isinstance(reported, dict) or not all(_is_number(value) for value in reported.values()):
         raise InvalidInput("reported is not accepted: give an object of metrics' names to numbers")
 
 
-def _artifact(given: dict[str, Any], file: RunFile) -> None:
-    name = check_artifact_name("artifact name", given.get("name", ""))
+def _check_artifact(record: dict[str, Any], file: RunFile) -> None:
+    name = check_artifact_name("artifact name", record.get("name", ""))
     if file.rest != f"artifacts/{artifact_record(name)}.json":
         message = (
             f"the file's name is {file.rest!r}, and that of such an artifact is "
             f"{f'artifacts/{artifact_record(name)}.json'!r}"
         )
         raise InvalidInput(f"name = {name!r:.200} is not accepted: {message}")
-    _digest(given)
-    _count(given, "bytes")
+    _check_digest(record)
+    _check_count(record, "bytes")
 
 
-def _medium(given: dict[str, Any], file: RunFile) -> None:
-    if not is_key(given.get("key")):
-        raise InvalidInput(f"key = {given.get('key')!r:.80} is not accepted: give a metric's name")
-    step = given.get("step")
+def _check_medium(record: dict[str, Any], file: RunFile) -> None:
+    if not is_key(record.get("key")):
+        raise InvalidInput(f"key = {record.get('key')!r:.80} is not accepted: give a metric's name")
+    step = record.get("step")
     if type(step) is not int or not -(2**63) <= step < 2**63:
         raise InvalidInput(f"step = {step!r:.80} is not accepted: give an integer of at most 63 bits")
-    _count(given, "attempt", least=1, most=_MAX_ATTEMPT)
-    _moment(given, "wall_time")
-    _digest(given)
-    _count(given, "bytes")
+    _check_count(record, "attempt", minimum=1, maximum=_MAX_ATTEMPT)
+    _check_time(record, "wall_time")
+    _check_digest(record)
+    _check_count(record, "bytes")
     for field in ("kind", "media_type"):
-        if not isinstance(given.get(field), str):
-            raise InvalidInput(f"{field} = {given.get(field)!r:.80} is not accepted: give a string")
+        if not isinstance(record.get(field), str):
+            raise InvalidInput(f"{field} = {record.get(field)!r:.80} is not accepted: give a string")
 
 
 _CHECKS: list[tuple[re.Pattern[str], Check]] = [
-    (re.compile(r"record\.json"), _record),
-    (re.compile(r"start-\d{4,9}\.json"), _attempt),
-    (re.compile(r"end-\d{4,9}\.json"), _end),
-    (re.compile(r"checkpoints/\d{8,}-\d{4,9}-\d{6,}\.json"), _checkpoint),
-    (re.compile(r"artifacts/[^/]+\.json"), _artifact),
-    (re.compile(r"media/[^/]+\.json"), _medium),
+    (re.compile(r"record\.json"), _check_run),
+    (re.compile(r"start-\d{4,9}\.json"), _check_attempt),
+    (re.compile(r"end-\d{4,9}\.json"), _check_end),
+    (re.compile(r"checkpoints/\d{8,}-\d{4,9}-\d{6,}\.json"), _check_checkpoint),
+    (re.compile(r"artifacts/[^/]+\.json"), _check_artifact),
+    (re.compile(r"media/[^/]+\.json"), _check_medium),
 ]
 
 
-def _object(given: dict[str, Any], field: str) -> dict[str, Any]:
-    value = given.get(field)
+def _object(record: dict[str, Any], field: str) -> dict[str, Any]:
+    value = record.get(field)
     if not isinstance(value, dict):
         raise InvalidInput(f"{field} = {value!r:.80} is not accepted: give an object")
     return value
 
 
-def _texts(value: Any, field: str) -> None:
+def _check_texts(value: Any, field: str) -> None:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise InvalidInput(f"{field} = {value!r:.80} is not accepted: give an object of names to texts")
 
 
-def _count(given: dict[str, Any], field: str, least: int = 0, most: int = 2**63 - 1) -> None:
-    value = given.get(field)
-    if type(value) is not int or not least <= value <= most:
-        raise InvalidInput(f"{field} = {value!r:.80} is not accepted: give an integer from {least} to {most}")
+def _check_count(record: dict[str, Any], field: str, minimum: int = 0, maximum: int = 2**63 - 1) -> None:
+    value = record.get(field)
+    if type(value) is not int or not minimum <= value <= maximum:
+        raise InvalidInput(
+            f"{field} = {value!r:.80} is not accepted: give an integer from {minimum} to {maximum}"
+        )
 
 
 def _check_nested(value: Any, field: str) -> None:
@@ -248,27 +250,27 @@ def _below(level: list[Any]) -> list[Any]:
     """What the objects and lists of one level hold."""
     return [
         inner
-        for one in level
-        if isinstance(one, (dict, list))
-        for inner in (one.values() if isinstance(one, dict) else one)
+        for part in level
+        if isinstance(part, (dict, list))
+        for inner in (part.values() if isinstance(part, dict) else part)
     ]
 
 
-def _moment(given: dict[str, Any], field: str) -> None:
-    value = given.get(field)
+def _check_time(record: dict[str, Any], field: str) -> None:
+    value = record.get(field)
     try:
-        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+        time = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None or not _FIRST <= moment <= _LAST:
+        time = None
+    if time is None or time.tzinfo is None or not _FIRST <= time <= _LAST:
         raise InvalidInput(
             f"{field} = {value!r:.80} is not accepted: give a time from 1970 to 9999 with its zone, such "
             "as 2026-11-20T12:00:00.000+00:00"
         )
 
 
-def _digest(given: dict[str, Any]) -> None:
-    value = given.get("digest")
+def _check_digest(record: dict[str, Any]) -> None:
+    value = record.get("digest")
     if not isinstance(value, str):
         raise InvalidInput(f"digest = {value!r:.80} is not accepted: give sha256:<64 lowercase hex digits>")
     blob_name(value)

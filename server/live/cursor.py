@@ -27,8 +27,8 @@ def cursor_of(positions: Mapping[Run, str]) -> str:
 
     Names of runs need no quoting in JSON.
     """
-    plain = ",".join(f'"{project}/{run}":{text}' for (project, run), text in positions.items())
-    return urlsafe_b64encode(zlib.compress(f"{{{plain}}}".encode(), 1)).decode()
+    members = ",".join(f'"{project}/{run}":{text}' for (project, run), text in positions.items())
+    return urlsafe_b64encode(zlib.compress(f"{{{members}}}".encode(), 1)).decode()
 
 
 def positions_of(cursor: str) -> dict[Run, Position]:
@@ -44,10 +44,10 @@ def positions_of(cursor: str) -> dict[Run, Position]:
         text = unpacker.decompress(urlsafe_b64decode(cursor.encode("ascii")), _MAX_BYTES)
         if not unpacker.eof:
             raise ValueError("it is cut")
-        plain = json.loads(text)
+        content = json.loads(text)
         return {
             (name.partition("/")[0], name.partition("/")[2]): position_of(place)
-            for name, place in plain.items()
+            for name, place in content.items()
         }
     except (AttributeError, ValueError, zlib.error, RecursionError):
         raise InvalidInput(

@@ -41,7 +41,7 @@ class Hub:
 
     Args:
         seconds: from one look to the next.
-        most, most_each, most_local: how many streams there are at most, in all, for each client, and for this
+        max_streams, max_per_client, max_local: how many streams there are at most, in all, for each client, and for this
             machine.
     """
 
@@ -49,15 +49,15 @@ class Hub:
         self,
         store: Store,
         seconds: float = SECONDS,
-        most: int = MAX_STREAMS,
-        most_each: int = MAX_PER_CLIENT,
-        most_local: int = MAX_LOCAL,
+        max_streams: int = MAX_STREAMS,
+        max_per_client: int = MAX_PER_CLIENT,
+        max_local: int = MAX_LOCAL,
     ) -> None:
         self._store = store
         self._seconds = seconds
-        self._most = most
-        self._most_each = most_each
-        self._most_local = most_local
+        self._max_streams = max_streams
+        self._max_per_client = max_per_client
+        self._max_local = max_local
         self._watchers: dict[Run, Watcher] = {}
         self._streams: dict[Subscription, str | None] = {}
         self._backlog = Backlog()
@@ -90,15 +90,15 @@ class Hub:
         """
         subscription = Subscription(runs, keys, asyncio.get_running_loop(), backlog=self._backlog)
         with self._lock:
-            if len(self._streams) >= self._most:
+            if len(self._streams) >= self._max_streams:
                 raise TooManyStreams(
-                    f"{self._most} streams are open, and more are not given: close others, or come again "
+                    f"{self._max_streams} streams are open, and more are not given: close others, or come again "
                     "later"
                 )
-            most, name = (self._most_local, "this machine") if client is None else (self._most_each, client)
-            if Counter(self._streams.values())[client] >= most:
+            limit = self._max_local if client is None else self._max_per_client
+            if Counter(self._streams.values())[client] >= limit:
                 raise TooManyStreams(
-                    f"{name} has {most} streams open, and more are not given to one client: close others"
+                    f"{client or 'this machine'} has {limit} streams open, and more are not given to one client: close others"
                 )
             self._streams[subscription] = client
         try:

@@ -46,11 +46,11 @@ class Backlog:
     Where it is too much, the client for which most waits loses its points first.
 
     Args:
-        most: bytes.
+        max_bytes: that wait for all of them.
     """
 
-    def __init__(self, most: int = MAX_BYTES_OF_ALL) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int = MAX_BYTES_OF_ALL) -> None:
+        self._max_bytes = max_bytes
         self._bytes = 0
         self._waiting: set[Subscription] = set()
         self.lock = threading.Lock()
@@ -63,7 +63,7 @@ class Backlog:
 
     def shrink(self) -> None:
         """Drop what is too much, with the lock held."""
-        while self._bytes > self._most:
+        while self._bytes > self._max_bytes:
             max(self._waiting, key=lambda each: each.bytes).drop_points()
 
 
@@ -73,7 +73,7 @@ class Subscription:
     Args:
         runs, keys: what it asked for.
         loop: where it waits.
-        most: bytes that wait for it.
+        max_bytes: that wait for it.
         backlog: that of all clients.
 
     Attributes:
@@ -85,13 +85,13 @@ class Subscription:
         runs: Iterable[Run],
         keys: Iterable[str],
         loop: asyncio.AbstractEventLoop,
-        most: int = MAX_BYTES,
+        max_bytes: int = MAX_BYTES,
         backlog: Backlog | None = None,
     ) -> None:
         self.runs = tuple(runs)
         self.keys = frozenset(keys)
         self._loop = loop
-        self._most = most
+        self._max_bytes = max_bytes
         self._backlog = backlog or Backlog()
         self._events: deque[Event] = deque()
         self.bytes = 0
@@ -114,7 +114,7 @@ class Subscription:
             new = list(events)
             self._events.extend(new)
             self._resize(self.bytes + _size(new))
-            if self.bytes > self._most:
+            if self.bytes > self._max_bytes:
                 self.drop_points()
             self._backlog.shrink()
 
@@ -126,7 +126,7 @@ class Subscription:
         kept = [event for event in self._events if event.name not in (POINTS, RESYNC)]
         self._events = deque([Event.of(RESYNC, {}), *kept])
         self._resize(_size(self._events))
-        if self.bytes > self._most or self.bytes >= before:  # there were no points to drop
+        if self.bytes > self._max_bytes or self.bytes >= before:  # there were no points to drop
             self._end()
 
     def close(self) -> None:

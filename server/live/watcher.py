@@ -163,7 +163,7 @@ class Watcher:
         for part in points:
             if part.key in keys:
                 groups[part.attempt, part.key].append(part)
-        found = []
+        events = []
         for (attempt, key), parts in groups.items():
             steps, times, values = (np.concatenate(column) for column in list(zip(*parts, strict=True))[2:])
             for first in range(0, len(steps), _POINTS):
@@ -176,5 +176,5 @@ class Watcher:
                     "t": (times[here] / 1000).tolist(),
                     "value": jsonable(values[here].tolist()),
                 }
-                found.append((key, Event.of(POINTS, data)))
-        return found
+                events.append((key, Event.of(POINTS, data)))
+        return events

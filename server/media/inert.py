@@ -30,24 +30,22 @@ def inert_type(media_type: str | None, name: str) -> str:
     """The type to give: the recorded one, or without one that of the file's name, if it is inert."""
     if media_type in _AS_TEXT:
         return "text/plain"
-    found = (
-        media_type
-        if media_type is not None
-        else _BY_SUFFIX.get(f".{name.rpartition('.')[2].lower()}" if "." in name else "", OCTETS)
-    )
-    return found if found in _INERT else OCTETS
+    if media_type is None:
+        _, dot, suffix = name.lower().rpartition(".")
+        media_type = _BY_SUFFIX.get(dot + suffix, OCTETS)
+    return media_type if media_type in _INERT else OCTETS
 
 
 def inert_headers(kind: str, name: str) -> dict[str, str]:
     """With these a browser runs nothing in the bytes, and asks for them once."""
-    plain = "".join(
+    ascii_name = "".join(
         letter if letter.isascii() and (letter.isalnum() or letter in "._- ") else "_" for letter in name
     )
     disposition = "attachment" if kind == OCTETS else "inline"
     return {
         "Content-Type": f"{kind}; charset=utf-8" if kind.startswith("text/") else kind,
         "Content-Disposition": (
-            f"{disposition}; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
+            f"{disposition}; filename=\"{ascii_name}\"; filename*=UTF-8''{quote(name, safe='')}"
         ),
         "Content-Security-Policy": "sandbox; default-src 'none'",
         "X-Content-Type-Options": "nosniff",

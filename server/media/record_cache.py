@@ -33,12 +33,12 @@ class RecordCache:
     """A bounded memory of records. The folder that was not asked for the longest goes first.
 
     Args:
-        most: rows; one folder that has more is kept nevertheless while it is the last that was asked for.
+        max_rows: one folder that has more is kept nevertheless while it is the last that was asked for.
     """
 
-    def __init__(self, store: Store, most: int = MAX_ROWS) -> None:
+    def __init__(self, store: Store, max_rows: int = MAX_ROWS) -> None:
         self._store = store
-        self._most = most
+        self._max_rows = max_rows
         self._folders: OrderedDict[str, _Folder] = OrderedDict()
         # of sharded checkpoints, by their manifests
         self._parts: OrderedDict[str, frozenset[str]] = OrderedDict()
@@ -60,7 +60,7 @@ class RecordCache:
                 folder.names.setdefault(row.get("digest", ""), name)
             yield from [folder.rows[name] for name in part]
 
-    def known(self, path: str, digest: str) -> Row | None:
+    def find_read(self, path: str, digest: str) -> Row | None:
         """The record in a folder that names a digest, if it was read before and is still there."""
         folder = self._folder(path)
         name = folder.names.get(digest)
@@ -83,7 +83,7 @@ class RecordCache:
             return frozenset()
         with self._lock:
             self._parts[manifest] = parts
-            while len(self._parts) > 1 and sum(map(len, self._parts.values())) > self._most:
+            while len(self._parts) > 1 and sum(map(len, self._parts.values())) > self._max_rows:
                 self._parts.popitem(last=False)
         return parts
 
@@ -92,6 +92,6 @@ class RecordCache:
             folder = self._folders.setdefault(path, _Folder())
             self._folders.move_to_end(path)
             rows = sum(len(each.rows) for each in self._folders.values())
-            while len(self._folders) > 1 and (rows > self._most or len(self._folders) > self._most):
+            while len(self._folders) > 1 and (rows > self._max_rows or len(self._folders) > self._max_rows):
                 rows -= len(self._folders.popitem(last=False)[1].rows)
             return folder

@@ -14,25 +14,25 @@ _FOLDERS = ("media", "artifacts", "checkpoints")
 
 
 def media_of(
-    store: Store, records: RecordCache, project: str, run: str, keys: Collection[str], most: int
+    store: Store, records: RecordCache, project: str, run: str, keys: Collection[str], limit: int
 ) -> list[Row]:
     """A run's media by key and step: ``run, key, kind, step, digest, name, url``, and what else is recorded.
 
     Args:
         keys: only these; empty is all.
-        most: where there are more, those that were logged first; records after them are not read.
+        limit: where there are more, those that were logged first; records after them are not read.
 
     Raises:
         NotFound: no such run.
     """
     rows = (row for row in records.rows(_folder(project, run, "media")) if not keys or row["key"] in keys)
-    found = [
+    media = [
         {"run": f"{project}/{run}", **row, "name": _name(row), "url": _url(project, run, row)}
-        for row in islice(rows, most)
+        for row in islice(rows, limit)
     ]
-    if not found:
+    if not media:
         _check_run(store, project, run)
-    return sorted(found, key=lambda row: (row["key"], row["step"], row["attempt"]))
+    return sorted(media, key=lambda row: (row["key"], row["step"], row["attempt"]))
 
 
 def named_blob(
@@ -59,7 +59,7 @@ def named_blob(
         if row := next(of_name, None):
             return _type_and_name("artifacts", run, row)
     for folder, path in folders.items():
-        if row := records.known(path, digest):
+        if row := records.find_read(path, digest):
             return _type_and_name(folder, run, row)
     for folder, path in folders.items():
         if row := next((row for row in records.rows(path) if row.get("digest") == digest), None):

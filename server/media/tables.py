@@ -72,21 +72,21 @@ def _groups(metadata: Any, offset: int, limit: int) -> tuple[list[int], int]:
 
 
 def _rows(file: Any, groups: list[int], names: list[str], skipped: int, limit: int) -> list[list[Any]]:
-    found: list[list[Any]] = []
+    rows: list[list[Any]] = []
     if not groups or not names:
-        return found
+        return rows
     for batch in file.iter_batches(batch_size=MAX_ROWS, row_groups=groups, columns=names):
-        wanted = batch.slice(min(skipped, len(batch)), limit - len(found))
+        wanted = batch.slice(min(skipped, len(batch)), limit - len(rows))
         skipped = max(0, skipped - len(batch))
-        found += [
+        rows += [
             list(row)
             for row in zip(
                 *([_value(each) for each in column.to_pylist()] for column in wanted.columns), strict=True
             )
         ]
-        if len(found) >= limit:
+        if len(rows) >= limit:
             break
-    return found
+    return rows
 
 
 def _value(value: Any) -> Any:
@@ -94,11 +94,6 @@ def _value(value: Any) -> Any:
         return jsonable(value)
     if isinstance(value, bytes):
         return f"{len(value):,} bytes"
-    text = (
-        value
-        if isinstance(value, str)
-        else json.dumps(jsonable(value), default=str)
-        if isinstance(value, (list, dict))
-        else str(value)
-    )
+    is_nested = isinstance(value, (list, dict))
+    text = json.dumps(jsonable(value), default=str) if is_nested else str(value)
     return text if len(text) <= _MAX_LETTERS else f"{text[:_MAX_LETTERS]}…"

@@ -28,7 +28,7 @@ from server.mlflow.call import Call
 from server.mlflow.forms import artifact_uri
 from server.mlflow.logged_models import FOLDER
 from server.mlflow.refusals import Refused
-from server.mlflow.runs import seen
+from server.mlflow.runs import visible_run
 
 _VERSIONS = "registered-models/"
 _CHECKPOINT = "checkpoint"
@@ -73,11 +73,14 @@ _TEXTS = frozenset(  # extensions, and names without one, that MLflow sends as p
 def list_of_run(call: Call) -> dict[str, Any]:
     path = artifacts.normal_path((call.maybe_text("path") or "").rstrip("/"))
     with call.state.catalog.read() as session:
-        found = seen(call, session)
-        files = artifacts.list_artifacts(session, found.row.id, path)
+        tracked = visible_run(call, session)
+        files = artifacts.list_artifacts(session, tracked.row.id, path)
     files = files if path else [file for file in files if file[0] != FOLDER]
-    shown = [_file(f"{path}/{name}" if path else name, size) for name, size in files]
-    return {"root_uri": artifact_uri(found.artifacts, found.row.id), **({"files": shown} if shown else {})}
+    entries = [_file(f"{path}/{name}" if path else name, size) for name, size in files]
+    return {
+        "root_uri": artifact_uri(tracked.artifacts, tracked.row.id),
+        **({"files": entries} if entries else {}),
+    }
 
 
 def list_of_proxy(call: Call) -> dict[str, Any]:
@@ -87,11 +90,11 @@ def list_of_proxy(call: Call) -> dict[str, Any]:
             digest = _checkpoint(call, session, address)
             is_file = address.endswith(f"/{_CHECKPOINT}")
             return {} if is_file else {"files": [_file(_CHECKPOINT, download(call.state.store, digest).size)]}
-        found, path = _named(call, session, address)
-        files = artifacts.list_artifacts(session, found.row.id, path)
+        tracked, path = _find_named(call, session, address)
+        files = artifacts.list_artifacts(session, tracked.row.id, path)
     files = files if path else [file for file in files if file[0] != FOLDER]
-    shown = [_file(name, size) for name, size in files]
-    return {"files": shown} if shown else {}
+    entries = [_file(name, size) for name, size in files]
+    return {"files": entries} if entries else {}
 
 
 async def get(call: Call, address: str) -> Response:
@@ -102,11 +105,11 @@ async def get(call: Call, address: str) -> Response:
             if address.startswith(_VERSIONS):
                 checkpoint = download(call.state.store, _checkpoint(call, session, address))
                 return address, checkpoint.size, checkpoint.pieces
-            found, path = _named(call, session, address)
+            tracked, path = _find_named(call, session, address)
             try:
-                row = artifacts.find_artifact(session, found.row.id, path)
+                row = artifacts.find_artifact(session, tracked.row.id, path)
             except NotFound:
-                if artifacts.list_artifacts(session, found.row.id, path):
+                if artifacts.list_artifacts(session, tracked.row.id, path):
                     message = f"Artifact path refers to a directory, not a file: '{address}'"
                     raise Refused("INVALID_PARAMETER_VALUE", message) from None
                 raise
@@ -123,7 +126,7 @@ async def get(call: Call, address: str) -> Response:
         "Content-Disposition": _disposition(name),
         "X-Content-Type-Options": "nosniff",
     }
-    return StreamingResponse(_joined(first, rest), 200, headers)
+    return StreamingResponse(_join(first, rest), 200, headers)
 
 
 async def put(call: Call, address: str, request: Request) -> dict[str, Any]:
@@ -142,9 +145,9 @@ def delete(call: Call, address: str) -> dict[str, Any]:
         raise Refused("INVALID_PARAMETER_VALUE", "Invalid path")
     artifacts.check_path(address)
     with call.state.catalog.write() as session:
-        found, path = _written(call, session, address, lock=True)
-        names = artifacts.delete_artifacts(session, found.row.id, path)
-    artifacts.delete_records(call.state.store, found, names)
+        tracked, path = _find_writable(call, session, address, lock=True)
+        names = artifacts.delete_artifacts(session, tracked.row.id, path)
+    artifacts.delete_records(call.state.store, tracked, names)
     return {}
 
 
@@ -154,30 +157,30 @@ def put_file(call: Call, address: str, file: Path, digest: str) -> None:
     size = file.stat().st_size
     store.put_hashed_blob(file, digest)
     with call.state.catalog.write(exclusive=_OWNED.fullmatch(address) is None) as session:
-        found, path = _written(call, session, address, lock=True)
-        session.add(found.row)  # the run of free addresses is new with its first file
-        before = artifacts.put_artifact(session, store, found, path, digest, size)
+        tracked, path = _find_writable(call, session, address, lock=True)
+        session.add(tracked.row)  # the run of free addresses is new with its first file
+        before = artifacts.put_artifact(session, store, tracked, path, digest, size)
     if before is not None:
-        artifacts.delete_records(store, found, [before])
+        artifacts.delete_records(store, tracked, [before])
 
 
 def check(call: Call, address: str) -> None:
     """Refuse an address at which nothing may be written."""
     with call.state.catalog.read() as session:
-        _, path = _written(call, session, address)
+        _, path = _find_writable(call, session, address)
         if not path:
             message = "Invalid path: the file has no name (MLflow's clients send nothing of a name from # on)"
             raise Refused("INVALID_PARAMETER_VALUE", message)
 
 
-def _written(call: Call, session: Session, address: str, *, lock: bool = False) -> tuple[Tracked, str]:
+def _find_writable(call: Call, session: Session, address: str, *, lock: bool = False) -> tuple[Tracked, str]:
     """As :func:`_named`, of what may be changed."""
-    found = _named(call, session, address, lock=lock, deleted=False)
-    check_run_active(found[0].row)
-    return found
+    tracked = _find_named(call, session, address, lock=lock, deleted=False)
+    check_run_active(tracked[0].row)
+    return tracked
 
 
-def _named(
+def _find_named(
     call: Call, session: Session, address: str, *, lock: bool = False, deleted: bool = True
 ) -> tuple[Tracked, str]:
     """The run and the path in it that an address means.
@@ -189,7 +192,7 @@ def _named(
     The path in a run may be written in any way that stays in it, ``./a`` or ``deep/../a``; all else is plain.
 
     Args:
-        deleted: whether a deleted model is found, of which there may be versions.
+        deleted: whether a deleted model is accepted, of which there may be versions.
     """
     parsed = _OWNED.fullmatch(address)
     if address:
@@ -198,21 +201,21 @@ def _named(
         if f"{address}/".startswith(_VERSIONS) or _ID.search(address):
             # the way out of a run's artifacts leads nowhere
             raise Refused("INVALID_PARAMETER_VALUE", "Invalid path")
-        found = free_run(session, lock=lock)
-        call.check(found.project, f"artifact {address!r}")
-        return found, address
+        tracked = free_run(session, lock=lock)
+        call.check(tracked.project, f"artifact {address!r}")
+        return tracked, address
     path = artifacts.normal_path(parsed["path"] or "")
     run = parsed["run"]
     below = ""
     if model := parsed["model"]:
         run = find_model(session, model, deleted=deleted).run
         below = f"{FOLDER}/{model}/"
-    found = find_run(session, run, lock=lock)
-    place = urlsplit(found.artifacts)
+    tracked = find_run(session, run, lock=lock)
+    place = urlsplit(tracked.artifacts)
     if place.scheme != "mlflow-artifacts" or place.path.strip("/") != (parsed["before"] or ""):
         raise Refused("RESOURCE_DOES_NOT_EXIST", f"Run with id={run} not found")
-    call.check(found.project, f"run {run!r}")
-    return found, f"{below}{path}".rstrip("/")
+    call.check(tracked.project, f"run {run!r}")
+    return tracked, f"{below}{path}".rstrip("/")
 
 
 def _checkpoint(call: Call, session: Session, address: str) -> str:
@@ -223,11 +226,9 @@ def _checkpoint(call: Call, session: Session, address: str) -> str:
     model, _, rest = address.removeprefix(_VERSIONS).partition("/")
     number, _, name = rest.partition("/")
     call.check(model, f"model {model!r}")
-    row = (
-        find_version(session, model, int(number))
-        if number.isdecimal() and len(number) < _DIGITS and name in ("", _CHECKPOINT)
-        else None
-    )
+    row = None
+    if number.isdecimal() and len(number) < _DIGITS and name in ("", _CHECKPOINT):
+        row = find_version(session, model, int(number))
     if row is None or row.checkpoint is None:
         raise Refused("RESOURCE_DOES_NOT_EXIST", f"No such artifact: {address!r}")
     return row.checkpoint
@@ -239,7 +240,7 @@ def _blob(store: Store, digest: str) -> Iterator[bytes]:
             yield part
 
 
-async def _joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _join(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield first
     async for part in rest:
         yield part
@@ -247,22 +248,20 @@ async def _joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byt
 
 def _media_type(name: str) -> str:
     _, dot, extension = name.lstrip(".").rpartition(".")
-    return (
-        "text/plain"
-        if (extension if dot else name) in _TEXTS
-        else mimetypes.guess_type(name)[0] or "application/octet-stream"
-    )
+    if (extension if dot else name) in _TEXTS:
+        return "text/plain"
+    return mimetypes.guess_type(name)[0] or "application/octet-stream"
 
 
 def _disposition(name: str) -> str:
     """To be saved by this name; for clients that know ASCII alone, by the most of it."""
-    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode() or "download"
-    shown = plain if _TOKEN.fullmatch(plain) else '"{}"'.format(plain.replace('"', '\\"'))
+    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode() or "download"
+    quoted = ascii_name if _TOKEN.fullmatch(ascii_name) else '"{}"'.format(ascii_name.replace('"', '\\"'))
     exact = "" if name.isascii() else f"; filename*=UTF-8''{quote(name, safe='!#$&+-.^_`|~')}"
-    return f"attachment; filename={shown}{exact}"
+    return f"attachment; filename={quoted}{exact}"
 
 
 def _file(path: str, size: int | None) -> dict[str, Any]:
-    return (
-        {"path": path, "is_dir": True} if size is None else {"path": path, "is_dir": False, "file_size": size}
-    )
+    if size is None:
+        return {"path": path, "is_dir": True}
+    return {"path": path, "is_dir": False, "file_size": size}

@@ -61,10 +61,10 @@ class Call:
 
     def text(self, name: str, *other: str) -> str:
         """A field that must be given."""
-        found = self.maybe_text(name, *other)
-        if not found:
+        value = self.maybe_text(name, *other)
+        if not value:
             raise missing(name)
-        return found
+        return value
 
     def maybe_text(self, name: str, *other: str) -> str | None:
         """A field that may be left out; ``other`` are its earlier names."""
@@ -81,37 +81,37 @@ class Call:
     def maybe_number(self, name: str) -> int | None:
         return None if self.fields.get(name) in (None, "") else self.number(name, 0)
 
-    def moment(self, name: str) -> int | None:
+    def time(self, name: str) -> int | None:
         """A time in ms since 1970; None where none is given, or 0."""
-        found = self.number(name, 0)
-        if not 0 <= found <= _LATEST:
-            raise invalid(name, found, f"give ms since 1970, at most {_LATEST}")
-        return found or None
+        ms = self.number(name, 0)
+        if not 0 <= ms <= _LATEST:
+            raise invalid(name, ms, f"give ms since 1970, at most {_LATEST}")
+        return ms or None
 
     def texts(self, name: str) -> list[str]:
         return [checked_text(name, value) for value in self.items(name)]
 
     def items(self, name: str) -> list[Any]:
-        found = self.fields.get(name)
-        if found is None:
+        values = self.fields.get(name)
+        if values is None:
             return []
-        if isinstance(found, str) and self.scope["method"] == "GET":
-            return [found]
-        if not isinstance(found, list):
-            raise invalid(name, found)
-        return found
+        if isinstance(values, str) and self.scope["method"] == "GET":
+            return [values]
+        if not isinstance(values, list):
+            raise invalid(name, values)
+        return values
 
     def objects(self, name: str) -> list[dict[str, Any]]:
-        found = self.items(name)
-        for place, value in enumerate(found):
-            if not isinstance(value, dict):
-                raise invalid(f"{name}[{place}]", value)
-        return found
+        values = self.items(name)
+        for place, member in enumerate(values):
+            if not isinstance(member, dict):
+                raise invalid(f"{name}[{place}]", member)
+        return values
 
     def experiment(self) -> int:
         """The id of an experiment."""
-        given = self.fields.get("experiment_id")
-        return experiment_number(self.text("experiment_id") if given in (None, "") else given)
+        value = self.fields.get("experiment_id")
+        return experiment_number(self.text("experiment_id") if value in (None, "") else value)
 
     def tags(self, name: str = "tags") -> dict[str, str]:
         """Tags of something that is made."""
@@ -122,15 +122,15 @@ def experiment_number(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, (str, int)):  # 1.5 is no experiment, and not 1
         raise invalid("experiment_id", value)
     try:
-        found = int(value)
+        number = int(value)
     except (ValueError, TypeError, OverflowError):
         raise Refused(
             "INVALID_PARAMETER_VALUE",
             f"Invalid experiment ID '{value}'. Experiment ID must be a valid integer.",
         ) from None
-    if not -_INTEGERS <= found < _INTEGERS:
+    if not -_INTEGERS <= number < _INTEGERS:
         raise Refused("RESOURCE_DOES_NOT_EXIST", f"No Experiment with id={value} exists")
-    return found
+    return number
 
 
 def missing(name: str) -> Refused:
@@ -138,15 +138,13 @@ def missing(name: str) -> Refused:
 
 
 def invalid(name: str, value: Any, hint: str = "") -> Refused:
-    shown = json.dumps(value, default=str)[:200]
+    text = json.dumps(value, default=str)[:200]
     hint = hint or f"Hint: Value was of type '{type(value).__name__}'. {_SEE}"
-    return Refused(
-        "INVALID_PARAMETER_VALUE", f"Invalid value {shown} for parameter '{name}' supplied: {hint}"
-    )
+    return Refused("INVALID_PARAMETER_VALUE", f"Invalid value {text} for parameter '{name}' supplied: {hint}")
 
 
-def too_long(name: str, most: int) -> Refused:
-    return Refused("INVALID_PARAMETER_VALUE", f"'{name}' exceeds the maximum length of {most} characters")
+def too_long(name: str, limit: int) -> Refused:
+    return Refused("INVALID_PARAMETER_VALUE", f"'{name}' exceeds the maximum length of {limit} characters")
 
 
 def checked_text(name: str, value: Any) -> str:
@@ -174,21 +172,21 @@ def key(name: str, value: Any) -> str:
     """The name of a param, metric or tag."""
     if value is None or value == "":
         raise missing(name)
-    found = checked_text(name, value)
-    if not _KEY.fullmatch(found):
-        raise invalid(name, found, _KEYS)
-    plain = posixpath.normpath(found)
-    if plain != found or plain == "." or plain.startswith(("..", "/")):
+    text = checked_text(name, value)
+    if not _KEY.fullmatch(text):
+        raise invalid(name, text, _KEYS)
+    normal = posixpath.normpath(text)
+    if normal != text or normal == "." or normal.startswith(("..", "/")):
         raise invalid(
             name,
-            found,
+            text,
             "Names may be treated as files in certain cases, and must not resolve to other names when "
             "treated as such. "
-            f"This name would resolve to {plain!r}",
+            f"This name would resolve to {normal!r}",
         )
-    if len(found) > LONGEST_KEY:
+    if len(text) > LONGEST_KEY:
         raise too_long(name, LONGEST_KEY)
-    return found
+    return text
 
 
 def param(item: dict[str, Any], path: str = "") -> tuple[str, str]:
@@ -211,14 +209,14 @@ def time_of(name: str, value: Any) -> int:
     """A metric's time in ms since 1970."""
     if value is None or value == "":
         raise missing(name)
-    found = integer(name, value, 0)
-    if not 0 <= found <= _LATEST:
+    time = integer(name, value, 0)
+    if not 0 <= time <= _LATEST:
         raise invalid(
             name,
-            found,
+            time,
             f"Timestamp must be a nonnegative long (64-bit integer), at most {_LATEST}: ms since 1970",
         )
-    return found
+    return time
 
 
 def number(name: str, value: Any) -> float:
@@ -237,12 +235,12 @@ def number(name: str, value: Any) -> float:
         raise invalid(name, "…", "Please specify value as a valid double (64-bit floating point)") from None
 
 
-def at_most(what: str, most: int, items: Sequence[object]) -> None:
+def check_count(kind: str, limit: int, items: Sequence[object]) -> None:
     """Refuse more than so many."""
-    if len(items) > most:
+    if len(items) > limit:
         raise Refused(
             "INVALID_PARAMETER_VALUE",
-            f"A batch logging request can contain at most {most} {what}. Got {len(items)} {what}. Please "
-            f"split up {what} across multiple "
+            f"A batch logging request can contain at most {limit} {kind}. Got {len(items)} {kind}. Please "
+            f"split up {kind} across multiple "
             "requests and try again.",
         )

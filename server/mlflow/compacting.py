@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from halving.maintenance.compaction import compact
 from halving.store.store import Store
 
-_one = ThreadPoolExecutor(1, thread_name_prefix="halving-compaction")
+_pool = ThreadPoolExecutor(1, thread_name_prefix="halving-compaction")
 _waiting: set[tuple[str, str, str]] = set()
 _lock = threading.Lock()
 _log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ def compact_soon(store: Store, project: str, run: str) -> None:
         if key in _waiting:
             return
         _waiting.add(key)
-    _one.submit(_compact, store, *key)
+    _pool.submit(_compact, store, *key)
 
 
 def _compact(store: Store, root: str, project: str, run: str) -> None:

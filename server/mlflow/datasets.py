@@ -10,7 +10,7 @@ from server.mlflow.call import Call, experiment_number
 from server.mlflow.refusals import Refused
 
 _MAX_EXPERIMENTS = 20
-_MOST = 1_000
+_MAX_SUMMARIES = 1_000
 _CONTEXT = "mlflow.data.context"
 
 
@@ -18,7 +18,7 @@ def search(call: Call) -> dict[str, Any]:
     """The datasets of experiments, each with what it was used for, once; at most a thousand, as MLflow's
     server gives.
     """
-    wanted = [experiment_number(one) for one in call.items("experiment_ids")]
+    wanted = [experiment_number(value) for value in call.items("experiment_ids")]
     if not wanted:
         raise Refused(
             "INVALID_PARAMETER_VALUE", "SearchDatasets request must specify at least one experiment_id."
@@ -36,20 +36,20 @@ def search(call: Call) -> dict[str, Any]:
             TrackedRunRow.experiment.in_(visible), TrackedRunRow.inputs != "[]"
         )
         inputs = [
-            (experiment, one)
+            (experiment, logged)
             for experiment, text in session.execute(query.distinct())
-            for one in json.loads(text)
+            for logged in json.loads(text)
         ]
-    found = {}
-    for experiment, one in inputs:
-        context = next((tag["value"] for tag in one.get("tags", []) if tag["key"] == _CONTEXT), None)
+    summaries = {}
+    for experiment, logged in inputs:
+        context = next((tag["value"] for tag in logged.get("tags", []) if tag["key"] == _CONTEXT), None)
         summary = {
             "experiment_id": str(experiment),
-            "name": one["dataset"]["name"],
-            "digest": one["dataset"]["digest"],
+            "name": logged["dataset"]["name"],
+            "digest": logged["dataset"]["digest"],
         }
         if context is not None:
             summary["context"] = context
-        found[tuple(summary.values())] = summary
-    shown = list(found.values())[:_MOST]
-    return {"dataset_summaries": shown} if shown else {}
+        summaries[tuple(summary.values())] = summary
+    first_summaries = list(summaries.values())[:_MAX_SUMMARIES]
+    return {"dataset_summaries": first_summaries} if first_summaries else {}

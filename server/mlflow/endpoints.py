@@ -20,7 +20,7 @@ from server.mlflow import (
 )
 from server.mlflow.call import Call
 
-Answered = Callable[[Call], dict[str, Any] | bytes]
+AnswerFunction = Callable[[Call], dict[str, Any] | bytes]
 
 
 class Endpoint(NamedTuple):
@@ -35,7 +35,7 @@ class Endpoint(NamedTuple):
         about: for the table in the documentation.
     """
 
-    answer: Answered
+    answer: AnswerFunction
     is_logged: bool = False
     publishes: bool = False
     looks: bool = False
@@ -192,17 +192,17 @@ _NAMED = re.compile(r"(logged-models)/(?!search$)([^/]+)(/tags/(.+)|/.*)?")
 
 def find_endpoint(method: str, path: str) -> tuple[Endpoint | None, dict[str, str]]:
     """The endpoint that answers a path, and what its path names."""
-    found = _NAMED.fullmatch(path)
-    if found is None:
+    match = _NAMED.fullmatch(path)
+    if match is None:
         return ENDPOINTS.get((method, path)) or PAGE.get((method, path)), {}
-    named = {"model_id": found[2]} | ({"tag_key": found[4]} if found[4] else {})
-    rest = "/tags/{tag_key}" if found[4] else found[3] or ""
-    return ENDPOINTS.get((method, f"{found[1]}/{{model_id}}{rest}")), named
+    named = {"model_id": match[2]} | ({"tag_key": match[4]} if match[4] else {})
+    rest = "/tags/{tag_key}" if match[4] else match[3] or ""
+    return ENDPOINTS.get((method, f"{match[1]}/{{model_id}}{rest}")), named
 
 
 def reason_of(path: str) -> str | None:
     """Why MLflow's endpoint is not answered; None where MLflow has no such endpoint, as far as is known
     here.
     """
-    found = [begin for begin in REASONS if path.startswith(begin)]
-    return REASONS[max(found, key=len)] if found else None
+    prefixes = [prefix for prefix in REASONS if path.startswith(prefix)]
+    return REASONS[max(prefixes, key=len)] if prefixes else None

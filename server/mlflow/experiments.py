@@ -22,7 +22,7 @@ from server.mlflow.refusals import Refused, check_host
 _LONGEST_NAME = 500
 _LONGEST_TAG = 20_000
 _LONGEST_LOCATION = 2_048
-_MOST = 50_000
+_MAX_EXPERIMENTS = 50_000
 _HERE = "mlflow-artifacts:"
 
 
@@ -34,9 +34,9 @@ def create(call: Call) -> dict[str, Any]:
     with call.state.catalog.write(exclusive=True) as session:
         project = experiments.project_of(session, name)
         call.check(project, f"experiment {name!r}")
-        given = [_tag(item) for item in call.objects("tags")]
-        tags = dict(given)
-        if len(tags) < len(given):
+        pairs = [_tag(item) for item in call.objects("tags")]
+        tags = dict(pairs)
+        if len(tags) < len(pairs):
             raise Refused("RESOURCE_ALREADY_EXISTS", "Duplicate tag keys have been submitted")
         row = experiments.create_experiment(session, name, project, tags, location or None)
         call.log_write(session)
@@ -45,7 +45,7 @@ def create(call: Call) -> dict[str, Any]:
 
 def get(call: Call) -> dict[str, Any]:
     with call.state.catalog.read() as session:
-        return {"experiment": experiment_form(seen(call, session, call.experiment()))}
+        return {"experiment": experiment_form(visible_experiment(call, session, call.experiment()))}
 
 
 def get_by_name(call: Call) -> dict[str, Any]:
@@ -57,22 +57,25 @@ def get_by_name(call: Call) -> dict[str, Any]:
 
 
 def search(call: Call) -> dict[str, Any]:
-    count = pages.size(call, 1_000, _MOST)
+    count = pages.size(call, 1_000, _MAX_EXPERIMENTS)
     begins = pages.offset(call)
     chosen = pages.stages(call, "view_type")
     with call.state.catalog.read() as session:
         rows = [row for row in experiments.list_experiments(session, chosen) if call.caller.sees(row.project)]
-    given = call.maybe_text("filter")
+    filter_text = call.maybe_text("filter")
     orders = call.texts("order_by")
-    if given or orders:
+    if filter_text or orders:
         utils = search_utils("SearchExperimentsUtils")
         with its_errors():
-            found = utils.sort(
-                utils.filter([_Searched(row) for row in rows], given), orders or ["creation_time DESC"]
+            matching = utils.sort(
+                utils.filter([_Searched(row) for row in rows], filter_text), orders or ["creation_time DESC"]
             )
-        rows = [one.row for one in found]
-    shown, following = pages.page(rows, begins, count)
-    return {**({"experiments": [experiment_form(row) for row in shown]} if shown else {}), **following}
+        rows = [match.row for match in matching]
+    page_rows, following = pages.page(rows, begins, count)
+    return {
+        **({"experiments": [experiment_form(row) for row in page_rows]} if page_rows else {}),
+        **following,
+    }
 
 
 def update(call: Call) -> dict[str, Any]:
@@ -80,23 +83,25 @@ def update(call: Call) -> dict[str, Any]:
     # else it would take a name from those who see that project
     call.check(experiments.project_like(name), f"experiment {name!r}")
     with call.state.catalog.write(exclusive=True) as session:
-        experiments.rename_experiment(session, seen(call, session, call.experiment(), lock=True), name)
+        experiments.rename_experiment(
+            session, visible_experiment(call, session, call.experiment(), lock=True), name
+        )
         call.log_write(session)
     return {}
 
 
 def delete(call: Call) -> dict[str, Any]:
-    return _staged(call, DELETED)
+    return _set_stage(call, DELETED)
 
 
 def restore(call: Call) -> dict[str, Any]:
-    return _staged(call, ACTIVE)
+    return _set_stage(call, ACTIVE)
 
 
 def set_tag(call: Call) -> dict[str, Any]:
     key, value = _tag(call.fields)
     with call.state.catalog.write() as session:
-        row = seen(call, session, call.experiment(), lock=True)
+        row = visible_experiment(call, session, call.experiment(), lock=True)
         experiments.check_active(row)
         row.tags = {**row.tags, key: value}
         call.log_write(session)
@@ -106,7 +111,7 @@ def set_tag(call: Call) -> dict[str, Any]:
 def delete_tag(call: Call) -> dict[str, Any]:
     key = call.text("key")
     with call.state.catalog.write() as session:
-        row = seen(call, session, call.experiment(), lock=True)
+        row = visible_experiment(call, session, call.experiment(), lock=True)
         experiments.check_active(row)
         if key not in row.tags:
             raise Refused(
@@ -117,7 +122,7 @@ def delete_tag(call: Call) -> dict[str, Any]:
     return {}
 
 
-def seen(call: Call, session: Session, experiment: int, *, lock: bool = False) -> ExperimentRow:
+def visible_experiment(call: Call, session: Session, experiment: int, *, lock: bool = False) -> ExperimentRow:
     """An experiment that the caller may see."""
     row = experiments.find_experiment(session, experiment, lock=lock)
     call.check(row.project, f"experiment {experiment}")
@@ -136,18 +141,18 @@ class _Searched:
         self.last_update_time = row.updated
 
 
-def _staged(call: Call, stage: Lifecycle) -> dict[str, Any]:
+def _set_stage(call: Call, stage: Lifecycle) -> dict[str, Any]:
     """Its runs first, in transactions of their own: who was killed in between begins again, and the store
     never says otherwise.
     """
     with call.state.catalog.read() as session:
-        row = seen(call, session, call.experiment())
+        row = visible_experiment(call, session, call.experiment())
         experiments.check_stage(row, stage)
         if stage == DELETED and (needed := needed_runs(session, row.project)):
             raise InvalidInput(f"The experiment {row.id} is not deleted: {needed}")
     while True:
         with call.state.catalog.write() as session:
-            row = seen(call, session, call.experiment(), lock=True)
+            row = visible_experiment(call, session, call.experiment(), lock=True)
             experiments.check_stage(row, stage)
             if not set_lifecycle_of_some(session, call.state.store, row, stage, actor=call.caller.actor):
                 experiments.set_stage(row, stage)

@@ -61,20 +61,20 @@ def run_json(row: TrackedRunRow, artifacts: str) -> str:
     What the row has as JSON is not read for it: that is the most of the work of an answer with a thousand
     runs.
     """
-    data = _spliced(("metrics", row.metrics), ("params", row.params), ("tags", row.tags))
-    inputs = _spliced(("dataset_inputs", row.inputs), ("model_inputs", row.model_inputs))
-    outputs = _spliced(("model_outputs", row.outputs))
+    data = _splice(("metrics", row.metrics), ("params", row.params), ("tags", row.tags))
+    inputs = _splice(("dataset_inputs", row.inputs), ("model_inputs", row.model_inputs))
+    outputs = _splice(("model_outputs", row.outputs))
     info = json.dumps(info_form(row, artifacts))
     return f'{{"info":{info},"data":{data},"inputs":{inputs},"outputs":{outputs}}}'
 
 
-def status_of(given: object) -> str | None:
+def status_of(status: object) -> str | None:
     """Our status for MLflow's name, or its number in the enum; None where it is neither."""
-    if isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= len(STATUSES):
-        return list(STATUSES.values())[given - 1]
-    return STATUSES.get(given) if isinstance(given, str) else None
+    if isinstance(status, int) and not isinstance(status, bool) and 1 <= status <= len(STATUSES):
+        return list(STATUSES.values())[status - 1]
+    return STATUSES.get(status) if isinstance(status, str) else None
 
 
-def _spliced(*parts: tuple[str, str]) -> str:
+def _splice(*parts: tuple[str, str]) -> str:
     """An object of arrays that are JSON already, without those that are empty."""
     return "{" + ",".join(f'"{name}":{text}' for name, text in parts if text != "[]") + "}"

@@ -36,14 +36,14 @@ def search_utils(name: str) -> Any:
         ExtraMissing: MLflow's package is not installed.
     """
     with _imports():
-        from mlflow.utils import search_utils as found
+        from mlflow.utils import search_utils as module
 
-        found._like = like
-        found._ilike = ilike
-    return getattr(found, name)
+        module._like = like
+        module._ilike = ilike
+    return getattr(module, name)
 
 
-def model_comparisons(given: str) -> list[Any]:
+def model_comparisons(text: str) -> list[Any]:
     """The comparisons of a filter of logged models (``entity.type``, ``entity.key``, ``op``, ``value``),
     which are joined by AND.
 
@@ -55,14 +55,14 @@ def model_comparisons(given: str) -> list[Any]:
         from mlflow.utils.search_logged_model_utils import parse_filter_string
     try:
         with its_errors():
-            found: list[Any] = parse_filter_string(given)
+            comparisons: list[Any] = parse_filter_string(text)
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         # of Python's own reader of numbers and tuples
         raise Refused(
             "INVALID_PARAMETER_VALUE",
-            f"Invalid filter string: {given[:200]!r}. A value is neither a number nor a text.",
+            f"Invalid filter string: {text[:200]!r}. A value is neither a number nor a text.",
         ) from None
-    return found
+    return comparisons
 
 
 def like(text: str, pattern: str) -> bool:

@@ -13,10 +13,10 @@ from resources.tracking.runs import Tracked, find_run, of_items, plain_number
 from server.mlflow import pages
 from server.mlflow.call import Call, invalid, missing
 from server.mlflow.refusals import Refused
-from server.mlflow.runs import seen
+from server.mlflow.runs import visible_run
 
 # values in a page: that a client may ask for, and where it asks for no pages
-_MOST = 50_000
+_MAX_VALUES = 50_000
 _MAX_AT_ONCE = 250_000
 _MAX_RUNS = 100
 _MAX_EACH = 2_500
@@ -29,15 +29,15 @@ def get_history(call: Call) -> dict[str, Any]:
     """
     metric = call.text("metric_key")
     with call.state.catalog.read() as session:
-        found = seen(call, session)
+        tracked = visible_run(call, session)
     paged = call.fields.get("max_results") not in (None, "")
-    count = pages.size(call, _MOST, _MOST) if paged else _MAX_AT_ONCE
+    count = pages.size(call, _MAX_VALUES, _MAX_VALUES) if paged else _MAX_AT_ONCE
     begins = pages.offset(call)
-    points = _in_order(_points(call, found, metric))
+    points = _in_order(_points(call, tracked, metric))
     following = (
         {"next_page_token": pages.token_of(begins + count)} if begins + count < len(points.step) else {}
     )
-    metrics = [_metric(metric, *one) for one in _values(points.take(slice(begins, begins + count)))]
+    metrics = [_metric(metric, *value) for value in _values(points.take(slice(begins, begins + count)))]
     return {**({"metrics": metrics} if metrics else {}), **following}
 
 
@@ -60,13 +60,13 @@ def get_history_bulk(call: Call) -> dict[str, Any]:
     count = min(call.number("max_results", _MAX_BULK), _MAX_BULK)
     if count < 1:
         raise invalid("max_results", count, f"give 1 to {_MAX_BULK}")
-    found: list[dict[str, Any]] = []
-    for run in _seen_runs(call, sorted(set(names))):
-        points = _in_order(_points(call, run, metric)).take(slice(0, count - len(found)))
-        found += [{**_metric(metric, *one), "run_id": run.row.id} for one in _values(points)]
-        if len(found) >= count:
+    metrics: list[dict[str, Any]] = []
+    for run in _visible_runs(call, sorted(set(names))):
+        points = _in_order(_points(call, run, metric)).take(slice(0, count - len(metrics)))
+        metrics += [{**_metric(metric, *value), "run_id": run.row.id} for value in _values(points)]
+        if len(metrics) >= count:
             break
-    return {"metrics": found}
+    return {"metrics": metrics}
 
 
 def get_history_bulk_interval(call: Call) -> dict[str, Any]:
@@ -96,20 +96,20 @@ def get_history_bulk_interval(call: Call) -> dict[str, Any]:
     if first is not None and last is not None and first > last:
         message = f"end_step must be greater than start_step. Found start_step={first} and end_step={last}."
         raise Refused("INVALID_PARAMETER_VALUE", message)
-    found: list[dict[str, Any]] = []
-    for run in _seen_runs(call, names):
+    metrics: list[dict[str, Any]] = []
+    for run in _visible_runs(call, names):
         points = _in_order(_points(call, run, metric))
         points = points.take(np.lexsort((points.value, points.time, points.step)))
         if first is not None:
             points = points.take((points.step >= first) & (points.step <= last))
-        found += [
+        metrics += [
             {**_metric(metric, *value), "run_id": run.row.id}
-            for value in _values(points.take(_sampled(len(points.step), count)))
+            for value in _values(points.take(_sampled_places(len(points.step), count)))
         ]
-    return {"metrics": found} if found else {}
+    return {"metrics": metrics} if metrics else {}
 
 
-def _sampled(length: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _sampled_places(length: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The places of ``count`` values out of so many: the first of each of ``count`` parts, as SQL's NTILE
     makes them, and the last.
     """
@@ -120,14 +120,14 @@ def _sampled(length: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.append((parts * size + np.minimum(parts, larger))[:-1], length - 1)
 
 
-def _seen_runs(call: Call, names: list[str]) -> list[Tracked]:
+def _visible_runs(call: Call, names: list[str]) -> list[Tracked]:
     """The runs of these ids; an unknown one is left out."""
     with call.state.catalog.read() as session:
-        known = set(session.scalars(select(TrackedRunRow.id).where(TrackedRunRow.id.in_(names))))
-        found = [find_run(session, name) for name in names if name in known]
-    for run in found:
+        present = set(session.scalars(select(TrackedRunRow.id).where(TrackedRunRow.id.in_(names))))
+        runs = [find_run(session, name) for name in names if name in present]
+    for run in runs:
         call.check(run.project, f"run {run.row.id!r}")
-    return found
+    return runs
 
 
 def _in_order(points: Points) -> Points:

@@ -15,9 +15,9 @@ from resources.tracking.run_files import TrackedPoint
 from resources.tracking.runs import Tracked, check_run_active, find_run, plain_number
 from server.mlflow import call as fields
 from server.mlflow.call import Call, checked_text, invalid, missing
-from server.mlflow.experiments import seen as seen_experiment
+from server.mlflow.experiments import visible_experiment
 from server.mlflow.refusals import Refused
-from server.mlflow.runs import seen as seen_run
+from server.mlflow.runs import visible_run
 
 FOLDER = "logged-models"
 """Below a run's artifacts: its models' files. Lists of the run's own artifacts leave it out."""
@@ -45,38 +45,38 @@ def create(call: Call) -> dict[str, Any]:
     params = _params(call)
     more = {field: call.maybe_text(field) for field in ("model_type",)}
     with call.state.catalog.write() as session:
-        found = _source_run(call, session, run) if run else _own_run(call, session, name)
+        tracked = _source_run(call, session, run) if run else _own_run(call, session, name)
         info = {
             "name": name,
             **{field: value for field, value in more.items() if value},
             **({"tags": tags} if tags else {}),
         }
-        return {"model": logged_models.create_model(session, call.state.store, found, info, params)}
+        return {"model": logged_models.create_model(session, call.state.store, tracked, info, params)}
 
 
 def get(call: Call) -> dict[str, Any]:
     with call.state.catalog.read() as session:
-        return {"model": find_seen_model(call, session)}
+        return {"model": visible_model(call, session)}
 
 
-def find_seen_model(call: Call, session: Session) -> Message:
+def visible_model(call: Call, session: Session) -> Message:
     """The model that a request names, if its caller may see it."""
-    message: Message = json.loads(_seen(call, session)[0].message)
+    message: Message = json.loads(_find_visible(call, session)[0].message)
     return message
 
 
 def finalize(call: Call) -> dict[str, Any]:
-    given = call.fields.get("status")
-    status = _STATUSES[given] if isinstance(given, int) and 0 <= given < len(_STATUSES) else given
+    value = call.fields.get("status")
+    status = _STATUSES[value] if isinstance(value, int) and 0 <= value < len(_STATUSES) else value
     if status not in _STATUSES[1:]:
-        raise invalid("status", given, f"give one of {', '.join(_STATUSES[1:])}")
-    return {"model": _changed(call, lambda message: message["info"].update(status=status))}
+        raise invalid("status", value, f"give one of {', '.join(_STATUSES[1:])}")
+    return {"model": _change(call, lambda message: message["info"].update(status=status))}
 
 
 def delete(call: Call) -> dict[str, Any]:
     with call.state.catalog.write() as session:
-        row, found = _seen(call, session, lock=True)
-        logged_models.delete_model(call.state.store, found, row)
+        row, tracked = _find_visible(call, session, lock=True)
+        logged_models.delete_model(call.state.store, tracked, row)
         call.log_write(session)
     return {}
 
@@ -85,22 +85,22 @@ def set_tags(call: Call) -> dict[str, Any]:
     tags = call.tags()
 
     def change(message: Message) -> None:
-        known = {one["key"]: one["value"] for one in message["info"].get("tags", [])} | tags
-        message["info"]["tags"] = [{"key": key, "value": value} for key, value in known.items()]
+        merged = {tag["key"]: tag["value"] for tag in message["info"].get("tags", [])} | tags
+        message["info"]["tags"] = [{"key": key, "value": value} for key, value in merged.items()]
 
-    return {"model": _changed(call, change)}
+    return {"model": _change(call, change)}
 
 
 def delete_tag(call: Call) -> dict[str, Any]:
     key = call.text("tag_key")
 
     def change(message: Message) -> None:
-        left = [one for one in message["info"].get("tags", []) if one["key"] != key]
+        left = [tag for tag in message["info"].get("tags", []) if tag["key"] != key]
         if len(left) == len(message["info"].get("tags", [])):
             raise Refused("RESOURCE_DOES_NOT_EXIST", f"No tag with key {key!r} found for this model")
         message["info"]["tags"] = left
 
-    _changed(call, change)
+    _change(call, change)
     return {}
 
 
@@ -108,15 +108,14 @@ def log_params(call: Call) -> dict[str, Any]:
     params = _params(call)
 
     def change(message: Message) -> None:
-        known = {one["key"]: one["value"] for one in message["data"].get("params", [])}
-        for one in params:
-            if known.setdefault(one["key"], one["value"]) != one["value"]:
-                raise invalid(
-                    one["key"], one["value"], f"the param has the value {known[one['key']]!r} already"
-                )
-        message["data"]["params"] = [{"key": key, "value": value} for key, value in known.items()]
+        values = {param["key"]: param["value"] for param in message["data"].get("params", [])}
+        for param in params:
+            before = values.setdefault(param["key"], param["value"])
+            if before != param["value"]:
+                raise invalid(param["key"], param["value"], f"the param has the value {before!r} already")
+        message["data"]["params"] = [{"key": key, "value": value} for key, value in values.items()]
 
-    _changed(call, change)
+    _change(call, change)
     return {}
 
 
@@ -124,9 +123,9 @@ def list_files(call: Call) -> dict[str, Any]:
     """The files of a model, in a folder of its own."""
     path = artifacts.normal_path((call.maybe_text("artifact_directory_path") or "").strip("/"))
     with call.state.catalog.read() as session:
-        row, found = _seen(call, session)
+        row, tracked = _find_visible(call, session)
         below = f"{FOLDER}/{row.id}/{path}".rstrip("/")
-        listed = artifacts.list_artifacts(session, found.row.id, below)
+        listed = artifacts.list_artifacts(session, tracked.row.id, below)
         root = json.loads(row.message)["info"]["artifact_uri"]
     files = []
     for name, size in listed:
@@ -142,7 +141,7 @@ def list_files(call: Call) -> dict[str, Any]:
 def log_outputs(call: Call) -> dict[str, Any]:
     models = [_model_of_run(item, step=True) for item in call.objects("models")]
     with call.state.catalog.write() as session:
-        runs.log(call.state.store, seen_run(call, session, lock=True), outputs=models)
+        runs.log(call.state.store, visible_run(call, session, lock=True), outputs=models)
     return {}
 
 
@@ -180,9 +179,11 @@ def add_metrics(
         models: as :func:`lock_run` gives them.
         points: each with the message that it came in.
     """
-    for row, of_it in models:
+    for row, source_run in models:
         message = json.loads(row.message)
-        known = {tuple(one.get(name) for name in _SAME): one for one in message["data"].get("metrics", [])}
+        metrics = {
+            tuple(metric.get(name) for name in _SAME): metric for metric in message["data"].get("metrics", [])
+        }
         for item, point in points:
             if item.get("model_id") != row.id:
                 continue
@@ -198,57 +199,56 @@ def add_metrics(
                 "step": point.step,
             }
             metric = {**value, **dataset, "model_id": row.id, "run_id": run}
-            known[tuple(metric.get(name) for name in _SAME)] = metric
-        message["data"]["metrics"] = sorted(known.values(), key=lambda one: (one["timestamp"], one["step"]))[
-            -_MAX_METRICS:
-        ]
-        logged_models.change_model(store, of_it, row, message)
+            metrics[tuple(metric.get(name) for name in _SAME)] = metric
+        by_time = sorted(metrics.values(), key=lambda metric: (metric["timestamp"], metric["step"]))
+        message["data"]["metrics"] = by_time[-_MAX_METRICS:]
+        logged_models.change_model(store, source_run, row, message)
 
 
 def _source_run(call: Call, session: Session, run: str) -> Tracked:
-    found = find_run(session, run, lock=True)
-    call.check(found.project, f"run {run!r}")
-    check_run_active(found.row)
-    if str(found.experiment) != str(call.fields.get("experiment_id", found.experiment)):
-        raise invalid("source_run_id", run, f"it is a run of experiment {found.experiment}")
-    return found
+    tracked = find_run(session, run, lock=True)
+    call.check(tracked.project, f"run {run!r}")
+    check_run_active(tracked.row)
+    if str(tracked.experiment) != str(call.fields.get("experiment_id", tracked.experiment)):
+        raise invalid("source_run_id", run, f"it is a run of experiment {tracked.experiment}")
+    return tracked
 
 
 def _own_run(call: Call, session: Session, name: str) -> Tracked:
-    experiment = seen_experiment(call, session, call.experiment())
+    experiment = visible_experiment(call, session, call.experiment())
     return logged_models.run_of_model(session, call.state.store, experiment, name)
 
 
-def _changed(call: Call, change: Callable[[Message], None]) -> Message:
+def _change(call: Call, change: Callable[[Message], None]) -> Message:
     with call.state.catalog.write() as session:
-        row, found = _seen(call, session, lock=True)
+        row, tracked = _find_visible(call, session, lock=True)
         message: Message = json.loads(row.message)
         change(message)
-        logged_models.change_model(call.state.store, found, row, message)
+        logged_models.change_model(call.state.store, tracked, row, message)
     return message
 
 
-def _seen(call: Call, session: Session, *, lock: bool = False) -> tuple[LoggedModelRow, Tracked]:
+def _find_visible(call: Call, session: Session, *, lock: bool = False) -> tuple[LoggedModelRow, Tracked]:
     """The model that a request names with its run, whose lock is that of the model."""
     model = call.text("model_id")
     if lock:
         rows, locked = logged_models.lock_models(session, [model])
         row = rows[model]
-        found = locked[rows[model].run]
+        tracked = locked[rows[model].run]
     else:
         row = logged_models.find_model(session, model)
-        found = find_run(session, row.run)
-    call.check(found.project, f"model {model!r}")
-    return row, found
+        tracked = find_run(session, row.run)
+    call.check(tracked.project, f"model {model!r}")
+    return row, tracked
 
 
 def _params(call: Call) -> list[dict[str, str]]:
-    given = [fields.param(item, f"params[{place}]") for place, item in enumerate(call.objects("params"))]
-    return [{"key": key, "value": value} for key, value in given]
+    pairs = [fields.param(item, f"params[{place}]") for place, item in enumerate(call.objects("params"))]
+    return [{"key": key, "value": value} for key, value in pairs]
 
 
 def _model_of_run(item: dict[str, Any], *, step: bool) -> dict[str, Any]:
     if not item.get("model_id"):
         raise missing("model_id")
-    found: dict[str, Any] = {"model_id": checked_text("model_id", item["model_id"])}
-    return {**found, "step": fields.integer("step", item.get("step"), 0)} if step else found
+    logged: dict[str, Any] = {"model_id": checked_text("model_id", item["model_id"])}
+    return {**logged, "step": fields.integer("step", item.get("step"), 0)} if step else logged

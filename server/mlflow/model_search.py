@@ -16,7 +16,7 @@ from server.mlflow.grammar import ilike, like, model_comparisons
 from server.mlflow.refusals import Refused
 
 # models in a page
-_MOST = 1_000
+_MAX_MODELS = 1_000
 _USUAL = 50
 # Attributes by their names in MLflow's tables, with those in its messages.
 _ATTRIBUTES = {
@@ -54,47 +54,53 @@ Key = Callable[[Message], Any]
 
 def search(call: Call) -> dict[str, Any]:
     """Models of experiments, the newest first where no order is asked for."""
-    count = min(call.number("max_results", 0) or _USUAL, _MOST)
+    count = min(call.number("max_results", 0) or _USUAL, _MAX_MODELS)
     if count < 1:
         raise invalid("max_results", count, "It must be a positive integer")
     question = [call.fields.get(name) for name in ("experiment_ids", "filter", "order_by", "datasets")]
-    begins = pages.offset(call, of=question)
-    wanted = [experiment_number(one) for one in call.items("experiment_ids")]
+    begins = pages.offset(call, question=question)
+    wanted = [experiment_number(value) for value in call.items("experiment_ids")]
     if not wanted:
         raise missing("experiment_ids")
     datasets = call.objects("datasets")
-    if not all(one.get("dataset_name") for one in datasets):
+    if not all(dataset.get("dataset_name") for dataset in datasets):
         raise missing("datasets.dataset_name")
     comparisons = _comparisons(call.maybe_text("filter") or "")
-    orders = [(_order(one), one.get("ascending") is not False) for one in call.objects("order_by")]
+    orders = [(_order(order), order.get("ascending") is not False) for order in call.objects("order_by")]
     with call.state.catalog.read() as session:
         rows = session.scalars(select(ExperimentRow).where(ExperimentRow.id.in_(wanted)))
-        found = logged_models.list_models(session, [row.id for row in rows if call.caller.sees(row.project)])
+        models = logged_models.list_models(session, [row.id for row in rows if call.caller.sees(row.project)])
     if datasets:
-        found = [message for message in found if _metrics(message, datasets)]
-    found = [message for message in found if all(_holds(message, one, datasets) for one in comparisons)]
+        models = [message for message in models if _metrics(message, datasets)]
+    models = [
+        message
+        for message in models
+        if all(_holds(message, comparison, datasets) for comparison in comparisons)
+    ]
     for key, ascending in reversed(orders):
-        found = _ordered(found, key, ascending=ascending)
-    shown, following = pages.page(found, begins, count, of=question)
-    return {**({"models": list(shown)} if shown else {}), **following}
+        models = _in_order(models, key, ascending=ascending)
+    page_models, following = pages.page(models, begins, count, question=question)
+    return {**({"models": list(page_models)} if page_models else {}), **following}
 
 
-def _comparisons(given: str) -> list[Any]:
+def _comparisons(text: str) -> list[Any]:
     """MLflow's comparisons, which are joined by AND; each with an attribute that there is, and a value that
     can be compared.
     """
-    found = model_comparisons(given) if given.strip() else []
-    for one in found:
-        if one.entity.type.value == "attributes" and one.entity.key not in _ATTRIBUTES:
+    comparisons = model_comparisons(text) if text.strip() else []
+    for comparison in comparisons:
+        if comparison.entity.type.value == "attributes" and comparison.entity.key not in _ATTRIBUTES:
             raise invalid(
                 "filter",
-                given,
-                f"there is no attribute {one.entity.key!r}; known are {', '.join(_ATTRIBUTES)}",
+                text,
+                f"there is no attribute {comparison.entity.key!r}; known are {', '.join(_ATTRIBUTES)}",
             )
-        kind = (tuple, list) if one.op.endswith("IN") else float if one.entity.is_numeric() else str
-        if not isinstance(one.value, kind):
-            raise invalid("filter", given, f"{one.op} does not take {one.value!r}")
-    return found
+        kind: Any = float if comparison.entity.is_numeric() else str
+        if comparison.op.endswith("IN"):
+            kind = (tuple, list)
+        if not isinstance(comparison.value, kind):
+            raise invalid("filter", text, f"{comparison.op} does not take {comparison.value!r}")
+    return comparisons
 
 
 def _holds(message: Message, comparison: Any, datasets: Sequence[Dataset]) -> bool:
@@ -110,11 +116,11 @@ def _values(message: Message, entity: Any, datasets: Sequence[Dataset]) -> list[
         held = _attribute(message, key)
         return [] if held is None else [held]
     if kind == "metrics":
-        values = [float(one["value"]) for one in _metrics(message, datasets) if one["key"] == key]
+        values = [float(metric["value"]) for metric in _metrics(message, datasets) if metric["key"] == key]
         # which compares with nothing, as NULL in SQL
         return [value for value in values if not math.isnan(value)]
     items = message["info"].get("tags", []) if kind == "tags" else message["data"].get("params", [])
-    return [one["value"] for one in items if one["key"] == key]
+    return [item["value"] for item in items if item["key"] == key]
 
 
 def _attribute(message: Message, name: str) -> Any:
@@ -127,16 +133,17 @@ def _metrics(message: Message, datasets: Sequence[Dataset]) -> list[dict[str, An
     """A model's metrics on one of these datasets; all where none are given."""
     metrics: list[dict[str, Any]] = message["data"].get("metrics", [])
     wanted = [
-        {name: one[name] for name in ("dataset_name", "dataset_digest") if one.get(name)} for one in datasets
+        {name: dataset[name] for name in ("dataset_name", "dataset_digest") if dataset.get(name)}
+        for dataset in datasets
     ]
-    return (
-        [one for one in metrics if any(one.items() >= each.items() for each in wanted)] if wanted else metrics
-    )
+    if not wanted:
+        return metrics
+    return [metric for metric in metrics if any(metric.items() >= dataset.items() for dataset in wanted)]
 
 
-def _order(asked: dict[str, Any]) -> Key:
+def _order(order: dict[str, Any]) -> Key:
     """What models are ordered by; None for those that have no such value."""
-    name = checked_text("order_by.field_name", asked.get("field_name") or "")
+    name = checked_text("order_by.field_name", order.get("field_name") or "")
     kind, dot, key = name.partition(".")
     if not dot:
         attribute = _ALIASES.get(name, name)
@@ -150,20 +157,26 @@ def _order(asked: dict[str, Any]) -> Key:
             "INVALID_PARAMETER_VALUE", f"Invalid order by field name: {name}. Only metrics are supported."
         )
     dataset = {
-        field: checked_text(f"order_by.{field}", asked[field])
+        field: checked_text(f"order_by.{field}", order[field])
         for field in ("dataset_name", "dataset_digest")
-        if asked.get(field)
+        if order.get(field)
     }
 
     def latest(message: Message) -> float | None:
-        held = [one for one in _metrics(message, [dataset] if dataset else []) if one["key"] == key]
-        newest = min(held, key=lambda one: (-one["timestamp"], -one["step"], one["run_id"]), default=None)
+        values = [
+            metric for metric in _metrics(message, [dataset] if dataset else []) if metric["key"] == key
+        ]
+        newest = min(
+            values,
+            key=lambda metric: (-metric["timestamp"], -metric["step"], metric["run_id"]),
+            default=None,
+        )
         return None if newest is None or math.isnan(float(newest["value"])) else float(newest["value"])
 
     return latest
 
 
-def _ordered(messages: list[Message], key: Key, *, ascending: bool) -> list[Message]:
+def _in_order(messages: list[Message], key: Key, *, ascending: bool) -> list[Message]:
     """In an order in which those without a value come last, whatever its direction."""
     held = [message for message in messages if key(message) is not None]
     return sorted(held, key=key, reverse=not ascending) + [

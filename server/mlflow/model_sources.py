@@ -62,7 +62,7 @@ def find_source(call: Call, session: Session, *, prompt: bool) -> Source:
         return Source(uri, uri, run, None, None)
     storage = uri
     if (scheme := urlsplit(uri).scheme) == "models":
-        name, version = _registered(call, session, uri)
+        name, version = _version_of(call, session, uri)
         if name:
             row = find_version(session, name, version)
             if (call.fields.get("run_id") is not None and run != (row.run or "")) or call.fields.get(
@@ -89,14 +89,16 @@ def find_source(call: Call, session: Session, *, prompt: bool) -> Source:
             _refuse(uri, "model_id")
     elif scheme == "runs" and (not run or urlsplit(uri).path.strip("/").split("/")[0] != run):
         _refuse(uri, "run_id")
-    found = _run(call, session, run)
+    tracked = _run(call, session, run)
     if (
         logged is None
         and _is_ours(uri)
-        and (found is None or not _is_within(uri, artifact_uri(found.artifacts, run)))
+        and (tracked is None or not _is_within(uri, artifact_uri(tracked.artifacts, run)))
     ):
         _refuse(uri, "run_id")
-    if scheme in ("", "file") and (found is None or not _is_within(uri, artifact_uri(found.artifacts, run))):
+    if scheme in ("", "file") and (
+        tracked is None or not _is_within(uri, artifact_uri(tracked.artifacts, run))
+    ):
         raise Refused(
             "INVALID_PARAMETER_VALUE",
             f"Invalid model version source: '{uri}'. To use a local path as a model version source, the "
@@ -104,21 +106,21 @@ def find_source(call: Call, session: Session, *, prompt: bool) -> Source:
             "specified and the local path has to be contained within the artifact directory of the run "
             "specified by the run_id.",
         )
-    return Source(uri, storage, run, found.project if found else None, logged)
+    return Source(uri, storage, run, tracked.project if tracked else None, logged)
 
 
 def note_version(call: Call, session: Session, logged: LoggedModelRow, name: str, number: int) -> None:
     """Say in a logged model which version it has become, as MLflow's own server does."""
     _, locked = logged_models.lock_models(session, [logged.id])
     message = json.loads(logged.message)
-    tags = {one["key"]: one["value"] for one in message["info"].get("tags", [])}
-    known = json.loads(tags.get("mlflow.modelVersions", "[]"))
-    tags["mlflow.modelVersions"] = json.dumps([*known, {"name": name, "version": number}])
+    tags = {tag["key"]: tag["value"] for tag in message["info"].get("tags", [])}
+    versions = json.loads(tags.get("mlflow.modelVersions", "[]"))
+    tags["mlflow.modelVersions"] = json.dumps([*versions, {"name": name, "version": number}])
     message["info"]["tags"] = [{"key": key, "value": value} for key, value in tags.items()]
     logged_models.change_model(call.state.store, locked[logged.run], logged, message)
 
 
-def _registered(call: Call, session: Session, uri: str) -> tuple[str, int]:
+def _version_of(call: Call, session: Session, uri: str) -> tuple[str, int]:
     """The model and the number of the version that ``models:/NAME/…`` means; of ``models:/ID`` no name."""
     parsed = urlsplit(uri)
     parts = parsed.path.lstrip("/").split("/")
@@ -177,19 +179,19 @@ def _run(call: Call, session: Session, run: str) -> Any:
     if not run:
         return None
     try:
-        found = runs.find_run(session, run)
+        tracked = runs.find_run(session, run)
     except NotFound:
         return None
-    call.check(found.project, f"run {run!r}")
-    return found
+    call.check(tracked.project, f"run {run!r}")
+    return tracked
 
 
 def _check_path(uri: str) -> None:
-    plain = uri
-    while (once := unquote(plain.replace("+", " "))) != plain:
-        plain = once
-    path = re.sub("/+", "/", urlsplit(plain).path.rstrip("/"))
-    if "\0" in path or ".." in plain.split("/") or "." in path.split("/"):
+    address = uri
+    while (unquoted := unquote(address.replace("+", " "))) != address:
+        address = unquoted
+    path = re.sub("/+", "/", urlsplit(address).path.rstrip("/"))
+    if "\0" in path or ".." in address.split("/") or "." in path.split("/"):
         raise Refused(
             "INVALID_PARAMETER_VALUE",
             f"Invalid model version source: '{uri}'. If supplying a source as an http, https, local file "

@@ -48,7 +48,7 @@ def get(call: Call) -> dict[str, Any]:
 
 def update(call: Call) -> dict[str, Any]:
     description = call.maybe_text("description")
-    with _changed(call) as (session, row):
+    with _change(call) as (session, row):
         annotations.describe(session, row, description, actor=call.caller.actor)
         return {"model_version": _form(call, session, row)}
 
@@ -67,7 +67,7 @@ def transition_stage(call: Call) -> dict[str, Any]:
         )
     if STAGES[stage] == CHAMPION:
         check_candidate(call)
-    with _changed(call) as (session, row):
+    with _change(call) as (session, row):
         client_versions.change_stage(
             session, named_model(call, session), row, stage, archive_others=archive, actor=call.caller.actor
         )
@@ -104,14 +104,14 @@ def get_download_uri(call: Call) -> dict[str, Any]:
 
 def set_tag(call: Call) -> dict[str, Any]:
     key, value = registry_forms.tag(call.fields)
-    with _changed(call, touch=False) as (session, row):
+    with _change(call, touch=False) as (session, row):
         annotations.set_tag(session, row, key, value, actor=call.caller.actor)
     return {}
 
 
 def delete_tag(call: Call) -> dict[str, Any]:
     key = call.text("key")
-    with _changed(call, touch=False) as (session, row):
+    with _change(call, touch=False) as (session, row):
         annotations.delete_tag(session, row, key, actor=call.caller.actor)
     return {}
 
@@ -121,7 +121,7 @@ def _form(call: Call, session: Session, row: ModelVersionRow) -> dict[str, Any]:
 
 
 @contextmanager
-def _changed(call: Call, *, touch: bool = True) -> Iterator[tuple[Session, ModelVersionRow]]:
+def _change(call: Call, *, touch: bool = True) -> Iterator[tuple[Session, ModelVersionRow]]:
     """The version that a request changes, in a transaction with its entry in the write log."""
     with call.state.catalog.write(exclusive=True) as session:
         row = named_version(call, session)

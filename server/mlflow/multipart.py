@@ -69,14 +69,14 @@ async def complete(call: Call, address: str) -> dict[str, Any]:
     """Join the parts. Asked again it changes nothing."""
     upload, count, target = _upload(call, address)
     await run_in_threadpool(artifacts.check, call, target)
-    given = call.objects("parts")
-    found = await run_in_threadpool(
-        lambda: [_part(call, upload, place, item) for place, item in enumerate(given)]
+    items = call.objects("parts")
+    parts = await run_in_threadpool(
+        lambda: [_part(call, upload, place, item) for place, item in enumerate(items)]
     )
-    numbers = [number for number, _ in found]
+    numbers = [number for number, _ in parts]
     if numbers != list(range(1, count + 1)):
         raise invalid("parts", numbers, f"give all {count} parts of the upload, in their order")
-    await call.state.ingest_threads.run(_join, call, target, [digest for _, digest in found])
+    await call.state.ingest_threads.run(_join, call, target, [digest for _, digest in parts])
     return {}
 
 
@@ -113,36 +113,36 @@ def _target(call: Call, address: str) -> str:
 
 
 def _upload(call: Call, address: str) -> tuple[str, int, str]:
-    given = call.text("upload_id")
+    upload_id = call.text("upload_id")
     target = _target(call, address)
     try:
-        upload, count, of = _signer(call.state, "upload").loads(given, max_age=SECONDS)
+        upload, count, owner = _signer(call.state, "upload").loads(upload_id, max_age=SECONDS)
     except BadSignature:
         raise invalid(
             "upload_id",
-            given,
+            upload_id,
             "it is not that of an upload of this server, or is too old: begin the upload again",
         ) from None
-    if of != target:
-        raise invalid("upload_id", given, "it is that of another file's upload")
+    if owner != target:
+        raise invalid("upload_id", upload_id, "it is that of another file's upload")
     return upload, count, target
 
 
 def _part(call: Call, upload: str, place: int, item: dict[str, Any]) -> tuple[int, str]:
     """Number and digest of a part."""
     name = f"parts[{place}].etag"
-    given = item.get("etag")
+    etag = item.get("etag")
     try:
-        of, number, digest = _signer(call.state, "part").loads(str(given).strip('"'), max_age=SECONDS)
+        owner, number, digest = _signer(call.state, "part").loads(str(etag).strip('"'), max_age=SECONDS)
     except BadSignature:
-        raise invalid(name, given, "give the ETag with which this server answered the part") from None
-    if of != upload or number != integer(f"parts[{place}].part_number", item.get("part_number"), 0):
-        raise invalid(name, given, "it is that of another part")
+        raise invalid(name, etag, "give the ETag with which this server answered the part") from None
+    if owner != upload or number != integer(f"parts[{place}].part_number", item.get("part_number"), 0):
+        raise invalid(name, etag, "it is that of another part")
     return number, digest
 
 
-def _signer(state: State, what: str) -> URLSafeTimedSerializer:
-    return URLSafeTimedSerializer(state.signing_key, salt=f"multipart {what}")
+def _signer(state: State, purpose: str) -> URLSafeTimedSerializer:
+    return URLSafeTimedSerializer(state.signing_key, salt=f"multipart {purpose}")
 
 
 def _own_address(call: Call) -> str:

@@ -15,28 +15,28 @@ from resources.tracking import artifacts as files
 from server.mlflow import artifacts
 from server.mlflow.call import Call, missing
 from server.mlflow.forms import artifact_uri
-from server.mlflow.logged_models import find_seen_model
+from server.mlflow.logged_models import visible_model
 from server.mlflow.refusals import Refused
 from server.mlflow.registry_forms import named_version, source_of
-from server.mlflow.runs import seen
+from server.mlflow.runs import visible_run
 
 
 async def file_of_run(call: Call) -> Response:
     """A file among a run's artifacts."""
-    return await _sent(call, "path", lambda session: _root_of_run(call, session))
+    return await _send(call, "path", lambda session: _root_of_run(call, session))
 
 
 async def file_of_version(call: Call) -> Response:
     """A file of a version of a registered model."""
-    return await _sent(call, "path", lambda session: _root_of_version(call, session))
+    return await _send(call, "path", lambda session: _root_of_version(call, session))
 
 
 async def file_of_model(call: Call) -> Response:
     """A file of a logged model."""
-    return await _sent(
+    return await _send(
         call,
         "artifact_file_path",
-        lambda session: str(find_seen_model(call, session)["info"]["artifact_uri"]),
+        lambda session: str(visible_model(call, session)["info"]["artifact_uri"]),
     )
 
 
@@ -50,7 +50,7 @@ async def upload_file(call: Call, request: Request) -> dict[str, Any]:
     return await artifacts.put(call, await run_in_threadpool(address), request)
 
 
-async def _sent(call: Call, field: str, root: Callable[[Session], str]) -> Response:
+async def _send(call: Call, field: str, root: Callable[[Session], str]) -> Response:
     """A file below the folder that ``root`` finds."""
     if not call.maybe_text(field):
         raise missing(field)
@@ -64,8 +64,8 @@ async def _sent(call: Call, field: str, root: Callable[[Session], str]) -> Respo
 
 
 def _root_of_run(call: Call, session: Session) -> str:
-    found = seen(call, session)
-    return artifact_uri(found.artifacts, found.row.id)
+    tracked = visible_run(call, session)
+    return artifact_uri(tracked.artifacts, tracked.row.id)
 
 
 def _root_of_version(call: Call, session: Session) -> str:
@@ -79,10 +79,10 @@ def _address(root: str, path: str) -> str:
     Raises:
         Refused: the files are not here.
     """
-    found = urlsplit(root)
-    if found.scheme != "mlflow-artifacts":
+    parsed = urlsplit(root)
+    if parsed.scheme != "mlflow-artifacts":
         raise Refused(
             "INVALID_PARAMETER_VALUE",
             f"these files are in {root}, of which this server knows nothing: read them there",
         )
-    return f"{found.path.strip('/')}/{path}"
+    return f"{parsed.path.strip('/')}/{path}"

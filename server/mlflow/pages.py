@@ -24,57 +24,57 @@ _Item = TypeVar("_Item")
 
 def stages(call: Call, name: str) -> tuple[str, ...]:
     """The lifecycle stages that a search asks for."""
-    given = call.fields.get(name) or "ACTIVE_ONLY"
-    if str(given).isdecimal() and 1 <= int(given) <= len(VIEWS):
-        return list(VIEWS.values())[int(given) - 1]
-    if not isinstance(given, str) or given not in VIEWS:
-        raise invalid(name, given, f"give one of {', '.join(VIEWS)}")
-    return VIEWS[given]
+    view = call.fields.get(name) or "ACTIVE_ONLY"
+    if str(view).isdecimal() and 1 <= int(view) <= len(VIEWS):
+        return list(VIEWS.values())[int(view) - 1]
+    if not isinstance(view, str) or view not in VIEWS:
+        raise invalid(name, view, f"give one of {', '.join(VIEWS)}")
+    return VIEWS[view]
 
 
-def size(call: Call, otherwise: int, most: int) -> int:
+def size(call: Call, otherwise: int, limit: int) -> int:
     """``max_results``."""
-    found = call.number("max_results", otherwise)
-    if not 0 < found <= most:
-        raise invalid("max_results", found, f"It must be a positive integer, at most {most}")
-    return found
+    count = call.number("max_results", otherwise)
+    if not 0 < count <= limit:
+        raise invalid("max_results", count, f"It must be a positive integer, at most {limit}")
+    return count
 
 
-def offset(call: Call, of: Any = None) -> int:
-    """Where the page begins; ``of`` is the question whose pages these are, where a token may be used with no
+def offset(call: Call, question: Any = None) -> int:
+    """Where the page begins; ``question`` is that whose pages these are, where a token may be used with no
     other.
     """
     token = call.maybe_text("page_token")
     if not token:
         return 0
     try:
-        given = json.loads(base64.b64decode(token, validate=True))
-        found = given["offset"]
+        content = json.loads(base64.b64decode(token, validate=True))
+        place = content["offset"]
     except (binascii.Error, ValueError, KeyError, TypeError, RecursionError):
-        found = None
-    if not isinstance(found, int) or not 0 <= found < 2**62:
+        place = None
+    if not isinstance(place, int) or not 0 <= place < 2**62:
         raise Refused("INVALID_PARAMETER_VALUE", "Invalid page token, could not base64-decode")
-    if of is not None and given.get("of") != _mark(of):
+    if question is not None and content.get("of") != _mark(question):
         raise Refused(
             "INVALID_PARAMETER_VALUE",
             "The page token is of another search: its experiments, filter or order were others",
         )
-    return found
+    return place
 
 
-def token_of(place: int, of: Any = None) -> str:
+def token_of(place: int, question: Any = None) -> str:
     """The token of the page that begins there."""
     return base64.b64encode(
-        json.dumps({"offset": place, **({"of": _mark(of)} if of is not None else {})}).encode()
+        json.dumps({"offset": place, **({"of": _mark(question)} if question is not None else {})}).encode()
     ).decode()
 
 
 def page(
-    items: Sequence[_Item], begins: int, count: int, of: Any = None
+    items: Sequence[_Item], begins: int, count: int, question: Any = None
 ) -> tuple[Sequence[_Item], dict[str, Any]]:
     """The items of a page, and what its answer says of the next one."""
     ends = begins + count
-    return items[begins:ends], {"next_page_token": token_of(ends, of)} if ends < len(items) else {}
+    return items[begins:ends], {"next_page_token": token_of(ends, question)} if ends < len(items) else {}
 
 
 def _mark(question: Any) -> str:

@@ -8,10 +8,10 @@ from resources.tracking import runs
 from resources.tracking.run_files import MOST_LIVE, TrackedPoint
 from server.mlflow import call as fields
 from server.mlflow import logged_models
-from server.mlflow.call import LONGEST_TAG, Call, at_most, checked_text, missing, too_long
+from server.mlflow.call import LONGEST_TAG, Call, check_count, checked_text, missing, too_long
 from server.mlflow.compacting import compact_soon
 from server.mlflow.refusals import Refused
-from server.mlflow.runs import seen
+from server.mlflow.runs import visible_run
 
 _METRICS = 1_000
 _ITEMS = 100
@@ -28,10 +28,10 @@ def log_batch(call: Call) -> dict[str, Any]:
     metrics = call.objects("metrics")
     params = call.objects("params")
     tags = call.objects("tags")
-    at_most("metrics", _METRICS, metrics)
-    at_most("params", _ITEMS, params)
-    at_most("tags", _ITEMS, tags)
-    at_most("metrics, params, and tags", _ALL, [*metrics, *params, *tags])
+    check_count("metrics", _METRICS, metrics)
+    check_count("params", _ITEMS, params)
+    check_count("tags", _ITEMS, tags)
+    check_count("metrics, params, and tags", _ALL, [*metrics, *params, *tags])
     named = [fields.param(item, f"params[{place}]") for place, item in enumerate(params)]
     doubles = sorted({key for key, _ in named if sum(other == key for other, _ in named) > 1})
     if doubles:
@@ -66,13 +66,13 @@ def set_tag(call: Call) -> dict[str, Any]:
 def delete_tag(call: Call) -> dict[str, Any]:
     key = call.text("key")
     with call.state.catalog.write() as session:
-        runs.delete_tag(call.state.store, seen(call, session, lock=True), key)
+        runs.delete_tag(call.state.store, visible_run(call, session, lock=True), key)
     return {}
 
 
 def log_inputs(call: Call) -> dict[str, Any]:
     datasets = call.objects("datasets")
-    at_most("datasets", _METRICS, datasets)
+    check_count("datasets", _METRICS, datasets)
     return _log(
         call,
         inputs=[_dataset_input(item) for item in datasets],
@@ -84,17 +84,18 @@ def log_model(call: Call) -> dict[str, Any]:
     """A model of a run, as clients of MLflow 2 log it: noted in a tag of the run, beside those before it."""
     model = _model(call.text("model_json"))
     with call.state.catalog.write() as session:
-        found = seen(call, session, lock=True)
-        before = runs.of_items(found.row.tags).get(_MODELS_TAG, "[]")
+        tracked = visible_run(call, session, lock=True)
+        before = runs.of_items(tracked.row.tags).get(_MODELS_TAG, "[]")
         try:
             history = json.dumps([*json.loads(before), model])
         except (ValueError, TypeError):
             raise Refused(
-                "INVALID_PARAMETER_VALUE", f"The tag {_MODELS_TAG} of run {found.row.id} is no list of models"
+                "INVALID_PARAMETER_VALUE",
+                f"The tag {_MODELS_TAG} of run {tracked.row.id} is no list of models",
             ) from None
         if len(history) > LONGEST_TAG:  # the beginning of it would be no JSON
             raise too_long(_MODELS_TAG, LONGEST_TAG)
-        runs.log(call.state.store, found, tags=[(_MODELS_TAG, history)])
+        runs.log(call.state.store, tracked, tags=[(_MODELS_TAG, history)])
     return {}
 
 
@@ -110,25 +111,25 @@ def _model(text: str) -> dict[str, Any]:
     if lacking:
         raise Refused("INVALID_PARAMETER_VALUE", f"Model json is missing mandatory fields: {lacking}")
     flavors = model["flavors"] if isinstance(model["flavors"], dict) else {}
-    plain = {
+    trimmed = {
         name: {key: value for key, value in flavor.items() if key != "config"}
         if isinstance(flavor, dict)
         else flavor
         for name, flavor in flavors.items()
     }
-    return {name: model[name] for name in _NOTED if name in model} | {"flavors": plain}
+    return {name: model[name] for name in _NOTED if name in model} | {"flavors": trimmed}
 
 
-def _log(call: Call, metrics: Sequence[dict[str, Any]] = (), **what: Any) -> dict[str, Any]:
+def _log(call: Call, metrics: Sequence[dict[str, Any]] = (), **logged: Any) -> dict[str, Any]:
     with call.state.catalog.write() as session:
-        found, models = logged_models.lock_run(call, session, metrics)
-        live = runs.log(call.state.store, found, **what)
+        tracked, models = logged_models.lock_run(call, session, metrics)
+        live = runs.log(call.state.store, tracked, **logged)
         if models:
             logged_models.add_metrics(
-                call.state.store, found.row.id, models, list(zip(metrics, what["points"], strict=True))
+                call.state.store, tracked.row.id, models, list(zip(metrics, logged["points"], strict=True))
             )
     if live > MOST_LIVE:
-        compact_soon(call.state.store, found.project, found.row.id)
+        compact_soon(call.state.store, tracked.project, tracked.row.id)
     return {}
 
 
@@ -147,26 +148,28 @@ def _point(item: dict[str, Any], path: str = "") -> TrackedPoint:
 
 
 def _dataset_input(item: dict[str, Any]) -> dict[str, Any]:
-    given = item.get("dataset")
+    source = item.get("dataset")
     tags = item.get("tags") or []
-    if not isinstance(given, dict):
+    if not isinstance(source, dict):
         raise missing("dataset")
-    dataset = {name: _within("dataset", name, given.get(name), most) for name, most in _DATASET.items()}
+    dataset = {name: _within("dataset", name, source.get(name), limit) for name, limit in _DATASET.items()}
     dataset |= {
-        name: _within("dataset", name, given[name], most)
-        for name, most in _MORE.items()
-        if given.get(name) is not None
+        name: _within("dataset", name, source[name], limit)
+        for name, limit in _MORE.items()
+        if source.get(name) is not None
     }
-    if not isinstance(tags, list) or not all(isinstance(one, dict) for one in tags):
+    if not isinstance(tags, list) or not all(isinstance(tag, dict) for tag in tags):
         raise fields.invalid("tags", tags)
-    kept = [{name: _within("tags", name, one.get(name), most) for name, most in _TAG.items()} for one in tags]
+    kept = [
+        {name: _within("tags", name, tag.get(name), limit) for name, limit in _TAG.items()} for tag in tags
+    ]
     return {**({"tags": kept} if kept else {}), "dataset": dataset}
 
 
-def _within(path: str, name: str, value: Any, most: int) -> str:
+def _within(path: str, name: str, value: Any, limit: int) -> str:
     if value is None:
         raise missing(f"{path}.{name}")
-    found = checked_text(f"{path}.{name}", value)
-    if len(found) > most:
-        raise too_long(f"{path}.{name}", most)
-    return found
+    text = checked_text(f"{path}.{name}", value)
+    if len(text) > limit:
+        raise too_long(f"{path}.{name}", limit)
+    return text

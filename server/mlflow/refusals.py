@@ -94,7 +94,7 @@ class MlflowProblems:
         start: Message | None = None
         body = b""
 
-        async def translated(message: Message) -> None:
+        async def translate(message: Message) -> None:
             nonlocal start, body
             if message["type"] == "http.response.start" and _is_problem(message["headers"]):
                 start = message
@@ -107,7 +107,7 @@ class MlflowProblems:
             else:
                 await send(message)
 
-        await self._app(scope, receive, translated)
+        await self._app(scope, receive, translate)
 
 
 def _is_problem(headers: Iterable[tuple[bytes, bytes]]) -> bool:

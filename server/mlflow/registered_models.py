@@ -30,11 +30,11 @@ from server.mlflow.registry_forms import (
 
 def create(call: Call) -> dict[str, Any]:
     name = model_name(call)
-    given = tags(call)
+    pairs = tags(call)
     description = call.maybe_text("description") or ""
     call.check(name, f"model {name!r}")
     with call.state.catalog.write(exclusive=True) as session:
-        row = create_model(session, name, description, given, actor=call.caller.actor)
+        row = create_model(session, name, description, pairs, actor=call.caller.actor)
         call.log_write(session)
         return {"registered_model": model_form(session, row)}
 
@@ -46,7 +46,7 @@ def get(call: Call) -> dict[str, Any]:
 
 def update(call: Call) -> dict[str, Any]:
     description = call.maybe_text("description") or ""
-    with _changed(call) as (session, row):
+    with _change(call) as (session, row):
         annotations.describe(session, row, description, actor=call.caller.actor)
         return {"registered_model": model_form(session, row)}
 
@@ -68,28 +68,28 @@ def delete(call: Call) -> dict[str, Any]:
 
 
 def get_latest_versions(call: Call) -> dict[str, Any]:
-    wanted = {stage(one) for one in call.texts("stages")}
+    wanted = {stage(name) for name in call.texts("stages")}
     with call.state.catalog.read() as session:
         row = named_model(call, session)
         aliases = aliases_of(session, row)
-        found = [
-            version_form(one, aliases)
-            for name, one in latest_versions(session, row.name).items()
+        forms = [
+            version_form(version, aliases)
+            for name, version in latest_versions(session, row.name).items()
             if not wanted or name in wanted
         ]
-    return {"model_versions": found} if found else {}
+    return {"model_versions": forms} if forms else {}
 
 
 def set_tag(call: Call) -> dict[str, Any]:
     key, value = tag(call.fields)
-    with _changed(call, touch=False) as (session, row):
+    with _change(call, touch=False) as (session, row):
         annotations.set_tag(session, row, key, value, actor=call.caller.actor)
     return {}
 
 
 def delete_tag(call: Call) -> dict[str, Any]:
     key = call.text("key")
-    with _changed(call, touch=False) as (session, row):
+    with _change(call, touch=False) as (session, row):
         annotations.delete_tag(session, row, key, actor=call.caller.actor)
     return {}
 
@@ -100,7 +100,7 @@ def set_alias(call: Call) -> dict[str, Any]:
     check_alias(name)
     if name == CHAMPION:
         check_candidate(call)
-    with _changed(call, touch=False) as (session, row):
+    with _change(call, touch=False) as (session, row):
         client_versions.set_alias(
             session, row, name, find_version(session, row.name, number), actor=call.caller.actor
         )
@@ -109,7 +109,7 @@ def set_alias(call: Call) -> dict[str, Any]:
 
 def delete_alias(call: Call) -> dict[str, Any]:
     name = alias(call)
-    with _changed(call, touch=False) as (session, row):
+    with _change(call, touch=False) as (session, row):
         client_versions.delete_alias(session, row, name, actor=call.caller.actor)
     return {}
 
@@ -120,7 +120,9 @@ def get_by_alias(call: Call) -> dict[str, Any]:
         row = named_model(call, session)
         aliases = aliases_of(session, row)
         if name.lower() == "latest":
-            newest = max((one.number for one in latest_versions(session, row.name).values()), default=None)
+            newest = max(
+                (version.number for version in latest_versions(session, row.name).values()), default=None
+            )
             if newest is None:
                 raise Refused("RESOURCE_DOES_NOT_EXIST", f"Latest version not found for model {row.name}.")
             number = newest
@@ -132,7 +134,7 @@ def get_by_alias(call: Call) -> dict[str, Any]:
 
 
 @contextmanager
-def _changed(call: Call, *, touch: bool = True) -> Iterator[tuple[Session, RegisteredModelRow]]:
+def _change(call: Call, *, touch: bool = True) -> Iterator[tuple[Session, RegisteredModelRow]]:
     """The model that a request changes, in a transaction with its entry in the write log."""
     name = model_name(call)
     call.check(name, f"model {name!r}")

@@ -95,50 +95,50 @@ def model_name(call: Call, field: str = "name") -> str:
         raise Refused(
             "INVALID_PARAMETER_VALUE", f"Invalid model name '{name}'. Names cannot contain '/' or ':'."
         )
-    plain = posixpath.normpath(name)
-    if plain != name or plain in (".", ".."):
-        raise invalid(field, name, f"it would be another name, {plain!r}, as a file")
+    normal = posixpath.normpath(name)
+    if normal != name or normal in (".", ".."):
+        raise invalid(field, name, f"it would be another name, {normal!r}, as a file")
     if len(name) > _LONGEST_NAME:
         raise too_long(field, _LONGEST_NAME)
     return name
 
 
 def version_number(call: Call) -> int:
-    given = call.fields.get("version")
-    if isinstance(given, int) and not isinstance(given, bool):
-        given = str(given)
-    if not isinstance(given, str) or not given:
+    number = call.fields.get("version")
+    if isinstance(number, int) and not isinstance(number, bool):
+        number = str(number)
+    if not isinstance(number, str) or not number:
         raise missing("version")
-    if not re.fullmatch(r"-?\d{1,9}", given):
-        raise Refused("INVALID_PARAMETER_VALUE", f"Parameter 'version' must be an integer, got '{given}'.")
-    return int(given)
+    if not re.fullmatch(r"-?\d{1,9}", number):
+        raise Refused("INVALID_PARAMETER_VALUE", f"Parameter 'version' must be an integer, got '{number}'.")
+    return int(number)
 
 
-def stage(given: str) -> str:
+def stage(text: str) -> str:
     """One of MLflow's stages, however it is written."""
-    found = _STAGES.get(given.lower())
-    if found is None:
+    name = _STAGES.get(text.lower())
+    if name is None:
         stages = ", ".join(STAGES)
         raise Refused(
-            "INVALID_PARAMETER_VALUE", f"Invalid Model Version stage: {given}. Value must be one of {stages}."
+            "INVALID_PARAMETER_VALUE", f"Invalid Model Version stage: {text}. Value must be one of {stages}."
         )
-    return found
+    return name
 
 
 def alias(call: Call) -> str:
     """The name of an alias."""
-    found = call.text("alias")
-    if not re.fullmatch(r"[\w\-]+", found):
+    name = call.text("alias")
+    if not re.fullmatch(r"[\w\-]+", name):
         raise Refused(
             "INVALID_PARAMETER_VALUE",
             (
-                f"Invalid alias name: '{found}'. Names may only contain alphanumerics, underscores (_), and "
+                f"Invalid alias name: '{name}'. Names may only contain alphanumerics, underscores (_), and "
                 "dashes (-)."
             ),
         )
-    if len(found) > _LONGEST_ALIAS:
+    if len(name) > _LONGEST_ALIAS:
         raise too_long("alias", _LONGEST_ALIAS)
-    return found
+    return name
 
 
 def tags(call: Call) -> dict[str, str]:
@@ -155,5 +155,7 @@ def tag(item: dict[str, Any], path: str = "") -> tuple[str, str]:
     return name, value
 
 
-def _tags(found: dict[str, str]) -> dict[str, Any]:
-    return {"tags": [{"key": key, "value": value} for key, value in found.items()]} if found else {}
+def _tags(tags_by_key: dict[str, str]) -> dict[str, Any]:
+    return (
+        {"tags": [{"key": key, "value": value} for key, value in tags_by_key.items()]} if tags_by_key else {}
+    )

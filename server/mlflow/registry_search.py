@@ -26,57 +26,61 @@ def search_models(call: Call) -> dict[str, Any]:
     """Models by name, without prompts unless the filter asks for them."""
     count = pages.size(call, _MODELS, _MAX_MODELS)
     begins = pages.offset(call)
-    given = call.maybe_text("filter") or ""
+    filter_text = call.maybe_text("filter") or ""
     orders = call.texts("order_by")
     with call.state.catalog.read() as session:
         rows = [row for row in models_of(session) if call.caller.sees(row.name)]
         orders = [re.sub(r"^\s*timestamp\b", "last_updated_timestamp", order) for order in orders]
-        if given.strip() or orders:
-            rows = _chosen("SearchModelUtils", [_searched_model(row) for row in rows], given, orders)
-        if not _asks_for_prompts("SearchModelUtils", given):
+        if filter_text.strip() or orders:
+            rows = _matching_rows(
+                "SearchModelUtils", [_searched_model(row) for row in rows], filter_text, orders
+            )
+        if not _asks_for_prompts("SearchModelUtils", filter_text):
             rows = [row for row in rows if not _is_prompt(row)]
-        shown, following = pages.page(rows, begins, count)
-        found = [model_form(session, row) for row in shown]
-    return {**({"registered_models": found} if found else {}), **following}
+        page_rows, following = pages.page(rows, begins, count)
+        forms = [model_form(session, row) for row in page_rows]
+    return {**({"registered_models": forms} if forms else {}), **following}
 
 
 def search_versions(call: Call) -> dict[str, Any]:
     """Versions, what was changed last first, without those of prompts unless the filter asks for them."""
     count = pages.size(call, _VERSIONS, _MAX_VERSIONS)
     begins = pages.offset(call)
-    given = call.maybe_text("filter") or ""
+    filter_text = call.maybe_text("filter") or ""
     orders = call.texts("order_by")
     with call.state.catalog.read() as session:
         models = {row.name: row for row in models_of(session) if call.caller.sees(row.name)}
-        if not _asks_for_prompts("SearchModelVersionUtils", given):
+        if not _asks_for_prompts("SearchModelVersionUtils", filter_text):
             models = {name: row for name, row in models.items() if not _is_prompt(row)}
         rows = [_searched_version(row) for row in versions_of(session) if row.model in models]
-        chosen = _chosen("SearchModelVersionUtils", rows, given, orders or _NEWEST)
-        shown, following = pages.page(chosen, begins, count)
-        aliases = {name: aliases_of(session, models[name]) for name in {row.model for row in shown}}
-        found = [version_form(row, aliases[row.model]) for row in shown]
-    return {**({"model_versions": found} if found else {}), **following}
+        matching = _matching_rows("SearchModelVersionUtils", rows, filter_text, orders or _NEWEST)
+        page_rows, following = pages.page(matching, begins, count)
+        aliases = {name: aliases_of(session, models[name]) for name in {row.model for row in page_rows}}
+        forms = [version_form(row, aliases[row.model]) for row in page_rows]
+    return {**({"model_versions": forms} if forms else {}), **following}
 
 
-def _chosen(grammar: str, items: list[SimpleNamespace], given: str, orders: Sequence[str]) -> list[Any]:
+def _matching_rows(
+    grammar: str, items: list[SimpleNamespace], filter_text: str, orders: Sequence[str]
+) -> list[Any]:
     """The rows that a filter chooses, in their order, as MLflow's package does it."""
     utils = search_utils(grammar)
     with its_errors():
         keys = [order.split()[0] if order.split() else order for order in orders]
         if len(set(keys)) < len(keys):
             raise Refused("INVALID_PARAMETER_VALUE", f"`order_by` contains duplicate fields: {list(orders)}")
-        return [item.row for item in utils.sort(utils.filter(items, given), list(orders))]
+        return [item.row for item in utils.sort(utils.filter(items, filter_text), list(orders))]
 
 
-def _asks_for_prompts(grammar: str, given: str) -> bool:
-    if PROMPT_TAG not in given:
+def _asks_for_prompts(grammar: str, filter_text: str) -> bool:
+    if PROMPT_TAG not in filter_text:
         return False
     with its_errors():
-        clauses = search_utils(grammar).parse_search_filter(given)
+        clauses = search_utils(grammar).parse_search_filter(filter_text)
     wanted = {("=", "true"), ("!=", "false")}
     return any(
-        one["key"] == PROMPT_TAG and (one["comparator"], str(one["value"]).lower()) in wanted
-        for one in clauses
+        clause["key"] == PROMPT_TAG and (clause["comparator"], str(clause["value"]).lower()) in wanted
+        for clause in clauses
     )
 
 

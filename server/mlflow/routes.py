@@ -42,7 +42,7 @@ _INFO = {  # what 3.x clients ask before they use what not every server has
 
 _MPU = {"create": multipart.create, "complete": multipart.complete, "abort": multipart.abort}
 
-api, proxy, page, plain = (APIRouter(include_in_schema=False) for _ in range(4))
+api, proxy, page, text = (APIRouter(include_in_schema=False) for _ in range(4))
 
 
 async def answer_api(request: Request) -> Response:
@@ -54,16 +54,13 @@ async def answer_api(request: Request) -> Response:
         return _message(_INFO)
     endpoint, named = find_endpoint(method, path)
     if endpoint is None:
-        return _unknown(method, path)
+        return _refuse_unknown(method, path)
     try:
         async with read_body(request, request.app.state.halving.ingest_memory, MAX_MLFLOW_BYTES) as body:
-            fields = (
-                _query(request) or await _object(request, body)
-                if method == "GET"
-                else await _object(request, body)
-            )
+            fields = _query(request) if method == "GET" else {}
+            fields = fields or await _object(request, body)
             call = _call(request, {**fields, **named}, is_logged=endpoint.is_logged)
-            return _message(await _answered(endpoint, call))
+            return _message(await _answer(endpoint, call))
     except Refused as error:
         return error.answer()
 
@@ -76,7 +73,7 @@ async def answer_proxy(request: Request) -> Response:
     if begin == "mpu" and method == "POST":
         return await _answer_upload(request, address)
     if begin != "artifacts" or method not in ("GET", "PUT", "DELETE"):
-        return _unknown(method, path)
+        return _refuse_unknown(method, path)
     if address and request.url.query:  # none of these has a query: a name with a ? arrives in two parts
         address = f"{address}?{unquote(request.url.query)}"
     try:
@@ -95,7 +92,7 @@ async def answer_proxy(request: Request) -> Response:
 async def _answer_upload(request: Request, path: str) -> Response:
     what, _, address = path.partition("/")
     if what not in _MPU:
-        return _unknown(request.method, request.path_params["path"])
+        return _refuse_unknown(request.method, request.path_params["path"])
     try:
         async with read_body(request, request.app.state.halving.ingest_memory, MAX_MLFLOW_BYTES) as body:
             call = _call(request, await _object(request, body), is_logged=False)
@@ -150,13 +147,13 @@ async def upload_file(request: Request) -> Response:
         return error.answer()
 
 
-@plain.get("/health")
+@text.get("/health")
 async def health() -> Response:
     """MLflow's way to ask whether the process lives."""
     return PlainTextResponse("OK")
 
 
-@plain.get("/version")
+@text.get("/version")
 async def version() -> Response:
     """The version of MLflow whose API this is."""
     try:
@@ -165,7 +162,7 @@ async def version() -> Response:
         return PlainTextResponse(VERSION)
 
 
-async def _answered(endpoint: Endpoint, call: Call) -> dict[str, Any] | bytes:
+async def _answer(endpoint: Endpoint, call: Call) -> dict[str, Any] | bytes:
     if endpoint.looks:
         async with call.state.index_queue.turn(call.caller.actor):
             return await run_in_threadpool(endpoint.answer, call)
@@ -189,10 +186,10 @@ async def _object(request: Request, body: bytes) -> dict[str, Any]:
     A large one is read in a thread, and one that would keep all other threads waiting is not.
     """
     if request.method in ("POST", "PUT"):
-        given = request.headers.get("content-type")
-        if given is None:
+        content_type = request.headers.get("content-type")
+        if content_type is None:
             raise Refused("INVALID_PARAMETER_VALUE", "Bad Request. Content-Type header is missing.")
-        if given.partition(";")[0] != "application/json":
+        if content_type.partition(";")[0] != "application/json":
             raise Refused(
                 "INVALID_PARAMETER_VALUE", "Bad Request. Content-Type must be one of ['application/json']."
             )
@@ -202,26 +199,24 @@ async def _object(request: Request, body: bytes) -> dict[str, Any]:
             f"the body is not accepted: it has more than {_MAX_OBJECTS} objects and lists",
         )
     try:
-        found = (
-            (json.loads(body) if len(body) < _LARGE else await run_in_threadpool(json.loads, body))
-            if body
-            else {}
-        )
+        if not body:
+            content = {}
+        elif len(body) < _LARGE:
+            content = json.loads(body)
+        else:
+            content = await run_in_threadpool(json.loads, body)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         raise Refused("INVALID_PARAMETER_VALUE", "the body is not accepted: give a JSON object")
-    return found
+    return content
 
 
 def _query(request: Request) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, list[str]] = {}
     for name, value in request.query_params.multi_items():
-        before = found.get(name)
-        found[name] = (
-            value if before is None else [*(before if isinstance(before, list) else [before]), value]
-        )
-    return found
+        values.setdefault(name, []).append(value)
+    return {name: texts if len(texts) > 1 else texts[0] for name, texts in values.items()}
 
 
 def _message(content: dict[str, Any] | bytes) -> Response:
@@ -229,8 +224,8 @@ def _message(content: dict[str, Any] | bytes) -> Response:
     return Response(body, media_type="application/json")
 
 
-def _unknown(method: str, path: str) -> Response:
-    if any(known == path for _, known in ENDPOINTS):
+def _refuse_unknown(method: str, path: str) -> Response:
+    if any(endpoint_path == path for _, endpoint_path in ENDPOINTS):
         return refusal("ENDPOINT_NOT_FOUND", f"The method {method} is not allowed for {path}", 405)
     if reason := reason_of(path):
         return refusal("NOT_IMPLEMENTED", f"{path} is not answered by this server: {reason}", 501)

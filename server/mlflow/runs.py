@@ -13,7 +13,7 @@ from resources.tracking import runs
 from resources.tracking.experiments import ACTIVE, DELETED, now_ms
 from resources.tracking.runs import NAME_TAG, Tracked
 from server.mlflow.call import Call, invalid
-from server.mlflow.experiments import seen as seen_experiment
+from server.mlflow.experiments import visible_experiment
 from server.mlflow.forms import STATUSES, info_form, run_json, status_of
 from server.mlflow.refusals import Refused
 
@@ -25,20 +25,20 @@ def create(call: Call) -> bytes:
     if len(tags) < len(call.objects("tags")):
         raise Refused("BAD_REQUEST", "Duplicate tag keys have been submitted")
     run = uuid.uuid4().hex
-    given = call.maybe_text("run_name")
-    tagged = tags.get(NAME_TAG)
-    if given and tagged and given != tagged:
+    chosen_name = call.maybe_text("run_name")
+    tagged_name = tags.get(NAME_TAG)
+    if chosen_name and tagged_name and chosen_name != tagged_name:
         raise Refused(
             "INVALID_PARAMETER_VALUE",
             f"Both 'run_name' argument and '{NAME_TAG}' tag are specified, but with different values "
-            f"(run_name='{given}', "
-            f"{NAME_TAG}='{tagged}').",
+            f"(run_name='{chosen_name}', "
+            f"{NAME_TAG}='{tagged_name}').",
         )
-    name = (given or tagged or f"run-{run[:8]}")[:_LONGEST_NAME]
+    name = (chosen_name or tagged_name or f"run-{run[:8]}")[:_LONGEST_NAME]
     user = call.maybe_text("user_id") or ""
-    started = call.moment("start_time") or now_ms()
+    started = call.time("start_time") or now_ms()
     with call.state.catalog.write() as session:
-        experiment: ExperimentRow = seen_experiment(
+        experiment: ExperimentRow = visible_experiment(
             call, session, call.experiment() if call.fields.get("experiment_id") not in (None, "") else 0
         )
         made = runs.create_run(
@@ -50,45 +50,47 @@ def create(call: Call) -> bytes:
 
 def get(call: Call) -> bytes:
     with call.state.catalog.read() as session:
-        found = seen(call, session)
-    return f'{{"run":{run_json(found.row, found.artifacts)}}}'.encode()
+        tracked = visible_run(call, session)
+    return f'{{"run":{run_json(tracked.row, tracked.artifacts)}}}'.encode()
 
 
 def update(call: Call) -> bytes:
-    given = call.fields.get("status")
-    status = None if given in (None, "") else status_of(given)
-    if status is None and given not in (None, ""):
-        raise invalid("status", given, f"give one of {', '.join(STATUSES)}")
+    value = call.fields.get("status")
+    status = None if value in (None, "") else status_of(value)
+    if status is None and value not in (None, ""):
+        raise invalid("status", value, f"give one of {', '.join(STATUSES)}")
     name = call.maybe_text("run_name")
-    ended = call.moment("end_time")
+    ended = call.time("end_time")
     with call.state.catalog.write() as session:
-        found = seen(call, session, lock=True)
+        tracked = visible_run(call, session, lock=True)
         runs.update(
-            call.state.store, found, name=name[:_LONGEST_NAME] if name else None, status=status, ended=ended
+            call.state.store, tracked, name=name[:_LONGEST_NAME] if name else None, status=status, ended=ended
         )
-        info = info_form(found.row, found.artifacts)
+        info = info_form(tracked.row, tracked.artifacts)
     return json.dumps({"run_info": info}).encode()
 
 
 def delete(call: Call) -> dict[str, Any]:
-    return _staged(call, DELETED)
+    return _set_stage(call, DELETED)
 
 
 def restore(call: Call) -> dict[str, Any]:
-    return _staged(call, ACTIVE)
+    return _set_stage(call, ACTIVE)
 
 
-def seen(call: Call, session: Session, *, lock: bool = False) -> Tracked:
+def visible_run(call: Call, session: Session, *, lock: bool = False) -> Tracked:
     """The run that a request names, if its caller may see it."""
     run = call.text("run_id", "run_uuid")
-    found = runs.find_run(session, run, lock=lock)
-    call.check(found.project, f"run {run!r}")
-    return found
+    tracked = runs.find_run(session, run, lock=lock)
+    call.check(tracked.project, f"run {run!r}")
+    return tracked
 
 
-def _staged(call: Call, stage: Lifecycle) -> dict[str, Any]:
+def _set_stage(call: Call, stage: Lifecycle) -> dict[str, Any]:
     with call.state.catalog.write() as session:
-        found = seen(call, session, lock=True)
-        set_lifecycle(session, call.state.store, found.project, found.row.id, stage, actor=call.caller.actor)
+        tracked = visible_run(call, session, lock=True)
+        set_lifecycle(
+            session, call.state.store, tracked.project, tracked.row.id, stage, actor=call.caller.actor
+        )
         call.log_write(session)
     return {}

@@ -20,7 +20,7 @@ from server.mlflow.call import Call, experiment_number
 from server.mlflow.forms import info_form, run_json
 from server.mlflow.grammar import its_errors, search_utils
 
-_MOST = 50_000
+_MAX_RUNS = 50_000
 _USUAL = 1_000
 _DECODER = json.JSONDecoder()
 _AT_ONCE = 500  # ids in a condition
@@ -30,7 +30,7 @@ _COLUMNS = {
     "tag": TrackedRunRow.tags,
     "dataset": TrackedRunRow.inputs,
 }
-_PLAIN = [
+_ALWAYS_READ = [
     getattr(TrackedRunRow, name)
     for name in ("id", "experiment", "name", "user", "status", "stage", "started", "ended_at")
 ]
@@ -38,12 +38,12 @@ _NEWEST = [(), ("attribute.start_time DESC",), ("attributes.start_time DESC",), 
 
 
 def search(call: Call) -> bytes:
-    count = pages.size(call, _USUAL, _MOST)
+    count = pages.size(call, _USUAL, _MAX_RUNS)
     begins = pages.offset(call)
     stages = pages.stages(call, "run_view_type")
-    given = call.maybe_text("filter")
+    filter_text = call.maybe_text("filter")
     orders = tuple(call.texts("order_by"))
-    wanted = [experiment_number(one) for one in call.items("experiment_ids")]
+    wanted = [experiment_number(value) for value in call.items("experiment_ids")]
     with call.state.catalog.read() as session:
         experiments = {
             row.id: row
@@ -57,15 +57,19 @@ def search(call: Call) -> bytes:
             ~TrackedRunRow.of_model,
         )
         newest = chosen.order_by(TrackedRunRow.started.desc(), TrackedRunRow.id)
-        if not (given or "").strip() and orders in _NEWEST:
-            found: Sequence[TrackedRunRow] = list(session.scalars(newest.offset(begins).limit(count + 1)))
-            shown = found[:count]
-            more = len(found) > count
+        if not (filter_text or "").strip() and orders in _NEWEST:
+            candidates: Sequence[TrackedRunRow] = list(
+                session.scalars(newest.offset(begins).limit(count + 1))
+            )
+            page_rows = candidates[:count]
+            more = len(candidates) > count
             following = {"next_page_token": pages.token_of(begins + count)} if more else {}
         else:
-            ids, following = pages.page(_matching(session, newest, places, given, orders), begins, count)
-            shown = _whole(session, ids)
-    runs = ",".join(run_json(row, places[row.experiment]) for row in shown)
+            ids, following = pages.page(
+                _matching(session, newest, places, filter_text, orders), begins, count
+            )
+            page_rows = _read_whole(session, ids)
+    runs = ",".join(run_json(row, places[row.experiment]) for row in page_rows)
     parts = [f'"runs":[{runs}]'] if runs else []
     parts += [f'"next_page_token":{json.dumps(token)}' for token in following.values()]
     return f"{{{','.join(parts)}}}".encode()
@@ -88,8 +92,8 @@ class _Metrics(_Items):
     """Metrics: those that are not finite are texts there."""
 
     def get(self, key: str, otherwise: Any = None) -> Any:
-        found = super().get(key)
-        return otherwise if found is None else float(found)
+        value = super().get(key)
+        return otherwise if value is None else float(value)
 
 
 class _Searched:
@@ -129,33 +133,33 @@ class _Searched:
     def dataset_inputs(self) -> list[SimpleNamespace]:
         return [
             SimpleNamespace(
-                dataset=SimpleNamespace(**one["dataset"]),
-                tags=[SimpleNamespace(**tag) for tag in one.get("tags", [])],
+                dataset=SimpleNamespace(**logged["dataset"]),
+                tags=[SimpleNamespace(**tag) for tag in logged.get("tags", [])],
             )
-            for one in json.loads(self.row.inputs)
+            for logged in json.loads(self.row.inputs)
         ]
 
 
 def _matching(
-    session: Session, newest: Any, places: dict[int, str], given: str | None, orders: Sequence[str]
+    session: Session, newest: Any, places: dict[int, str], filter_text: str | None, orders: Sequence[str]
 ) -> list[str]:
     """The ids of the runs that a filter chooses, in their order."""
     utils = search_utils("SearchUtils")
     with its_errors():
-        clauses = utils.parse_search_filter(given)
+        clauses = utils.parse_search_filter(filter_text)
         ordered = [utils.parse_order_by_for_search_runs(order) for order in orders]
         kinds = {clause["type"] for clause in clauses} | {kind for kind, _, _ in ordered}
-        columns = [*_PLAIN, *(column for kind, column in _COLUMNS.items() if kind in kinds)]
-        asked = newest.with_only_columns(*columns).where(
-            *(condition for clause in clauses for condition in _narrowed(clause))
+        columns = [*_ALWAYS_READ, *(column for kind, column in _COLUMNS.items() if kind in kinds)]
+        query = newest.with_only_columns(*columns).where(
+            *(condition for clause in clauses for condition in _narrowing_conditions(clause))
         )
-        found = [_Searched(row, places[row.experiment]) for row in session.execute(asked)]
+        runs = [_Searched(row, places[row.experiment]) for row in session.execute(query)]
         for clause in clauses:
-            found = [run for run in found if utils._does_run_match_clause(run, clause)]
-        return [run.row.id for run in (utils.sort(found, list(orders)) if orders else found)]
+            runs = [run for run in runs if utils._does_run_match_clause(run, clause)]
+        return [run.row.id for run in (utils.sort(runs, list(orders)) if orders else runs)]
 
 
-def _narrowed(clause: dict[str, Any]) -> list[ColumnElement[bool]]:
+def _narrowing_conditions(clause: dict[str, Any]) -> list[ColumnElement[bool]]:
     """What the database can say of a clause: all runs that match it are among those that it gives, and some
     others.
     """
@@ -168,14 +172,14 @@ def _narrowed(clause: dict[str, Any]) -> list[ColumnElement[bool]]:
     return [column.contains(text, autoescape=True)]
 
 
-def _whole(session: Session, ids: Sequence[str]) -> list[TrackedRunRow]:
-    found: dict[str, TrackedRunRow] = {}
+def _read_whole(session: Session, ids: Sequence[str]) -> list[TrackedRunRow]:
+    rows: dict[str, TrackedRunRow] = {}
     for part in _parts(ids):
-        asked = (
+        query = (
             select(TrackedRunRow).where(TrackedRunRow.id.in_(part)).execution_options(populate_existing=True)
         )
-        found |= {row.id: row for row in session.scalars(asked)}
-    return [found[run] for run in ids if run in found]
+        rows |= {row.id: row for row in session.scalars(query)}
+    return [rows[run] for run in ids if run in rows]
 
 
 def _parts(items: Iterable[Any]) -> list[list[Any]]:

@@ -53,7 +53,7 @@ class Report(NoFlags):
     lease_seconds: Lease = LEASE_SECONDS
 
 
-class Told(Report):
+class Progress(Report):
     """What a trial has reached."""
 
     epoch: int = Field(ge=1, lt=2**31, description="Epochs that are trained.", examples=[3])
@@ -77,7 +77,7 @@ class Failure(Report):
     final: bool = Field(default=False, description="Whether it would fail again: it is not tried again then.")
 
 
-class Handed(BaseModel):
+class Assignment(BaseModel):
     """A trial to train."""
 
     trial: int = Field(examples=[7])
@@ -130,14 +130,14 @@ def _in_turn(route: Callable[..., Response]) -> Callable[..., Coroutine[Any, Any
     """
 
     @wraps(route)
-    async def in_turn(**given: Any) -> Response:
-        async with given["state"].loop_queue.turn(given["study"]):
-            return await anyio.to_thread.run_sync(partial(route, **given))
+    async def in_turn(**arguments: Any) -> Response:
+        async with arguments["state"].loop_queue.turn(arguments["study"]):
+            return await anyio.to_thread.run_sync(partial(route, **arguments))
 
     return in_turn
 
 
-@router.post("/ask", response_model=Handed, responses=_OVER)
+@router.post("/ask", response_model=Assignment, responses=_OVER)
 @without_write_log
 @_in_turn
 def ask(
@@ -165,12 +165,12 @@ def ask(
         check_opens(state, caller, study)
         return _nothing_now()
     key = sha256(idempotency_key.encode()).hexdigest()[:32] if idempotency_key else token_hex(16)
-    given = loop.ask(f"{caller.actor} {key}", lease_seconds, again=idempotency_key is not None)
-    if isinstance(given, Finish):
+    assignment = loop.ask(f"{caller.actor} {key}", lease_seconds, again=idempotency_key is not None)
+    if isinstance(assignment, Finish):
         return problem(410, f"the search of study {study} is over")
-    if isinstance(given, Wait):
+    if isinstance(assignment, Wait):
         return _nothing_now(loop.held_back)
-    return answer(asdict(given))
+    return answer(asdict(assignment))
 
 
 def _nothing_now(held_back: str | None = None) -> Response:
@@ -178,7 +178,7 @@ def _nothing_now(held_back: str | None = None) -> Response:
     return Response(status_code=204, headers={"Retry-After": str(RETRY_SECONDS), **reason})
 
 
-async def _is_stored(body: Told, state: Shared) -> bool:
+async def _is_stored(body: Progress, state: Shared) -> bool:
     """Whether the checkpoint is in the store, asked in the threads of those who wait for the store."""
     return body.checkpoint is not None and await state.store_threads.run(
         state.store.has_blob, body.checkpoint
@@ -191,7 +191,7 @@ async def _is_stored(body: Told, state: Shared) -> bool:
 def tell(
     study: StudyId,
     number: TrialNumber,
-    body: Told,
+    body: Progress,
     state: Shared,
     caller: Viewer,
     stored: Annotated[bool, Depends(_is_stored)],
@@ -226,7 +226,7 @@ def fail(
     `retry`: it will be handed out again, at most `max_retries` times; `stop`: it is given up.
     """
     loop = _loop(state, caller, study)
-    return _ended(
+    return _end(
         request, lambda also: loop.fail(number, body.attempt, body.error, final=body.final, also=also)
     )
 
@@ -238,7 +238,7 @@ def release(
 ) -> Response:
     """Give a trial back, which is no failure: it will be handed out again."""
     loop = _loop(state, caller, study)
-    return _ended(request, lambda also: loop.release(number, body.attempt, also=also))
+    return _end(request, lambda also: loop.release(number, body.attempt, also=also))
 
 
 def _loop(state: State, caller: Caller, study: str) -> ExternalLoops:
@@ -247,7 +247,7 @@ def _loop(state: State, caller: Caller, study: str) -> ExternalLoops:
     return state.studies.of(study)
 
 
-def _ended(request: Request, end: Callable[[list[Asked]], Verdict]) -> Response:
+def _end(request: Request, end: Callable[[list[Asked]], Verdict]) -> Response:
     """Who ends an attempt is in the write log, in the same transaction; sent again nothing is done, and nothing
     recorded.
     """

@@ -12,12 +12,12 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from halving.errors import InvalidInput, NotFound
-from server.answers import Known, chosen_type
-from server.chosen_runs import checked_runs, filtered_runs
+from server.answers import IfNoneMatch, chosen_type
+from server.chosen_runs import find_runs, parse_runs
 from server.curves.answer import ARROW, BINARY, JSON
 from server.curves.limits import Overloaded
 from server.curves.question import Axis, Question
-from server.errors import RETRY_SECONDS, documented, problem
+from server.errors import RETRY_SECONDS, error_responses, problem
 from server.identity.caller import Caller, Viewer
 from server.state import Shared, State
 
@@ -29,10 +29,10 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     },
     304: {"description": "Nothing is new since the answer that If-None-Match names."},
     404: {"description": "No such run."},
-    **documented(406),
+    **error_responses(406),
     503: {"description": "It took too long; Retry-After says when to ask again."},
 }
-_SHOWN = 200  # characters of a header
+_MAX_HEADER_LETTERS = 200  # characters of a header
 _Accept = Annotated[str, Header(description="The encoding, with qualities; JSON where nothing decides.")]
 
 
@@ -54,12 +54,12 @@ async def get_curves(
     high: float | None = None,
     edges: Literal["whole", "exact"] = "whole",
     accept: _Accept = JSON,
-    known: Known = None,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Curves of runs by their ids, or by a filter: in the order in which these are asked for or found, those
     of a run by key.
     """
-    asked: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "runs": run,
         "filter": filter_text,
         "top": top,
@@ -67,32 +67,38 @@ async def get_curves(
         "x": x,
         "max_points": max_points,
     }
-    asked |= {"low": low, "high": high, "edges": edges}
+    fields |= {"low": low, "high": high, "edges": edges}
     try:
-        question = Question.model_validate(asked)
+        question = Question.model_validate(fields)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
-        raise RequestValidationError([{**one, "loc": ("query", *one["loc"])} for one in errors]) from None
-    return await _answer(state, caller, question, accept, known)
+        raise RequestValidationError(
+            [{**entry, "loc": ("query", *entry["loc"])} for entry in errors]
+        ) from None
+    return await _answer(state, caller, question, accept, if_none_match)
 
 
 @router.post("/curves", responses=_ANSWERS, response_class=Response)
 async def post_curves(
-    state: Shared, caller: Viewer, question: Question, accept: _Accept = JSON, known: Known = None
+    state: Shared,
+    caller: Viewer,
+    question: Question,
+    accept: _Accept = JSON,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """The same for more ids than a URL holds. It changes nothing."""
-    return await _answer(state, caller, question, accept, known)
+    return await _answer(state, caller, question, accept, if_none_match)
 
 
 async def _answer(
-    state: State, caller: Caller, question: Question, accept: str, known: str | None
+    state: State, caller: Caller, question: Question, accept: str, if_none_match: str | None
 ) -> Response:
     kind = chosen_type(accept, (JSON, BINARY, ARROW))
     if kind is None:
         return problem(
             406,
             (
-                f"Accept {accept[:_SHOWN]!r} names nothing that curves are given as: send {JSON}, {BINARY} "
+                f"Accept {accept[:_MAX_HEADER_LETTERS]!r} names nothing that curves are given as: send {JSON}, {BINARY} "
                 "or "
                 f"{ARROW}"
             ),
@@ -104,9 +110,9 @@ async def _answer(
         )
     runs: Sequence[str] = question.runs
     if question.filter is not None:
-        runs = await filtered_runs(state, caller, question.filter, question.top)
+        runs = await find_runs(state, caller, question.filter, question.top)
     try:
-        answer = await state.curves.answer(question, checked_runs(caller, runs), kind, known)
+        answer = await state.curves.answer(question, parse_runs(caller, runs), kind, if_none_match)
     except NotFound as error:
         if caller.projects is None:
             raise

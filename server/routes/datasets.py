@@ -120,11 +120,11 @@ def list_datasets(state: Shared, caller: Viewer) -> Response:
 def one_dataset(name: Annotated[str, Path(examples=["digits"])], state: Shared, caller: Viewer) -> Response:
     """A dataset's snapshots, newest last."""
     with state.catalog.read() as session:
-        found = _datasets(session, caller, name)
-        if not found:
-            known = ", ".join(str(one["name"]) for one in _datasets(session, caller))
-            raise NotFound(f"no dataset {name!r}; there are {known or 'none yet'}")
-    return answer(found[0])
+        datasets = _datasets(session, caller, name)
+        if not datasets:
+            names = ", ".join(str(dataset["name"]) for dataset in _datasets(session, caller))
+            raise NotFound(f"no dataset {name!r}; there are {names or 'none yet'}")
+    return answer(datasets[0])
 
 
 @router.get("/{name}/{snapshot}", response_model=Content)
@@ -139,18 +139,18 @@ def one_snapshot(
 ) -> Response:
     """What a snapshot holds, where it comes from, and what changed since the one before."""
     with state.catalog.read() as session:
-        among = seen_snapshots(session, caller)
-    found = find_snapshot(state.catalog, f"{name}@{snapshot}", among)
-    manifest = halving.Dataset(state.store, found.name, found.digest).manifest
+        among = visible_snapshots(session, caller)
+    snapshot_row = find_snapshot(state.catalog, f"{name}@{snapshot}", among)
+    manifest = halving.Dataset(state.store, snapshot_row.name, snapshot_row.digest).manifest
     before = manifest_before(state.store, manifest)
     whole = all_columns(manifest)
     content = {
-        "digest": found.digest,
+        "digest": snapshot_row.digest,
         "columns": [
             {"name": each, "type": kind, "min": None, "max": None, **whole[each]}
             for each, kind in manifest["schema"].items()
         ],
-        "classes": whole[found.target].get("classes"),
+        "classes": whole[snapshot_row.target].get("classes"),
         "shards": sum(map(len, manifest["shards"].values())),
         "views": [
             {name: view[name] for name in JoinedView.model_fields} for view in joined_features(manifest)
@@ -163,7 +163,7 @@ def one_snapshot(
     return answer(content)
 
 
-def seen_snapshots(session: Session, caller: Caller) -> set[str] | None:
+def visible_snapshots(session: Session, caller: Caller) -> set[str] | None:
     """The digests of the snapshots that a caller may know; None is all."""
     if caller.projects is None:
         return None
@@ -180,7 +180,7 @@ def _datasets(session: Session, caller: Caller, name: str | None = None) -> list
     for snapshot, project, sweep in session.execute(launched):
         if caller.sees(project):
             sweeps.setdefault(snapshot, []).append(sweep)
-    shown = [row for row in rows if caller.projects is None or row.digest in sweeps]
+    visible = [row for row in rows if caller.projects is None or row.digest in sweeps]
     names = (
         "digest",
         "rows",
@@ -201,7 +201,7 @@ def _datasets(session: Session, caller: Caller, name: str | None = None) -> list
                 "sweeps": sweeps.get(row.digest, []),
             },
         )
-        for row in shown
+        for row in visible
     ]
     grouped = groupby(described, key=lambda pair: pair[0])
     return [{"name": dataset, "snapshots": [snapshot for _, snapshot in pairs]} for dataset, pairs in grouped]

@@ -22,10 +22,10 @@ from server.access.write_log import without_write_log
 from server.answers import answer
 from server.errors import problem
 from server.identity.caller import Viewer
-from server.ingest.batch import ARROW, JSON, MAX_BYTES, columns_of, decompressed
+from server.ingest.batch import ARROW, JSON, MAX_BYTES, columns_of, decompress
 from server.ingest.bodies import read_body
 from server.ingest.points import Attempt, OutOfOrder
-from server.ingest.record_files import check_plain, check_status
+from server.ingest.record_files import check_status, check_storable
 from server.state import Shared, State
 from server.store_threads import reads_store_and_writes
 
@@ -115,8 +115,8 @@ class End(NoFlags):
 def begin(body: NewRun, state: Shared, caller: Viewer) -> Response:
     """Begin a run, or another attempt at one. It is on record when this is answered."""
     caller.check_writes(check_name("project", body.project))
-    check_plain(body.params, "params")
-    check_plain(body.tags, "tags")
+    check_storable(body.params, "params")
+    check_storable(body.tags, "tags")
     run = check_name("run id", body.run) if body.run is not None else new_id()
     began = {
         "provenance": NOT_CAPTURED,
@@ -203,8 +203,8 @@ def position(state: Shared, caller: Viewer, project: Project, run: RunId, attemp
 
 
 def _append(state: State, whose: Attempt, sequence: int, body: bytes, media_type: str, encoding: str) -> int:
-    plain = decompressed(body, encoding.strip().lower())
-    columns = columns_of(plain, media_type)
-    digest = hashlib.sha256(plain).hexdigest()
+    content = decompress(body, encoding.strip().lower())
+    columns = columns_of(content, media_type)
+    digest = hashlib.sha256(content).hexdigest()
     state.ingested.append(whose, sequence, columns, digest)
     return len(columns.values)

@@ -20,7 +20,7 @@ from fastapi.responses import StreamingResponse
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 
 from halving.errors import InvalidInput
-from server.chosen_runs import checked_runs, filtered_runs
+from server.chosen_runs import find_runs, parse_runs
 from server.errors import RETRY_SECONDS
 from server.identity.caller import LOCAL, Caller, Viewer
 from server.live.cursor import cursor_of, positions_of
@@ -44,7 +44,7 @@ _Last = Annotated[
 _Cursor = Annotated[str | None, Query(description="The same, for a client that cannot set a header.")]
 
 
-async def _many(
+async def _subscribe_to_runs(
     state: Shared,
     caller: Viewer,
     key: _Keys,
@@ -64,12 +64,12 @@ async def _many(
         raise InvalidInput(
             f"{len(run)} runs and the filter {filter_text!r} are not accepted: give either of them"
         )
-    runs = run if filter_text is None else await filtered_runs(state, caller, filter_text, top)
-    async with _opened(state, caller, runs, key, last_event_id or cursor, history=False) as subscription:
+    runs = run if filter_text is None else await find_runs(state, caller, filter_text, top)
+    async with _subscribe(state, caller, runs, key, last_event_id or cursor, history=False) as subscription:
         yield subscription
 
 
-async def _one(
+async def _subscribe_to_run(
     state: Shared,
     caller: Viewer,
     project: str,
@@ -78,14 +78,14 @@ async def _one(
     cursor: _Cursor = None,
     last_event_id: _Last = None,
 ) -> AsyncIterator[Subscription]:
-    async with _opened(
+    async with _subscribe(
         state, caller, [f"{project}/{run}"], key, last_event_id or cursor, history=True
     ) as subscription:
         yield subscription
 
 
 @asynccontextmanager
-async def _opened(
+async def _subscribe(
     state: State,
     caller: Caller,
     runs: Sequence[str],
@@ -95,7 +95,7 @@ async def _opened(
     history: bool,
 ) -> AsyncIterator[Subscription]:
     """The stream, and its end when the client has gone."""
-    chosen = checked_runs(caller, runs)
+    chosen = parse_runs(caller, runs)
     if len(chosen) > MAX_RUNS:
         raise InvalidInput(f"{len(chosen)} runs are not accepted: a stream is of at most {MAX_RUNS}")
     client = None if caller == LOCAL else caller.actor
@@ -112,18 +112,20 @@ async def _opened(
 
 
 @router.get("/live", response_class=StreamingResponse, responses=_STREAM)
-async def live(_: Viewer, subscription: Annotated[Subscription, Depends(_many)]) -> EventSourceResponse:
+async def live(
+    _: Viewer, subscription: Annotated[Subscription, Depends(_subscribe_to_runs)]
+) -> EventSourceResponse:
     """What several runs log from now on, in one stream, because a browser keeps six connections at most."""
-    return EventSourceResponse(_sent(subscription), headers=_HEADERS)
+    return EventSourceResponse(_stream(subscription), headers=_HEADERS)
 
 
 @router.get("/training-runs/{project}/{run}/metrics", response_class=StreamingResponse, responses=_STREAM)
-async def metrics(subscription: Annotated[Subscription, Depends(_one)]) -> EventSourceResponse:
+async def metrics(subscription: Annotated[Subscription, Depends(_subscribe_to_run)]) -> EventSourceResponse:
     """What one run has logged and logs, from its beginning to its end."""
-    return EventSourceResponse(_sent(subscription, until="end"), headers=_HEADERS)
+    return EventSourceResponse(_stream(subscription, until="end"), headers=_HEADERS)
 
 
-async def _sent(subscription: Subscription, until: str | None = None) -> AsyncIterator[bytes]:
+async def _stream(subscription: Subscription, until: str | None = None) -> AsyncIterator[bytes]:
     """The stream's bytes: all that there is for a client at one moment together, in a tenth of the time that
     event by event takes.
 

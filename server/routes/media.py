@@ -9,9 +9,9 @@ from fastapi.responses import StreamingResponse
 
 from halving.errors import InvalidInput, NotFound
 from halving.store.store import blob_name
-from server.answers import Known, answer, is_known
+from server.answers import IfNoneMatch, answer, is_known
 from server.checkpoint_downloads import checkpoint_response
-from server.chosen_runs import checked_runs
+from server.chosen_runs import parse_runs
 from server.errors import problem
 from server.identity.caller import Viewer
 from server.media.inert import KEPT, inert_headers
@@ -57,7 +57,7 @@ def media(
     ],
     key: Annotated[tuple[str, ...], Query(description="Only these keys.", examples=[["samples"]])] = (),
     limit: Annotated[int, Query(ge=1, le=10_000, description="The most to give.")] = 1_000,
-    known: Known = None,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """What runs have logged besides numbers, by run, key and step; ``url`` gives the bytes.
 
@@ -65,20 +65,20 @@ def media(
 
     Asked again with ``If-None-Match`` it answers 304 as long as there is nothing new.
     """
-    found: list[dict[str, Any]] = []
-    for project, name in sorted(checked_runs(caller, run)):
-        found += media_of(state.store, state.records, project, name, frozenset(key), limit + 1 - len(found))
-        if len(found) > limit:
+    rows: list[dict[str, Any]] = []
+    for project, name in sorted(parse_runs(caller, run)):
+        rows += media_of(state.store, state.records, project, name, frozenset(key), limit + 1 - len(rows))
+        if len(rows) > limit:
             break
-    given = answer({"media": found[:limit], "more": len(found) > limit})
+    response = answer({"media": rows[:limit], "more": len(rows) > limit})
     headers = {
-        "ETag": f'"{hashlib.sha256(bytes(given.body)).hexdigest()[:32]}"',
+        "ETag": f'"{hashlib.sha256(bytes(response.body)).hexdigest()[:32]}"',
         "Cache-Control": "private, no-cache",
     }
-    if is_known(headers["ETag"], known):
+    if is_known(headers["ETag"], if_none_match):
         return Response(status_code=304, headers=headers)
-    given.headers.update(headers)
-    return given
+    response.headers.update(headers)
+    return response
 
 
 @router.get("/blobs/{digest}", response_class=Response, responses=_BYTES)
@@ -91,14 +91,14 @@ def blob(
     artifact: Annotated[
         str, Query(description="The artifact's name, where several of the run have this content.")
     ] = "",
-    asked: Annotated[str, Header(alias="Range")] = "",
-    known: Known = None,
+    range_header: Annotated[str, Header(alias="Range")] = "",
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """The bytes of a medium, an artifact, a checkpoint of a run, or of a part of one.
 
     Nothing in them runs in a browser.
     """
-    ((project, name),) = checked_runs(caller, [run])
+    ((project, name),) = parse_runs(caller, [run])
     kind, file_name = named_blob(state.store, state.records, project, name, digest, artifact)
     headers = {**inert_headers(kind, file_name), "ETag": f'"{digest}"', "Accept-Ranges": "bytes"}
     try:
@@ -106,9 +106,9 @@ def blob(
             size = file.size()
     except NotFound:
         raise NotFound(f"{digest} of run {run!r} is no longer in the store") from None
-    if is_known(headers["ETag"], known):
+    if is_known(headers["ETag"], if_none_match):
         return Response(status_code=304, headers=headers)
-    part = _part(asked, size)
+    part = _part(range_header, size)
     first, end = part or (0, size)
     content = state.store_threads.stream(pieces(state.store, digest, first, end))
     if part is None:
@@ -116,7 +116,7 @@ def blob(
     if first >= end:
         return problem(
             416,
-            f"the range {asked!r} is not accepted: there are {size} bytes",
+            f"the range {range_header!r} is not accepted: there are {size} bytes",
             {"Content-Range": f"bytes */{size}"},
         )
     headers |= {"Content-Length": str(end - first), "Content-Range": f"bytes {first}-{end - 1}/{size}"}
@@ -132,7 +132,7 @@ async def checkpoint(state: Shared, caller: Viewer, digest: Digest, run: Namer) 
     """A checkpoint of a run as one file, however many processes wrote it: what ``torch.load`` reads, or JSON
     of one without torch.
     """
-    ((project, name),) = checked_runs(caller, [run])
+    ((project, name),) = parse_runs(caller, [run])
     kind, file_name = await state.store_threads.read(
         named_blob, state.store, state.records, project, name, digest
     )
@@ -154,22 +154,22 @@ def blob_rows(
     """Rows of a table that a run logged, or of a Parquet file among its artifacts: ``columns`` with their
     types, ``rows``, ``total``.
     """
-    ((project, name),) = checked_runs(caller, [run])
+    ((project, name),) = parse_runs(caller, [run])
     _, file_name = named_blob(state.store, state.records, project, name, digest)
     if not file_name.endswith(".parquet"):
         raise InvalidInput(f"digest = {digest!r} is not accepted: it is {file_name} of the run, give a table")
-    given = answer(table_rows(state.store, digest, offset, limit))
-    given.headers["Cache-Control"] = KEPT
-    return given
+    response = answer(table_rows(state.store, digest, offset, limit))
+    response.headers["Cache-Control"] = KEPT
+    return response
 
 
-def _part(asked: str, size: int) -> tuple[int, int] | None:
+def _part(range_header: str, size: int) -> tuple[int, int] | None:
     """The first byte and the end of the one range that is asked for; None for all, as for several ranges or
     what is none.
     """
-    found = _RANGE.fullmatch(asked)
-    if found is None or found[1] == found[2] == "":
+    match = _RANGE.fullmatch(range_header)
+    if match is None or match[1] == match[2] == "":
         return None
-    if not found[1]:
-        return max(0, size - int(found[2])), size
-    return int(found[1]), min(size, int(found[2]) + 1) if found[2] else size
+    if not match[1]:
+        return max(0, size - int(match[2])), size
+    return int(match[1]), min(size, int(match[2]) + 1) if match[2] else size

@@ -144,8 +144,8 @@ def one_model(model: ModelName, state: Shared, caller: Viewer) -> Response:
         row = session.get(RegisteredModelRow, model)
         if row is None:
             raise NotFound(_no_model(session, model, caller))
-        found = _as_dict(session, row, versions_of(session, model))
-    return answer(found)
+        content = _as_dict(session, row, versions_of(session, model))
+    return answer(content)
 
 
 @router.get("/{model}/champion", response_model=Champion)
@@ -158,8 +158,10 @@ def champion(model: ModelName, state: Shared, caller: Viewer) -> Response:
     with state.catalog.read() as session:
         row = champion_of(session, model)
         if row is None:
-            known = session.get(RegisteredModelRow, model)
-            raise NotFound(f"model {model!r} has no champion" if known else _no_model(session, model, caller))
+            registered = session.get(RegisteredModelRow, model)
+            raise NotFound(
+                f"model {model!r} has no champion" if registered else _no_model(session, model, caller)
+            )
         features = features_of(session, row)
     names = (
         "model",
@@ -267,13 +269,13 @@ def make_champion(
     let it.
     """
     caller.check(model, f"model {model!r}")
-    asked = body or Promotion()
+    promotion = body or Promotion()
     check_whole(state.store, state.catalog, model, version)
-    given: Any = {"actor": caller.actor, "note": asked.note, "force": asked.force}
-    return _changed(
+    arguments: Any = {"actor": caller.actor, "note": promotion.note, "force": promotion.force}
+    return _change_version(
         state,
         run_once,
-        lambda session: stages.promote(state.catalog, model, version, **given, within=session),
+        lambda session: stages.promote(state.catalog, model, version, **arguments, within=session),
     )
 
 
@@ -293,11 +295,11 @@ def approve(
     """
     caller.check(model, f"model {model!r}")
     check_whole(state.store, state.catalog, model, version)
-    given: Any = {"actor": caller.actor, "note": body.note}
-    return _changed(
+    arguments: Any = {"actor": caller.actor, "note": body.note}
+    return _change_version(
         state,
         run_once,
-        lambda session: stages.approve(state.catalog, model, version, **given, within=session),
+        lambda session: stages.approve(state.catalog, model, version, **arguments, within=session),
     )
 
 
@@ -312,9 +314,11 @@ def reject(
 ) -> Response:
     """Reject a version, in the name of the token: it is not promoted, unless by force."""
     caller.check(model, f"model {model!r}")
-    given: Any = {"actor": caller.actor, "note": body.note}
-    return _changed(
-        state, run_once, lambda session: stages.reject(state.catalog, model, version, **given, within=session)
+    arguments: Any = {"actor": caller.actor, "note": body.note}
+    return _change_version(
+        state,
+        run_once,
+        lambda session: stages.reject(state.catalog, model, version, **arguments, within=session),
     )
 
 
@@ -324,9 +328,9 @@ def rollback(
 ) -> Response:
     """Go back to the champion before; again, and it goes back one more."""
     caller.check(model, f"model {model!r}")
-    given: Any = {"actor": caller.actor, "note": body.note if body else None}
-    return _changed(
-        state, run_once, lambda session: stages.rollback(state.catalog, model, **given, within=session)
+    arguments: Any = {"actor": caller.actor, "note": body.note if body else None}
+    return _change_version(
+        state, run_once, lambda session: stages.rollback(state.catalog, model, **arguments, within=session)
     )
 
 
@@ -341,15 +345,15 @@ def take_out_of_use(
 ) -> Response:
     """Take a version out of use."""
     caller.check(model, f"model {model!r}")
-    given: Any = {"actor": caller.actor, "note": body.note if body else None}
-    return _changed(
+    arguments: Any = {"actor": caller.actor, "note": body.note if body else None}
+    return _change_version(
         state,
         run_once,
-        lambda session: stages.archive(state.catalog, model, version, **given, within=session),
+        lambda session: stages.archive(state.catalog, model, version, **arguments, within=session),
     )
 
 
-def _changed(
+def _change_version(
     state: Shared, run_once: IdempotentWrite, change: Callable[[Session], ModelVersionRow]
 ) -> Response:
     """Change a version in one transaction with its entry in the write log, then tell the store.
@@ -369,8 +373,8 @@ def _as_dict(session: Session, model: RegisteredModelRow, rows: list[ModelVersio
 
 
 def _no_model(session: Session, model: str, caller: Caller) -> str:
-    known = [row.name for row in models_of(session) if caller.sees(row.name)]
-    return f"no model {model!r}; there are {', '.join(known) or 'no models yet: run a sweep first'}"
+    names = [row.name for row in models_of(session) if caller.sees(row.name)]
+    return f"no model {model!r}; there are {', '.join(names) or 'no models yet: run a sweep first'}"
 
 
 @signed.get(

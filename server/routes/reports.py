@@ -80,7 +80,7 @@ def list_reports(
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
 ) -> Response:
     """The newest reports first, with their scores."""
-    names = [project] if project is not None else None if caller.projects is None else sorted(caller.projects)
+    names = [project] if project is not None else caller.visible_projects
     query = select(ReportRow, SweepRow.project).join(SweepRow, SweepRow.id == ReportRow.sweep)
     query = query.order_by(ReportRow.created_at.desc(), ReportRow.sweep).limit(limit)
     with state.catalog.read() as session:
@@ -153,8 +153,8 @@ def gates(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
     return answer(
         {
             "gates": [
-                {**one.as_dict(), "passed": one.passed, "reason": without_root(one.reason, root)}
-                for one in judged
+                {**verdict.as_dict(), "passed": verdict.passed, "reason": without_root(verdict.reason, root)}
+                for verdict in judged
             ]
         }
     )

@@ -85,8 +85,8 @@ def tag(
     _check(project, run)
 
     def write(session: Session) -> tuple[int, dict[str, object]]:
-        found = set_tags(session, state.store, project, run, tags, actor=caller.actor)
-        return 200, {"id": f"{project}/{run}", "tags": found}
+        written = set_tags(session, state.store, project, run, tags, actor=caller.actor)
+        return 200, {"id": f"{project}/{run}", "tags": written}
 
     return run_once(write)
 

@@ -26,7 +26,7 @@ from server.store_threads import reads_store
 router = APIRouter(prefix="/runs", tags=["runs"])
 
 MAX_COMPARED = 50
-_SHOWN_SECONDS = 10.0  # that somebody who looks at a run waits for its files; then it is what the index has
+_FILES_SECONDS = 10.0  # that somebody who looks at a run waits for its files; then it is what the index has
 _IN_FILES_ALONE = ("determinism", "provenance", "attempts", "artifacts", "media", "checkpoints", "files")
 # addresses and folders, which are not for everybody who may look at a run
 _OF_THE_MACHINE = ("store", "journals")
@@ -107,18 +107,18 @@ async def one_run(
     check_name("run id", run)
     try:
         return answer(
-            await state.store_threads.read(_from_files, state, project, run, seconds=_SHOWN_SECONDS)
+            await state.store_threads.read(_from_files, state, project, run, seconds=_FILES_SECONDS)
         )
     except (StoreError, Busy) as error:
-        shown = await run_in_threadpool(_from_index, state, project, run, error)
-        if shown is None:
+        indexed = await run_in_threadpool(_from_index, state, project, run, error)
+        if indexed is None:
             raise
-        return answer(shown)
+        return answer(indexed)
 
 
 def _from_files(state: State, project: str, run: str) -> dict[str, Any]:
     info = read_run(state.store, project, run)
-    index, unavailable = _indexed(state, project, run)
+    index, unavailable = _read_index(state, project, run)
     if unavailable is None:
         [info] = _as_they_ended(state, [info])
     details = details_of(state.store, info)
@@ -171,7 +171,7 @@ def _from_index(state: State, project: str, run: str, error: StoreError | Busy) 
     }
 
 
-def _indexed(state: State, project: str, run: str) -> tuple[Any, str | None]:
+def _read_index(state: State, project: str, run: str) -> tuple[Any, str | None]:
     """A run's row, or why there is none to be had now: the run's own files are shown without the catalog,
     too.
     """

@@ -20,7 +20,7 @@ from resources.analysis.run_index.project_names import with_all_names
 from resources.analysis.run_index.reading import reading
 from resources.analysis.run_index.select import IndexState, select_page, state_of
 from resources.tenancy.projects import names_of
-from server.answers import Known, Number, answer, is_known
+from server.answers import IfNoneMatch, Number, answer, is_known
 from server.identity.caller import Caller, Viewer
 from server.state import Shared, State
 
@@ -198,7 +198,7 @@ def list_runs(
     ] = False,
     limit: Annotated[int, Query(ge=1, le=MAX_RUNS)] = 200,
     offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
-    known: Known = None,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """A page of the runs that a filter chooses.
 
@@ -218,18 +218,18 @@ def list_runs(
         # Of a first view it is the tag of what was chosen, so that who asks for that next has the answer
         # already.
         tag = etag(state, index, chosen, fields, projects, limit, offset)
-        if is_known(tag, known):
+        if is_known(tag, if_none_match):
             return Response(status_code=304, headers=_headers(tag))
         page = select_page(session, chosen, columns=fields, projects=projects, limit=limit, offset=offset)
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "total": page.total,
         "revision": index.revision,
         "indexed_at": index.refreshed_at,
         "runs": page.runs,
     }
     if view:
-        found["view"] = view._asdict()
-    return answer(found, headers=_headers(tag))
+        content["view"] = view._asdict()
+    return answer(content, headers=_headers(tag))
 
 
 @router.get("/groups", response_model=Groups, dependencies=_IN_TURN)
@@ -250,7 +250,7 @@ def group_runs(
         Query(description=f"Numbers to give means of, at most {MAX_MEANS}.", examples=["metrics.val_loss"]),
     ] = "",
     limit: Annotated[int, Query(ge=1, le=MAX_GROUPS)] = 200,
-    known: Known = None,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Groups of the runs that a filter chooses, with mean and standard deviation of the columns that are
     numbers.
@@ -267,7 +267,7 @@ def group_runs(
         projects = _projects(session, caller, project)
         index = state_of(session)
         tag = etag(state, index, "groups", keys, chosen, fields, projects, limit)
-        if is_known(tag, known):
+        if is_known(tag, if_none_match):
             return Response(status_code=304, headers=_headers(tag))
         groups = select_groups(session, chosen, keys, columns=fields, projects=projects, limit=limit)
     return answer({"groups": groups, "revision": index.revision}, headers=_headers(tag))
@@ -284,7 +284,7 @@ def list_columns(
         Query(description="Only names that begin so, in any case.", max_length=500, examples=["metrics.val"]),
     ] = "",
     limit: Annotated[int, Query(ge=1, le=MAX_LISTED, description="Names of each kind at most.")] = 1_000,
-    known: Known = None,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """What a filter, an order or a column may name: of the runs that a filter chooses, or of all."""
     chosen = _filter(filter_text)
@@ -293,18 +293,18 @@ def list_columns(
         projects = _projects(session, caller, project)
         index = state_of(session)
         tag = etag(state, index, "columns", chosen, prefix, projects, limit)
-        if is_known(tag, known):
+        if is_known(tag, if_none_match):
             return Response(status_code=304, headers=_headers(tag))
-        found = select_columns(session, chosen, prefix=prefix, projects=projects, limit=limit)
-    return answer({**found, "revision": index.revision}, headers=_headers(tag))
+        names = select_columns(session, chosen, prefix=prefix, projects=projects, limit=limit)
+    return answer({**names, "revision": index.revision}, headers=_headers(tag))
 
 
-def etag(state: State, index: IndexState, *asked: Any) -> str:
+def etag(state: State, index: IndexState, *question: Any) -> str:
     """The tag of an answer from the index: while it is the same, so is the answer.
 
     The key tells catalogs apart.
     """
-    content = repr((state.signing_key, index.versions, *asked)).encode()
+    content = repr((state.signing_key, index.versions, *question)).encode()
     return f'"{index.revision}-{hashlib.sha256(content).hexdigest()[:16]}"'
 
 
@@ -318,15 +318,15 @@ def _filter(text: str) -> RunFilter:
     return parse_filter(text, now=datetime.now(UTC).replace(second=0, microsecond=0))
 
 
-def _fields(name: str, text: str, most: int) -> tuple[run_filter.Field, ...]:
+def _fields(name: str, text: str, limit: int) -> tuple[run_filter.Field, ...]:
     try:
         fields = parse_fields(text)
     except InvalidFilter as error:  # a place in this text, not in the filter
         raise InvalidInput(
             f"{name} {text!r} is not accepted, column {error.column}: {error.reason}"
         ) from None
-    if len(fields) > most:
-        raise InvalidInput(f"{name} of {len(fields)} fields is not accepted: give at most {most}")
+    if len(fields) > limit:
+        raise InvalidInput(f"{name} of {len(fields)} fields is not accepted: give at most {limit}")
     return fields
 
 
@@ -334,4 +334,4 @@ def _projects(session: Session, caller: Caller, project: str | None) -> Collecti
     if project is not None:
         caller.check(project)
         return names_of(session, project)
-    return None if caller.projects is None else sorted(caller.projects)
+    return caller.visible_projects

@@ -69,9 +69,9 @@ async def log_in(
     authentication: Authentication = request.app.state.authentication
     if not authentication.asks:
         return answer(_who(request, state, LOCAL, None))
-    found = await authentication.of_token(token.get_secret_value())
-    if found is None:
-        wait = await authentication.refused(request.client.host if request.client else "")
+    holder = await authentication.find_by_text(token.get_secret_value())
+    if holder is None:
+        wait = await authentication.delay_refusal(request.client.host if request.client else "")
         if wait is not None:
             return problem(
                 429,
@@ -79,8 +79,8 @@ async def log_in(
                 {"Retry-After": str(wait)},
             )
         return problem(401, "this token does not hold: it is wrong, revoked or too old")
-    session, cookie = authentication.sessions.open(found.name)
-    caller = found.caller(session=True)
+    session, cookie = authentication.sessions.open(holder.name)
+    caller = holder.caller(session=True)
     request.scope["halving.caller"] = caller  # for the write log
     response = answer(_who(request, state, caller, session))
     set_cookie(response, cookie, base_path=state.settings.base_path, secure=_secure(request))
@@ -114,7 +114,7 @@ def _who(request: Request, state: State, caller: Caller, session: Session | None
     return {
         "actor": caller.actor,
         "scopes": caller.scopes,
-        "projects": None if caller.projects is None else sorted(caller.projects),
+        "projects": caller.visible_projects,
         "dagster_url": state.settings.dagster_url,
         "auth": authentication.asks,
         "csrf": authentication.sessions.csrf(session) if session else None,

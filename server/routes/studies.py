@@ -23,7 +23,7 @@ from server.access.idempotency import Idempotent
 from server.answers import answer
 from server.errors import without_root
 from server.identity.caller import Caller, Viewer
-from server.routes.datasets import seen_snapshots
+from server.routes.datasets import visible_snapshots
 from server.state import Shared, State
 
 router = APIRouter(prefix="/hpo/studies", tags=["sweeps"])
@@ -48,7 +48,7 @@ DriverName = Annotated[
 ]
 
 
-class Asked(BaseModel):
+class IntentStatus(BaseModel):
     """What was asked for, and what has become of it."""
 
     intent: str = Field(description="The intent's id.", examples=["0f3a5c7d9b1e2f40"])
@@ -66,7 +66,7 @@ class Asked(BaseModel):
     study_url: str = Field(examples=["/api/v1/hpo/studies/digits-7f3a5c7d"])
 
 
-@router.post("", status_code=202, response_model=Asked)
+@router.post("", status_code=202, response_model=IntentStatus)
 def launch(
     spec: Annotated[
         dict[str, Any], Body(description="A sweep's spec, as in `sweeps/*.yaml`.", examples=[_EXAMPLE])
@@ -93,7 +93,7 @@ def launch(
         caller.check(checked.restored_from.project)
     if checked.snapshot is not None:
         with state.catalog.read() as session:
-            among = seen_snapshots(session, caller)
+            among = visible_snapshots(session, caller)
         usable(find_snapshot(state.catalog, checked.snapshot, among), "snapshot")
     if driver == "sensors":
         concurrency_of(checked)
@@ -111,12 +111,12 @@ def launch(
         )
         if here:
             _open_here(state, session, row, checked, snapshot, sources)
-        return 202, asked(row, state.store.root)
+        return 202, intent_answer(row, state.store.root)
 
     return run_once(write)
 
 
-@router.get("/intents/{intent}", response_model=Asked)
+@router.get("/intents/{intent}", response_model=IntentStatus)
 def one_intent(
     intent: Annotated[
         str, Path(description="The intent's id.", pattern="^[A-Za-z0-9]+$", examples=["0f3a5c7d9b1e2f40"])
@@ -125,10 +125,10 @@ def one_intent(
     caller: Viewer,
 ) -> Response:
     """What has become of a request for a sweep or a training run."""
-    return answer(asked(_intent_of(state, caller, intent), state.store.root))
+    return answer(intent_answer(_intent_of(state, caller, intent), state.store.root))
 
 
-def asked(row: IntentRow, root: str) -> dict[str, Any]:
+def intent_answer(row: IntentRow, root: str) -> dict[str, Any]:
     """An intent as an answer, which does not name the store's ``root``."""
     return {
         "intent": row.id,
@@ -150,7 +150,7 @@ def _with_dataset(state: State, caller: Caller, spec: dict[str, Any]) -> dict[st
     if "dataset" in spec or not isinstance(spec.get("snapshot"), str):
         return spec
     with state.catalog.read() as session:
-        among = seen_snapshots(session, caller)
+        among = visible_snapshots(session, caller)
     snapshot = find_snapshot(state.catalog, spec["snapshot"], among)
     return {**spec, "dataset": dataset_of(snapshot), "snapshot": snapshot.digest}
 

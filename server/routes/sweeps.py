@@ -25,10 +25,10 @@ from resources.scheduling.sweeps import MAX_TRIALS, extend_sweep, pause_sweep, r
 from resources.search.state import Control, Status
 from resources.sweep_spec.base import NO_FLAG
 from server.access.idempotency import Idempotent
-from server.answers import Known, Number, answer, is_known
+from server.answers import IfNoneMatch, Number, answer, is_known
 from server.errors import reasons_without_root
 from server.identity.caller import Caller, Viewer
-from server.routes.studies import asked
+from server.routes.studies import intent_answer
 from server.state import Shared, State
 
 router = APIRouter(prefix="/hpo/studies", tags=["sweeps"])
@@ -83,7 +83,7 @@ class Studies(BaseModel):
     studies: list[Study]
 
 
-class Controlled(BaseModel):
+class ControlledStudy(BaseModel):
     """A sweep after a control."""
 
     sweep: str = Field(examples=["digits-7f3a"])
@@ -104,14 +104,14 @@ def list_studies(
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
 ) -> Response:
     """The newest sweeps first, those that are not open yet among them."""
-    names = [project] if project is not None else None if caller.projects is None else sorted(caller.projects)
+    names = [project] if project is not None else caller.visible_projects
     return answer(
         {"studies": [line.as_dict() for line in list_sweeps(state.catalog, projects=names, limit=limit)]}
     )
 
 
 @router.get("/{study}", response_model=dict[str, Any], responses=NOT_MODIFIED)
-def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None) -> Response:
+def one_study(study: StudyId, state: Shared, caller: Viewer, if_none_match: IfNoneMatch = None) -> Response:
     """A sweep with its trials.
 
     The fields of ``halving leaderboard --json`` (``standings``, ``rungs``, ``failed``, ``waiting``,
@@ -136,15 +136,18 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None
     """
     row = _study_of(state, caller, study)
     if isinstance(row, IntentRow):
-        return answer(_asked_for(state, row))
+        return answer(_unopened_answer(state, row))
     tag = _tag(state, row)
     headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
-    if is_known(tag, known):
+    if is_known(tag, if_none_match):
         return Response(status_code=304, headers=headers)
     summary = summarize(state.catalog, study)
     report, version = outcome_of(state.catalog, study)
     with state.catalog.read() as session:
         model = as_dict(session, version) if version else None
+    scores = None
+    if report is not None:
+        scores = {"metrics": report.metrics, "created_at": report.created_at, "digest": report.digest}
     copied = (
         "id",
         "name",
@@ -165,9 +168,7 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None
         "problem": state.studies.problem(study),
         "final_scores": report_data(state.store, report).get("final") if summary.final_seeds else None,
         "trials": [line.as_dict() for line in trials_of(state.catalog, study)],
-        "report": {"metrics": report.metrics, "created_at": report.created_at, "digest": report.digest}
-        if report
-        else None,
+        "report": scores,
         "model": model,
         "timeline": asdict(timeline_of(state.catalog, study)),
         "intent": None,
@@ -179,21 +180,21 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None
     return answer(body, headers=headers)
 
 
-@router.post("/{study}/pause", response_model=Controlled)
+@router.post("/{study}/pause", response_model=ControlledStudy)
 def pause(study: StudyId, state: Shared, caller: Viewer, run_once: Idempotent) -> Response:
     """Hand out no more trials; running ones save a checkpoint and free their workers within seconds."""
     _open_study(state, caller, study)
-    return run_once(lambda session: _controlled(pause_sweep(state.catalog, study, session)))
+    return run_once(lambda session: _control_answer(pause_sweep(state.catalog, study, session)))
 
 
-@router.post("/{study}/resume", response_model=Controlled)
+@router.post("/{study}/resume", response_model=ControlledStudy)
 def resume(study: StudyId, state: Shared, caller: Viewer, run_once: Idempotent) -> Response:
     """Let a paused sweep go on, or revoke a stop while its last trials are still being ended."""
     _open_study(state, caller, study)
-    return run_once(lambda session: _controlled(resume_sweep(state.catalog, study, session)))
+    return run_once(lambda session: _control_answer(resume_sweep(state.catalog, study, session)))
 
 
-@router.post("/{study}/stop", response_model=Controlled)
+@router.post("/{study}/stop", response_model=ControlledStudy)
 def stop(study: StudyId, state: Shared, caller: Viewer, run_once: Idempotent) -> Response:
     """End the search now; the best trial so far is evaluated as usual.
 
@@ -204,7 +205,7 @@ def stop(study: StudyId, state: Shared, caller: Viewer, run_once: Idempotent) ->
     def write(session: Session) -> tuple[int, dict[str, Any]]:
         stopped = intents.stop_sweep(state.catalog, study, caller.actor, session)
         if isinstance(stopped, SweepRow):
-            return _controlled(stopped)
+            return _control_answer(stopped)
         return 200, {"sweep": study, "status": stopped.status, "control": Control.STOP, "max_trials": None}
 
     answered = run_once(write)
@@ -213,7 +214,7 @@ def stop(study: StudyId, state: Shared, caller: Viewer, run_once: Idempotent) ->
     return answered
 
 
-@router.post("/{study}/extend", response_model=Controlled)
+@router.post("/{study}/extend", response_model=ControlledStudy)
 def extend(
     study: StudyId,
     state: Shared,
@@ -233,7 +234,7 @@ def extend(
 ) -> Response:
     """Let a sweep start more trials."""
     _open_study(state, caller, study)
-    return run_once(lambda session: _controlled(extend_sweep(state.catalog, study, max_trials, session)))
+    return run_once(lambda session: _control_answer(extend_sweep(state.catalog, study, max_trials, session)))
 
 
 def sweep_of(state: State, caller: Caller, study: str) -> SweepRow:
@@ -281,7 +282,7 @@ def check_opens(state: State, caller: Caller, study: str) -> None:
         raise intents.NotOpen(intents.why_not_open(row))
 
 
-def _asked_for(state: State, intent: IntentRow) -> dict[str, Any]:
+def _unopened_answer(state: State, intent: IntentRow) -> dict[str, Any]:
     return {
         "id": intent.sweep,
         "name": intent.payload["spec"]["name"],
@@ -290,7 +291,7 @@ def _asked_for(state: State, intent: IntentRow) -> dict[str, Any]:
         "created_at": intent.created_at,
         "driver": intent.payload["driver"],
         "spec": intent.payload["spec"],
-        "intent": asked(intent, state.store.root),
+        "intent": intent_answer(intent, state.store.root),
     }
 
 
@@ -318,5 +319,5 @@ def _tag(state: State, row: SweepRow) -> str:
     return f'"{sha256(repr((counted, [tuple(trial) for trial in trials])).encode()).hexdigest()[:24]}"'
 
 
-def _controlled(row: SweepRow) -> tuple[int, dict[str, Any]]:
+def _control_answer(row: SweepRow) -> tuple[int, dict[str, Any]]:
     return 200, {"sweep": row.id, "status": row.status, "control": row.control, "max_trials": row.max_trials}

@@ -25,7 +25,7 @@ from server.access.idempotency import Idempotent
 from server.answers import answer
 from server.errors import reasons_without_root, store_fault
 from server.identity.caller import Caller, Viewer
-from server.routes.datasets import seen_snapshots
+from server.routes.datasets import visible_snapshots
 from server.state import Shared, State
 from server.store_threads import reads_store, reads_store_and_writes
 
@@ -103,12 +103,12 @@ def start(body: NewRun, state: Shared, caller: Viewer, run_once: Idempotent) -> 
     caller.check(body.project)
     if stored := run_once.find_stored():
         return stored
-    given = body.model_dump(exclude={"dataset", "objective"})
+    fields = body.model_dump(exclude={"dataset", "objective"})
     objective = body.objective.model_dump(exclude_none=True)
     with state.catalog.read() as session:
-        among = seen_snapshots(session, caller)
+        among = visible_snapshots(session, caller)
     snapshot = usable(find_snapshot(state.catalog, body.dataset, among), "dataset")
-    return _start(spec_of(snapshot, objective=objective, **given), state, caller, run_once)
+    return _start(spec_of(snapshot, objective=objective, **fields), state, caller, run_once)
 
 
 @router.get("/{project}/{run}", response_model=dict[str, Any])
@@ -127,15 +127,15 @@ def look(project: Project, run: RunId, state: Shared, caller: Viewer) -> Respons
     """
     caller.check(project)
     try:
-        shown = training_run(state.catalog, state.store, project, run, state.system_points).as_dict()
+        status = training_run(state.catalog, state.store, project, run, state.system_points).as_dict()
     except NotFound as unknown:
         if _is_recorded(state, project, run):
             raise NotFound(
                 f"{unknown}: a script recorded it, and what there is of it is at /api/v1/runs/{project}/{run}"
             ) from None
         raise
-    unavailable = shown["unavailable"] and store_fault(shown["unavailable"])
-    return answer({**reasons_without_root(shown, state.store.root), "unavailable": unavailable})
+    unavailable = status["unavailable"] and store_fault(status["unavailable"])
+    return answer({**reasons_without_root(status, state.store.root), "unavailable": unavailable})
 
 
 @router.post("/{project}/{run}/cancel", response_model=dict[str, Any])

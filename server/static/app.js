@@ -97,8 +97,8 @@ function ThemeButton() {
 }
 
 function Account() {
-  const who = session.value;
-  if (!who?.auth) return null;
+  const caller = session.value;
+  if (!caller?.auth) return null;
   const leave = async () => {
     try {
       await send("/session", undefined, { method: "DELETE" });
@@ -113,7 +113,7 @@ function Account() {
     session.value = null;
     loginNeeded.value = true;
   };
-  return html`<span class="actor wide-only" title=${`may ${who.scopes.join(", ")}`}>${who.actor}</span>
+  return html`<span class="actor wide-only" title=${`may ${caller.scopes.join(", ")}`}>${caller.actor}</span>
     <button class="quiet" type="button" onClick=${leave}>Log out</button>`;
 }
 
@@ -142,9 +142,9 @@ function Page() {
 function placeOf(here) {
   const route = ROUTES.find((each) => each.pattern.test(here));
   if (!route) return null;
-  const found = route.pattern.exec(here) ?? [];
+  const match = route.pattern.exec(here) ?? [];
   try {
-    return { route, props: Object.fromEntries(route.names.map((name, index) => [name, decodeURIComponent(found[index + 1] ?? "")])) };
+    return { route, props: Object.fromEntries(route.names.map((name, index) => [name, decodeURIComponent(match[index + 1] ?? "")])) };
   } catch {
     return null; // a cut link: `%E0%A4%A` is no text
   }

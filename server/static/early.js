@@ -23,14 +23,14 @@ addEventListener(
 // names.js; lib/api.js hands the answers out.
 const base = document.documentElement.dataset.base ?? ""; // as lib/base.js has it
 if ([base, `${base}/`].includes(location.pathname)) {
-  const asked = new URLSearchParams(location.search);
+  const query = new URLSearchParams(location.search);
   const runs = new URLSearchParams({ limit: "200" });
-  if (asked.get("filter")) runs.set("filter", asked.get("filter") ?? "");
-  const columns = new Set([...(asked.get("columns") ?? "").split(","), asked.get("group") ?? ""].filter(Boolean));
+  if (query.get("filter")) runs.set("filter", query.get("filter") ?? "");
+  const columns = new Set([...(query.get("columns") ?? "").split(","), query.get("group") ?? ""].filter(Boolean));
   if (columns.size) runs.set("columns", [...columns].join(","));
-  if (!asked.get("filter") && !columns.size) runs.set("first_view", "true");
+  if (!query.get("filter") && !columns.size) runs.set("first_view", "true");
   const names = new URLSearchParams({ limit: "20000" });
-  if (asked.get("filter")) names.set("filter", asked.get("filter") ?? "");
+  if (query.get("filter")) names.set("filter", query.get("filter") ?? "");
   const paths = ["/session", `/runs?${runs}&offset=0`, `/runs/columns?${names}`];
   const fetched = paths.map((path) => fetch(`${base}/api/v1${path}`, { credentials: "same-origin", cache: "no-store", headers: { Accept: "application/json" } }));
   const answers = new Map(paths.map((path, index) => [path, fetched[index]?.catch(() => null)]));

@@ -189,7 +189,7 @@ def test_the_memory_of_readers_is_bounded_and_a_run_with_other_points_is_opened_
         with init(project="p", id=run, root=store.root, system_metrics=None) as training:
             for step in range(1_000):
                 training.log({"loss": 1.0}, step=step)
-    kept = ReaderCache(store, most=200_000)
+    kept = ReaderCache(store, max_bytes=200_000)
 
     def read(run: str, stamp: bytes) -> RunCurves:
         reader = kept.opening({("p", run): stamp})("p", run, ["loss"])

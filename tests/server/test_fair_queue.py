@@ -1,4 +1,4 @@
-"""FairQueue: never more at a time than there are, in all and of one token, and an end to waiting."""
+"""The fair queue: never more at a time than there are, in all and of one token, and an end to waiting."""
 
 import asyncio
 from collections import Counter

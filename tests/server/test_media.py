@@ -221,7 +221,7 @@ def test_records_after_the_limit_are_not_read_and_a_file_is_found_without_the_ot
 
 
 def test_the_memory_of_records_is_bounded(backend: Any) -> None:
-    kept = RecordCache(backend.store, most=5)
+    kept = RecordCache(backend.store, max_rows=5)
     for folder in "abc":
         for name in range(3):
             backend.store.create(f"{folder}/{name}.json", b'{"digest": "d"}')

@@ -194,7 +194,7 @@ def test_the_audit_forgets_what_is_older_than_it_is_told_to_keep(backend: Backen
     ages = [31] * (write_log.BATCH + 5) + [29, 1]
     with backend.catalog.write() as session:
         session.execute(insert(WriteLogRow), [{"at": now - timedelta(days=age), **entry} for age in ages])
-    assert write_log.forget(backend.catalog, now - timedelta(days=30), most=3) == 3
+    assert write_log.forget(backend.catalog, now - timedelta(days=30), limit=3) == 3
     assert write_log.forget(backend.catalog, now - timedelta(days=40)) == 0
     with client_of(Settings(root=backend.store.root, audit_days=30)) as client:
         wait_for(

@@ -31,7 +31,7 @@ export function labels(text, log, space) {
     const length = (axis === 0 ? plot.bbox.width : plot.bbox.height) / uPlot.pxRatio;
     return logSplits(low, high, length / space);
   };
-  return { values, splits, filter: (/** @type {uPlot} */ _, /** @type {number[]} */ given) => given };
+  return { values, splits, filter: (/** @type {uPlot} */ _, /** @type {number[]} */ ticks) => ticks };
 }
 
 /**
@@ -48,5 +48,5 @@ export function sizes(log, space, per) {
   };
   const splits = (/** @type {uPlot} */ plot, /** @type {number} */ __, /** @type {number} */ low, /** @type {number} */ high) =>
     byteSplits(low, high, plot.bbox.height / uPlot.pxRatio / space, log);
-  return { values, splits, filter: (/** @type {uPlot} */ _, /** @type {number[]} */ given) => given };
+  return { values, splits, filter: (/** @type {uPlot} */ _, /** @type {number[]} */ ticks) => ticks };
 }

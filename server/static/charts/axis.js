@@ -27,7 +27,7 @@ export const numberOf = (value) => (typeof value === "number" || typeof value ==
  * @returns {Axis}
  */
 export function axisOf(name, values) {
-  let [low, high, least, numbers, others] = [Infinity, -Infinity, Infinity, 0, 0];
+  let [low, high, lowestPositive, numbers, others] = [Infinity, -Infinity, Infinity, 0, 0];
   /** @type {Set<string>} */
   const texts = new Set();
   for (const value of values) {
@@ -37,13 +37,13 @@ export function axisOf(name, values) {
       numbers += 1;
       low = Math.min(low, number);
       high = Math.max(high, number);
-      least = Math.min(least, number);
+      lowestPositive = Math.min(lowestPositive, number);
     } else if (!NOT_FINITE.has(String(value))) others += 1;
     texts.add(String(value));
   }
   const kind = others || !numbers ? "text" : "number";
-  const sorted = kind === "text" ? [...texts].sort((one, other) => one.localeCompare(other, "en", { numeric: true })) : [];
-  return { name, kind, log: kind === "number" && least > 0 && high / least >= LOG_FROM, low, high, texts: sorted };
+  const sorted = kind === "text" ? [...texts].sort((left, right) => left.localeCompare(right, "en", { numeric: true })) : [];
+  return { name, kind, log: kind === "number" && lowestPositive > 0 && high / lowestPositive >= LOG_FROM, low, high, texts: sorted };
 }
 
 const NOT_FINITE = new Set(["NaN", "Infinity", "-Infinity"]);
@@ -57,8 +57,8 @@ const NOT_FINITE = new Set(["NaN", "Infinity", "-Infinity"]);
 export function shareOf(axis, value) {
   if (value === null || value === undefined) return null;
   if (axis.kind === "text") {
-    const at = axis.texts.indexOf(String(value));
-    return at < 0 ? null : axis.texts.length === 1 ? 0.5 : at / (axis.texts.length - 1);
+    const index = axis.texts.indexOf(String(value));
+    return index < 0 ? null : axis.texts.length === 1 ? 0.5 : index / (axis.texts.length - 1);
   }
   const number = numberOf(value);
   if (!Number.isFinite(number)) return null;
@@ -79,17 +79,17 @@ export function valueAt(axis, share) {
 /**
  * What to write beside an axis, and where.
  * @param {Axis} axis
- * @param {number} most
+ * @param {number} limit
  * @returns {{share: number, text: string}[]}
  */
-export function ticksOf(axis, most) {
+export function ticksOf(axis, limit) {
   if (axis.kind === "text") {
-    const stride = Math.ceil(axis.texts.length / Math.max(1, most));
+    const stride = Math.ceil(axis.texts.length / Math.max(1, limit));
     return axis.texts.map((text) => ({ share: shareOf(axis, text) ?? 0, text })).filter((_, index) => index % stride === 0);
   }
   if (!Number.isFinite(axis.low)) return [];
   if (axis.low === axis.high) return [{ share: 0.5, text: axisNumber(axis.low, 0) }];
-  const at = axis.log ? logSplits(axis.low, axis.high, most) : evenSplits(axis.low, axis.high, most);
-  const step = axis.log || at.length < 2 ? 0 : (at[1] ?? 0) - (at[0] ?? 0);
-  return at.map((value) => ({ share: shareOf(axis, value) ?? 0, text: axisNumber(value, step) }));
+  const splits = axis.log ? logSplits(axis.low, axis.high, limit) : evenSplits(axis.low, axis.high, limit);
+  const step = axis.log || splits.length < 2 ? 0 : (splits[1] ?? 0) - (splits[0] ?? 0);
+  return splits.map((value) => ({ share: shareOf(axis, value) ?? 0, text: axisNumber(value, step) }));
 }

@@ -21,8 +21,8 @@ export function rangeOf(axis, brush) {
   }
   const magnitude = axis.log ? 1 : Math.max(Math.abs(axis.low), Math.abs(axis.high)) / (axis.high - axis.low || 1);
   const digits = Math.min(17, 4 + Math.max(0, Math.ceil(Math.log10(magnitude || 1))));
-  const at = (/** @type {number} */ share) => Number(valueAt(axis, share).toPrecision(digits));
-  return { low: brush.low <= 0 ? axis.low : at(brush.low), high: brush.high >= 1 ? axis.high : at(brush.high) };
+  const valueOf = (/** @type {number} */ share) => Number(valueAt(axis, share).toPrecision(digits));
+  return { low: brush.low <= 0 ? axis.low : valueOf(brush.low), high: brush.high >= 1 ? axis.high : valueOf(brush.high) };
 }
 
 /**
@@ -59,9 +59,9 @@ export function filterOf(axis, brush, values) {
   const numbers = inside.map(Number);
   if (!numbers.length) return `${axis.name} between ${valueAt(axis, brush.low)} and ${valueAt(axis, brush.high)}`;
   const outside = values.filter((value) => Number.isFinite(numberOf(value)) && !isWithin(axis, brush, value)).map(Number);
-  const [least, most] = [numbers.reduce((one, other) => Math.min(one, other)), numbers.reduce((one, other) => Math.max(one, other))];
-  const low = shortest(valueAt(axis, brush.low), least, (bound) => bound <= least && !outside.some((value) => value < least && value >= bound));
-  const high = shortest(valueAt(axis, brush.high), most, (bound) => bound >= most && !outside.some((value) => value > most && value <= bound));
+  const [lowest, highest] = [numbers.reduce((one, other) => Math.min(one, other)), numbers.reduce((one, other) => Math.max(one, other))];
+  const low = shortest(valueAt(axis, brush.low), lowest, (bound) => bound <= lowest && !outside.some((value) => value < lowest && value >= bound));
+  const high = shortest(valueAt(axis, brush.high), highest, (bound) => bound >= highest && !outside.some((value) => value > highest && value <= bound));
   return `${axis.name} between ${low} and ${high}`;
 }
 

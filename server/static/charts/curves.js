@@ -35,12 +35,12 @@ export function decodeCurves(buffer) {
   const start = 4 + length;
   const curves = header.curves.map((/** @type {any} */ entry) => {
     const rows = entry.rows;
-    let at = start + entry.offset;
-    const x = new Float64Array(buffer, at, rows);
-    at += 8 * rows;
+    let offset = start + entry.offset;
+    const x = new Float64Array(buffer, offset, rows);
+    offset += 8 * rows;
     const floats = () => {
-      const view = new Float32Array(buffer, at, rows);
-      at += 8 * Math.ceil(rows / 2);
+      const view = new Float32Array(buffer, offset, rows);
+      offset += 8 * Math.ceil(rows / 2);
       return view;
     };
     const value = floats();
@@ -80,10 +80,10 @@ export function append(curve, x, value) {
   makeRoom(curve, curve.length + count);
   if (curve.min) curve.single ??= curve.length;
   for (let i = 0; i < count; i++) {
-    const at = curve.length + i;
-    curve.x[at] = x[from + i];
-    curve.value[at] = value[from + i];
-    if (curve.min && curve.max) curve.min[at] = curve.max[at] = value[from + i];
+    const row = curve.length + i;
+    curve.x[row] = x[from + i];
+    curve.value[row] = value[from + i];
+    if (curve.min && curve.max) curve.min[row] = curve.max[row] = value[from + i];
   }
   curve.length += count;
   curve.points += count;
@@ -165,14 +165,14 @@ export function bucketSize(curve) {
  *
  * @param {Float64Array} x
  * @param {number} length
- * @param {number} at
+ * @param {number} bound
  */
-export function firstFrom(x, length, at) {
+export function firstFrom(x, length, bound) {
   let low = 0;
   let high = length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (x[middle] < at) low = middle + 1;
+    if (x[middle] < bound) low = middle + 1;
     else high = middle;
   }
   return low;
@@ -223,23 +223,23 @@ export function xBounds(curves, positive) {
  *
  * @param {Curve[]} curves
  * @param {Bounds} window
- * @param {{weight: number, band: boolean, positive: boolean}} shown
+ * @param {{weight: number, band: boolean, positive: boolean}} isShown
  * @returns {Bounds | null}
  */
-export function yBounds(curves, window, shown) {
+export function yBounds(curves, window, isShown) {
   let low = Infinity;
   let high = -Infinity;
-  const floor = shown.positive ? Number.MIN_VALUE : -Infinity;
+  const floor = isShown.positive ? Number.MIN_VALUE : -Infinity;
   for (const curve of curves) {
     const from = firstFrom(curve.x, curve.length, window.low);
-    const values = smoothed(curve, shown.weight);
-    const lows = shown.band && curve.min ? curve.min : values;
-    const highs = shown.band && curve.max ? curve.max : values;
+    const values = smoothed(curve, isShown.weight);
+    const lows = isShown.band && curve.min ? curve.min : values;
+    const highs = isShown.band && curve.max ? curve.max : values;
     for (let i = from; i < curve.length && curve.x[i] <= window.high; i++) {
-      const least = lows[i];
-      const most = highs[i];
-      if (least < low && least >= floor && least !== -Infinity) low = least;
-      if (most > high && most >= floor && most !== Infinity) high = most;
+      const curveLow = lows[i];
+      const curveHigh = highs[i];
+      if (curveLow < low && curveLow >= floor && curveLow !== -Infinity) low = curveLow;
+      if (curveHigh > high && curveHigh >= floor && curveHigh !== Infinity) high = curveHigh;
     }
   }
   return low <= high ? { low, high } : null;
@@ -252,17 +252,17 @@ export function yBounds(curves, window, shown) {
  * @returns {{some: number, all: number}}
  */
 export function notPositive(curves) {
-  const found = { some: 0, all: 0 };
+  const bounds = { some: 0, all: 0 };
   for (const curve of curves) {
     let [above, below] = [false, false];
     for (let i = 0; i < curve.length && !(above && below); i++) {
       if (curve.value[i] > 0) above = true;
       else if (curve.value[i] <= 0) below = true;
     }
-    if (below) found.some += 1;
-    if (below && !above) found.all += 1;
+    if (below) bounds.some += 1;
+    if (below && !above) bounds.all += 1;
   }
-  return found;
+  return bounds;
 }
 
 /**

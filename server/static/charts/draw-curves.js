@@ -156,10 +156,10 @@ function strokeValues(context, curve, values, frame, dash, wide) {
 function maskOf(dash, frame) {
   if (!dash.length) return null;
   const mask = new Uint8Array(frame.box.width + 2);
-  for (let at = 0, part = 0; at < mask.length; part++) {
-    const end = at + Math.max(2, Math.round(1.4 * frame.ratio * dash[part % dash.length]));
-    if (part % 2 === 0) mask.fill(1, at, end);
-    at = end;
+  for (let position = 0, part = 0; position < mask.length; part++) {
+    const end = position + Math.max(2, Math.round(1.4 * frame.ratio * dash[part % dash.length]));
+    if (part % 2 === 0) mask.fill(1, position, end);
+    position = end;
   }
   return mask;
 }
@@ -265,15 +265,15 @@ function columns(line, x, values, from, to, frame, mask, wide) {
   };
   for (let i = from; i < to; i++) {
     const y = placed(vertical, values[i]);
-    const at = left + wide * Math.round((placed(horizontal, x[i]) - left) / wide);
-    if (!Number.isFinite(y) || !Number.isFinite(at)) {
+    const pixel = left + wide * Math.round((placed(horizontal, x[i]) - left) / wide);
+    if (!Number.isFinite(y) || !Number.isFinite(pixel)) {
       flush();
       open = false;
       continue;
     }
-    if (at !== column) {
+    if (pixel !== column) {
       flush();
-      column = at;
+      column = pixel;
     }
     if (lowAt < 0 || y < low) [low, lowAt] = [y, i];
     if (highAt < 0 || y > high) [high, highAt] = [y, i];

@@ -18,22 +18,22 @@ export function groupCurve(id, curves) {
   const [count, mean, squares] = [new Float64Array(x.length), new Float64Array(x.length), new Float64Array(x.length)];
   for (const curve of curves) {
     let row = 0;
-    for (let at = 0; at < x.length; at++) {
-      if (x[at] < curve.x[0] || x[at] > curve.x[curve.length - 1]) continue;
-      while (row < curve.length - 2 && curve.x[row + 1] <= x[at]) row++;
-      const value = between(curve, row, x[at]);
+    for (let index = 0; index < x.length; index++) {
+      if (x[index] < curve.x[0] || x[index] > curve.x[curve.length - 1]) continue;
+      while (row < curve.length - 2 && curve.x[row + 1] <= x[index]) row++;
+      const value = between(curve, row, x[index]);
       if (!Number.isFinite(value)) continue;
-      count[at] += 1; // Welford's way: a sum of squares would lose the digits of what differs
-      const away = value - mean[at];
-      mean[at] += away / count[at];
-      squares[at] += away * (value - mean[at]);
+      count[index] += 1; // Welford's way: a sum of squares would lose the digits of what differs
+      const away = value - mean[index];
+      mean[index] += away / count[index];
+      squares[index] += away * (value - mean[index]);
     }
   }
   const [value, min, max] = [new Float32Array(x.length), new Float32Array(x.length), new Float32Array(x.length)];
-  for (let at = 0; at < x.length; at++) {
-    const deviation = count[at] > 1 ? Math.sqrt(squares[at] / (count[at] - 1)) : 0;
-    value[at] = count[at] ? mean[at] : NaN;
-    [min[at], max[at]] = [value[at] - deviation, value[at] + deviation];
+  for (let index = 0; index < x.length; index++) {
+    const deviation = count[index] > 1 ? Math.sqrt(squares[index] / (count[index] - 1)) : 0;
+    value[index] = count[index] ? mean[index] : NaN;
+    [min[index], max[index]] = [value[index] - deviation, value[index] + deviation];
   }
   const points = Math.max(x.length, ...curves.map((curve) => curve.points));
   return { run: id, key: curves[0].key, length: x.length, points, x, value, min, max, members: curves.length };
@@ -67,8 +67,8 @@ function placesOf(curves) {
   return thinned(all.subarray(0, count), MOST_PLACES);
 }
 
-/** @param {Float64Array} places @param {number} most */
-function thinned(places, most) {
-  if (places.length <= most) return places;
-  return Float64Array.from({ length: most }, (_, index) => places[Math.round((index * (places.length - 1)) / (most - 1))]);
+/** @param {Float64Array} places @param {number} limit */
+function thinned(places, limit) {
+  if (places.length <= limit) return places;
+  return Float64Array.from({ length: limit }, (_, index) => places[Math.round((index * (places.length - 1)) / (limit - 1))]);
 }

@@ -189,8 +189,8 @@ export class LineChart {
     const bounds = yBounds(curves, { low, high }, { weight, band, positive: logY });
     if (!bounds) return logY ? [0.1, 10] : [0, 1];
     if (logY) {
-      const [least, most] = spread(Math.log10(bounds.low), Math.log10(bounds.high), 0.5);
-      return [10 ** least, 10 ** most];
+      const [lowPower, highPower] = spread(Math.log10(bounds.low), Math.log10(bounds.high), 0.5);
+      return [10 ** lowPower, 10 ** highPower];
     }
     return spread(bounds.low, bounds.high, Math.abs(bounds.low) / 10 || 0.5);
   }
@@ -252,22 +252,22 @@ export class LineChart {
     const [px, py] = [box.left + left * ratio, box.top + top * ratio];
     const horizontal = placing(frame.x);
     const vertical = placing(frame.y);
-    const at = plot.posToVal(left, "x");
+    const position = plot.posToVal(left, "x");
     /** @type {Hit | null} */
     let best = null;
-    let least = NEAR * ratio;
+    let nearest = NEAR * ratio;
     for (const curve of state.curves) {
       if (curve.length === 0) continue;
       const values = smoothed(curve, state.weight);
-      const after = Math.min(firstFrom(curve.x, curve.length, at), curve.length - 1);
+      const after = Math.min(firstFrom(curve.x, curve.length, position), curve.length - 1);
       const before = Math.max(0, after - 1);
       const [x0, x1] = [placed(horizontal, curve.x[before]), placed(horizontal, curve.x[after])];
       const [y0, y1] = [placed(vertical, values[before]), placed(vertical, values[after])];
       const share = x1 > x0 ? Math.max(0, Math.min(1, (px - x0) / (x1 - x0))) : 1;
       const y = Number.isFinite(y0) ? y0 + share * (y1 - y0) : y1;
       const distance = Math.hypot(y - py, Math.max(0, px - x1, x0 - px));
-      if (distance < least) {
-        least = distance;
+      if (distance < nearest) {
+        nearest = distance;
         const row = share < 0.5 ? before : after;
         best = {
           run: curve.run,
@@ -314,8 +314,8 @@ export class LineChart {
       },
       move: (scale, shift) => {
         const [low, high] = [-shift / scale, (1 - shift) / scale].map((share) => short(valueAt(from, share)));
-        const [least, most] = this.#wholeX();
-        const window = low <= least && high >= most ? null : { low: Math.max(low, least), high: Math.min(high, most) };
+        const [start, end] = this.#wholeX();
+        const window = low <= start && high >= end ? null : { low: Math.max(low, start), high: Math.min(high, end) };
         if (window && window.low >= window.high) return; // all of it lies beyond the ends
         this.state = { ...this.state, window };
         this.redraw();
@@ -336,11 +336,11 @@ const short = (value) => Number(value.toPrecision(10));
 /**
  * @param {number} low
  * @param {number} high
- * @param {number} least half of the range where low and high are the same
+ * @param {number} minimum half of the range where low and high are the same
  * @returns {[number, number]}
  */
-function spread(low, high, least) {
-  if (low === high) return [low - least, high + least];
+function spread(low, high, minimum) {
+  if (low === high) return [low - minimum, high + minimum];
   const margin = (high - low) * 0.05;
   return [low - margin, high + margin];
 }

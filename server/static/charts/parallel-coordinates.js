@@ -230,13 +230,13 @@ export class ParallelCoordinates {
     const axis = this.drag && this.state.axes[this.drag.axis];
     if (!this.drag || !axis) return;
     const { top, bottom } = this.#span();
-    const share = (/** @type {number} */ at) => Math.max(0, Math.min(1, (bottom - at) / (bottom - top)));
-    const [one, other] = [share(this.drag.from), share(y)];
+    const share = (/** @type {number} */ pixel) => Math.max(0, Math.min(1, (bottom - pixel) / (bottom - top)));
+    const [start, end] = [share(this.drag.from), share(y)];
     if (Math.abs(this.drag.from - y) < 4) {
       if (last) this.events.onBrush(axis, null, true);
       return;
     }
-    this.events.onBrush(axis, { low: Math.min(one, other), high: Math.max(one, other) }, last);
+    this.events.onBrush(axis, { low: Math.min(start, end), high: Math.max(start, end) }, last);
   }
 
   /**
@@ -250,15 +250,15 @@ export class ParallelCoordinates {
     const right = axes.findIndex((_, index) => this.#x(index) >= x);
     if (axes.length < 2 || x < SIDE - NEAR || right < 0) return null;
     const to = Math.max(1, right);
-    const [one, other] = [axes[to - 1], axes[to]];
-    if (!one || !other) return null;
+    const [leftAxis, rightAxis] = [axes[to - 1], axes[to]];
+    if (!leftAxis || !rightAxis) return null;
     const share = (x - this.#x(to - 1)) / (this.#x(to) - this.#x(to - 1));
-    let [best, least] = [/** @type {string | null} */ (null), NEAR];
+    let [best, nearest] = [/** @type {string | null} */ (null), NEAR];
     for (const line of lines) {
-      const [from, until] = [this.#y(shareOf(one, line.values[to - 1])), this.#y(shareOf(other, line.values[to]))];
+      const [from, until] = [this.#y(shareOf(leftAxis, line.values[to - 1])), this.#y(shareOf(rightAxis, line.values[to]))];
       const slope = (until - from) / (this.#x(to) - this.#x(to - 1));
       const distance = Math.abs(from + share * (until - from) - y) / Math.hypot(1, slope);
-      if (distance < least && line.inside) [best, least] = [line.id, distance];
+      if (distance < nearest && line.inside) [best, nearest] = [line.id, distance];
     }
     return best;
   }

@@ -1,6 +1,6 @@
 /** Two fingers on a chart: what is under them stays under them. One finger is left to the page, which it scrolls. */
 
-const LEAST = 16; // CSS pixels between the fingers, across
+const MIN_APART = 16; // CSS pixels between the fingers, across
 
 /**
  * @param {HTMLElement} area
@@ -18,7 +18,7 @@ export function onPinch(area, { begin, move, end }) {
     fingers.set(event.pointerId, (event.clientX - left) / width);
   };
   const both = () => /** @type {[number, number]} */ ([...fingers.values()]);
-  const apart = (/** @type {[number, number]} */ [one, other]) => Math.abs(one - other) * area.clientWidth >= LEAST;
+  const apart = (/** @type {[number, number]} */ [left, right]) => Math.abs(left - right) * area.clientWidth >= MIN_APART;
   area.addEventListener("pointerdown", (event) => {
     if (event.pointerType !== "touch") return;
     place(event);
@@ -30,9 +30,9 @@ export function onPinch(area, { begin, move, end }) {
     if (!fingers.has(event.pointerId)) return;
     place(event);
     if (!first || !apart(both())) return;
-    const [one, other] = both();
-    const scale = (one - other) / (first[0] - first[1]);
-    if (scale > 0) move(scale, one - scale * first[0]);
+    const [left, right] = both();
+    const scale = (left - right) / (first[0] - first[1]);
+    if (scale > 0) move(scale, left - scale * first[0]);
   });
   for (const name of /** @type {const} */ (["pointerup", "pointercancel", "pointerleave"])) {
     area.addEventListener(name, (event) => {

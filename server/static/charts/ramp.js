@@ -8,7 +8,7 @@ const STOPS = {
 export const SHADES = 24;
 
 /** @param {string} colour */
-const parts = (colour) => [1, 3, 5].map((at) => Number.parseInt(colour.slice(at, at + 2), 16));
+const parts = (colour) => [1, 3, 5].map((index) => Number.parseInt(colour.slice(index, index + 2), 16));
 
 /**
  * The shade of a share of the range.
@@ -17,10 +17,10 @@ const parts = (colour) => [1, 3, 5].map((at) => Number.parseInt(colour.slice(at,
  */
 export function shade(share) {
   const stops = STOPS[theme.value === "dark" ? "dark" : "light"];
-  const at = Math.max(0, Math.min(1, share)) * (stops.length - 1);
-  const below = Math.min(stops.length - 2, Math.floor(at));
+  const position = Math.max(0, Math.min(1, share)) * (stops.length - 1);
+  const below = Math.min(stops.length - 2, Math.floor(position));
   const [low, high] = [parts(stops[below] ?? ""), parts(stops[below + 1] ?? "")];
-  return `rgb(${low.map((value, index) => Math.round(value + (at - below) * ((high[index] ?? 0) - value))).join(" ")})`;
+  return `rgb(${low.map((value, index) => Math.round(value + (position - below) * ((high[index] ?? 0) - value))).join(" ")})`;
 }
 
 /** All shades from low to high, for drawing by batches of one colour. */

@@ -79,9 +79,9 @@ export class ScatterPlot {
       this.drag = place(event);
     });
     canvas.addEventListener("pointermove", (event) => {
-      const at = place(event);
-      if (this.drag) this.#brush(this.drag, at, false);
-      else this.events.onHover(this.nearest(at.x, at.y), at.x, at.y);
+      const pointer = place(event);
+      if (this.drag) this.#brush(this.drag, pointer, false);
+      else this.events.onHover(this.nearest(pointer.x, pointer.y), pointer.x, pointer.y);
     });
     canvas.addEventListener("pointerup", (event) => {
       if (this.drag) this.#brush(this.drag, place(event), true);
@@ -96,7 +96,7 @@ export class ScatterPlot {
     if (!wide && !high && !last) return;
     const { left, bottom, width, height } = this.#box();
     const [across, up] = [(/** @type {number} */ x) => (x - left) / width, (/** @type {number} */ y) => (bottom - y) / height];
-    const between = (/** @type {number} */ one, /** @type {number} */ other) => onAxis({ low: Math.min(one, other), high: Math.max(one, other) });
+    const between = (/** @type {number} */ start, /** @type {number} */ end) => onAxis({ low: Math.min(start, end), high: Math.max(start, end) });
     this.events.onBrush(wide ? between(across(from.x), across(to.x)) : null, high ? between(up(from.y), up(to.y)) : null, last);
   }
 
@@ -142,8 +142,8 @@ export class ScatterPlot {
     const [across, up] = [brushes.get(x.name), brushes.get(y.name)];
     if (!across && !up) return;
     const { left, bottom, width, height } = this.#box();
-    const [one, other] = [onAxis(across ?? { low: 0, high: 1 }), onAxis(up ?? { low: 0, high: 1 })];
-    const box = /** @type {const} */ ([left + one.low * width, bottom - other.high * height, (one.high - one.low) * width, (other.high - other.low) * height]);
+    const [horizontal, vertical] = [onAxis(across ?? { low: 0, high: 1 }), onAxis(up ?? { low: 0, high: 1 })];
+    const box = /** @type {const} */ ([left + horizontal.low * width, bottom - vertical.high * height, (horizontal.high - horizontal.low) * width, (vertical.high - vertical.low) * height]);
     context.fillStyle = token("--accent");
     context.globalAlpha = 0.12;
     context.fillRect(...box);
@@ -201,11 +201,11 @@ export class ScatterPlot {
    * @returns {string | null}
    */
   nearest(left, top) {
-    let [best, least] = [/** @type {string | null} */ (null), NEAR];
+    let [best, nearest] = [/** @type {string | null} */ (null), NEAR];
     for (const point of this.state.points) {
       const place = this.#place(point);
       const distance = place ? Math.hypot(place[0] - left, place[1] - top) : Infinity;
-      if (distance < least) [best, least] = [point.id, distance];
+      if (distance < nearest) [best, nearest] = [point.id, distance];
     }
     return best;
   }

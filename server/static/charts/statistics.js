@@ -6,15 +6,15 @@
  * @returns {number[]}
  */
 export function ranks(values) {
-  const order = values.map((value, index) => ({ value, index })).sort((one, other) => one.value - other.value);
-  const found = new Array(values.length).fill(0);
+  const order = values.map((value, index) => ({ value, index })).sort((left, right) => left.value - right.value);
+  const rankOf = new Array(values.length).fill(0);
   for (let from = 0; from < order.length; ) {
     let to = from;
     while (to < order.length && order[to]?.value === order[from]?.value) to += 1;
-    for (const { index } of order.slice(from, to)) found[index] = (from + 1 + to) / 2;
+    for (const { index } of order.slice(from, to)) rankOf[index] = (from + 1 + to) / 2;
     from = to;
   }
-  return found;
+  return rankOf;
 }
 
 /**
@@ -23,7 +23,7 @@ export function ranks(values) {
  * @returns {{rho: number, count: number}} rho: NaN with fewer than three pairs, or where one side is always the same
  */
 export function rankCorrelation(pairs) {
-  const finite = pairs.filter(([one, other]) => Number.isFinite(one) && Number.isFinite(other));
+  const finite = pairs.filter(([left, right]) => Number.isFinite(left) && Number.isFinite(right));
   const count = finite.length;
   if (count < 3) return { rho: Number.NaN, count };
   const [x, y] = [ranks(finite.map((pair) => Number(pair[0]))), ranks(finite.map((pair) => Number(pair[1])))];
@@ -45,7 +45,7 @@ export function rankCorrelation(pairs) {
  * @returns {{share: number, count: number}} share: NaN with fewer than three pairs, or where one side is always the same
  */
 export function etaSquared(pairs) {
-  const finite = pairs.filter(([one, other]) => one !== undefined && one !== null && Number.isFinite(other));
+  const finite = pairs.filter(([text, value]) => text !== undefined && text !== null && Number.isFinite(value));
   const count = finite.length;
   /** @type {Map<string, {sum: number, count: number}>} */
   const groups = new Map();

@@ -1,7 +1,7 @@
 // The colours that canvases need, from the style sheet; they follow light and dark.
 
 import { effect } from "@preact/signals";
-import { theme as shown, token } from "../lib/theme.js";
+import { theme as pageTheme, token } from "../lib/theme.js";
 
 /** @typedef {{text: string, muted: string, grid: string, surface: string, accent: string, font: string}} Theme */
 
@@ -27,7 +27,7 @@ export const theme = {
   subscribe(listener) {
     let first = true;
     return effect(() => {
-      void shown.value;
+      void pageTheme.value;
       if (!first) listener();
       first = false;
     });

@@ -67,15 +67,15 @@ export function axisSpan(seconds) {
  *
  * @param {number} low above 0
  * @param {number} high
- * @param {number} most ticks
+ * @param {number} limit ticks
  * @returns {number[]}
  */
-export function logSplits(low, high, most) {
+export function logSplits(low, high, limit) {
   const decades = Math.log10(high / low);
   if (!(decades > 0) || !Number.isFinite(decades)) return [low];
-  if (decades < 0.9) return evenSplits(low, high, most);
-  const stride = Math.max(1, Math.ceil(decades / Math.max(2, most)));
-  const between = decades * 3 <= most ? [1, 2, 5] : [1];
+  if (decades < 0.9) return evenSplits(low, high, limit);
+  const stride = Math.max(1, Math.ceil(decades / Math.max(2, limit)));
+  const between = decades * 3 <= limit ? [1, 2, 5] : [1];
   const splits = [];
   for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
     if (power % stride) continue;
@@ -84,7 +84,7 @@ export function logSplits(low, high, most) {
       if (value >= low && value <= high) splits.push(value);
     }
   }
-  return splits.length > 1 ? splits : evenSplits(low, high, most);
+  return splits.length > 1 ? splits : evenSplits(low, high, limit);
 }
 
 /**
@@ -92,15 +92,15 @@ export function logSplits(low, high, most) {
  *
  * @param {number} low
  * @param {number} high
- * @param {number} most
+ * @param {number} limit
  * @returns {number[]}
  */
-export function evenSplits(low, high, most) {
-  const rough = (high - low) / Math.max(1, most);
+export function evenSplits(low, high, limit) {
+  const rough = (high - low) / Math.max(1, limit);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * ([1, 2, 5, 10].find((factor) => factor * power >= rough) ?? 10);
   const splits = [];
-  for (let at = Math.ceil(low / step - 1e-9); at * step <= high * (1 + 1e-12); at++) splits.push(Number((at * step).toPrecision(12)));
+  for (let multiple = Math.ceil(low / step - 1e-9); multiple * step <= high * (1 + 1e-12); multiple++) splits.push(Number((multiple * step).toPrecision(12)));
   return splits;
 }
 
@@ -126,12 +126,12 @@ export function axisBytes(value, step, largest) {
  *
  * @param {number} low bytes
  * @param {number} high
- * @param {number} most
+ * @param {number} limit
  * @param {boolean} log
  */
-export function byteSplits(low, high, most, log) {
+export function byteSplits(low, high, limit, log) {
   const unit = 1024 ** powerOf(high);
-  return (log ? logSplits(low / unit, high / unit, most) : evenSplits(low / unit, high / unit, most)).map((value) => value * unit);
+  return (log ? logSplits(low / unit, high / unit, limit) : evenSplits(low / unit, high / unit, limit)).map((value) => value * unit);
 }
 
 /**
@@ -142,12 +142,12 @@ export function byteSplits(low, high, most, log) {
  * @param {number | null} before
  */
 export function axisTime(seconds, step, before) {
-  const at = new Date(1000 * seconds);
+  const time = new Date(1000 * seconds);
   const two = (/** @type {number} */ value) => String(value).padStart(2, "0");
-  const day = `${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  const day = `${two(time.getMonth() + 1)}-${two(time.getDate())}`;
   if (step >= 86_400) return day;
-  if (before !== null && new Date(1000 * before).toDateString() !== at.toDateString()) return day;
-  const clock = `${two(at.getHours())}:${two(at.getMinutes())}`;
+  if (before !== null && new Date(1000 * before).toDateString() !== time.toDateString()) return day;
+  const clock = `${two(time.getHours())}:${two(time.getMinutes())}`;
   if (step >= 60) return clock;
   const rest = seconds % 60;
   return step >= 1 ? `${clock}:${two(Math.floor(rest))}` : `:${rest.toFixed(step >= 0.1 ? 1 : 2)}`;

@@ -8,7 +8,7 @@ import { matcher } from "./layout.js";
 import { allColumns, groupColumns } from "./names.js";
 import * as view from "./view.js";
 
-const MOST = 60;
+const MAX_LISTED = 60;
 
 /** A list of names to choose columns from; of many the first that the search finds. */
 export function Columns() {
@@ -37,8 +37,8 @@ export function Columns() {
   const toggle = (/** @type {string} */ column) =>
     setQuery({ columns: (chosen.includes(column) ? chosen.filter((each) => each !== column) : [...chosen, column]).join(",") });
   const matches = matcher(search.value);
-  const found = open.value ? allColumns.value.filter((each) => matches(each.column)) : [];
-  const first = [...found.filter((each) => chosen.includes(each.column)), ...found.filter((each) => !chosen.includes(each.column))].slice(0, MOST);
+  const matching = open.value ? allColumns.value.filter((each) => matches(each.column)) : [];
+  const first = [...matching.filter((each) => chosen.includes(each.column)), ...matching.filter((each) => !chosen.includes(each.column))].slice(0, MAX_LISTED);
   return html`
     <div class="chooser" ref=${box}>
       <button type="button" aria-expanded=${open.value} aria-haspopup="dialog" onClick=${() => (open.value = !open.value)}>Columns</button>
@@ -49,7 +49,7 @@ export function Columns() {
           ${first.map((each) => html`<li key=${each.column}><label><input type="checkbox" checked=${chosen.includes(each.column)} onChange=${() => toggle(each.column)} />
             <span>${each.column}</span></label></li>`)}
         </ul>
-        ${found.length > first.length && html`<p class="muted">${counted(found.length - first.length, "more name")}: search for them</p>`}
+        ${matching.length > first.length && html`<p class="muted">${counted(matching.length - first.length, "more name")}: search for them</p>`}
       </div>`}
     </div>
   `;

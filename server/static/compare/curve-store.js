@@ -4,7 +4,7 @@ import { decodeCurves } from "../charts/curves.js";
 import { ApiError, early, request } from "../lib/api.js";
 import * as places from "./places.js";
 import { posted, questionsOf } from "./questions.js";
-import { shown } from "./runs.js";
+import { shownIds } from "./runs.js";
 import { zoomOf } from "./view.js";
 
 export { curvesOf, standing } from "./places.js";
@@ -57,9 +57,9 @@ export function want(axis, keys, changed) {
 /** The metrics of the visible panels, by axis. */
 function wanted() {
   /** @type {Map<Axis, Set<string>>} */
-  const found = new Map();
-  for (const { axis, keys } of panels.values()) for (const key of keys) found.set(axis, (found.get(axis) ?? new Set()).add(key));
-  return found;
+  const keysByAxis = new Map();
+  for (const { axis, keys } of panels.values()) for (const key of keys) keysByAxis.set(axis, (keysByAxis.get(axis) ?? new Set()).add(key));
+  return keysByAxis;
 }
 
 /** Ask for all that is missing, once for what becomes visible together. */
@@ -75,7 +75,7 @@ export function plan() {
 
 function ask() {
   if (Date.now() < retryAt) return;
-  const runs = shown.peek();
+  const runs = shownIds.peek();
   /** Metrics that miss the same runs are asked for together. @type {Map<string, {axis: Axis, keys: string[], runs: string[]}>} */
   const missing = new Map();
   for (const [axis, keys] of wanted()) {
@@ -109,15 +109,15 @@ function takeEarly() {
 
 /**
  * @param {Question} question
- * @param {Promise<Response | null>} [asked] its answer, where it is on its way; null where it has to be asked then
+ * @param {Promise<Response | null>} [earlyAnswer] its answer, where it is on its way; null where it has to be asked then
  */
-async function fetchCurves(question, asked) {
-  const number = places.asked(question);
+async function fetchCurves(question, earlyAnswer) {
+  const number = places.noteQuestion(question);
   const stop = new AbortController();
   questions.add(stop);
   asking.value += 1;
   try {
-    const answer = await post(question, stop.signal, asked);
+    const answer = await post(question, stop.signal, earlyAnswer);
     places.keep(question, answer.curves, number);
     forget();
     error.value = "";
@@ -150,12 +150,12 @@ function failed(failure) {
 /**
  * @param {Question} question
  * @param {AbortSignal} signal
- * @param {Promise<Response | null>} [asked]
+ * @param {Promise<Response | null>} [earlyAnswer]
  */
-async function post(question, signal, asked) {
-  const there = await asked;
+async function post(question, signal, earlyAnswer) {
+  const earlyResponse = await earlyAnswer;
   signal.throwIfAborted();
-  const response = there?.ok ? there : await request("/curves", { ...posted(question), signal });
+  const response = earlyResponse?.ok ? earlyResponse : await request("/curves", { ...posted(question), signal });
   const body = await response.arrayBuffer();
   signal.throwIfAborted();
   return decodeCurves(body);
@@ -168,7 +168,7 @@ function tell(axis, keys) {
 
 /** Curves that no panel shows go first. */
 function forget() {
-  const [keys, runs] = [wanted(), new Set(shown.peek())];
+  const [keys, runs] = [wanted(), new Set(shownIds.peek())];
   places.forget(KEPT, (axis, key, run) => Boolean(runs.has(run) && keys.get(/** @type {Axis} */ (axis))?.has(key)));
 }
 
@@ -182,7 +182,7 @@ function refineSoon() {
 async function refine() {
   const stop = new AbortController();
   refiner = stop;
-  const runs = shown.peek();
+  const runs = shownIds.peek();
   for (const [axis, keys] of wanted()) {
     const bounds = zoomOf(axis).peek();
     if (!bounds) continue;
@@ -209,11 +209,11 @@ async function refineOne(question, signal) {
 
 /**
  * What a stream has of a metric of a run. Gives what {@link places.take} does.
- * @param {Parameters<typeof places.take>} given
+ * @param {Parameters<typeof places.take>} points
  */
-export function take(...given) {
-  const rows = places.take(...given);
-  for (const axis of places.AXES) tell(axis, new Set([given[0]]));
+export function take(...points) {
+  const rows = places.take(...points);
+  for (const axis of places.AXES) tell(axis, new Set([points[0]]));
   return rows;
 }
 
@@ -225,8 +225,8 @@ export function take(...given) {
 export function again(runs, only) {
   const now = wanted();
   for (const axis of places.AXES) {
-    const asked = [...(now.get(axis) ?? [])].filter((key) => !only || only.has(key));
-    if (asked.length && runs.length) askInTurn(questionsOf(axis, asked, runs));
+    const lacking = [...(now.get(axis) ?? [])].filter((key) => !only || only.has(key));
+    if (lacking.length && runs.length) askInTurn(questionsOf(axis, lacking, runs));
     if (!now.has(axis)) places.outdate(axis, runs, only);
   }
 }
@@ -238,7 +238,7 @@ export const wantedKeys = () => [...new Set([...panels.values()].flatMap((panel)
 export function follow() {
   const stops = [
     effect(() => {
-      void shown.value;
+      void shownIds.value;
       places.forgive();
       plan();
     }),

@@ -35,13 +35,13 @@ export function CurveTable({ name, curves, axis, window, onPoint }) {
         <thead><tr><th scope="col">${groups ? "Group" : "Run"}</th><th scope="col">Last</th><th scope="col">At</th><th scope="col">Min</th><th scope="col">Max</th><th scope="col">${groups ? "Runs" : "Points"}</th></tr></thead>
         <tbody>
           ${curves.map((curve) => {
-            const of = summaryOf(curve, window);
+            const summary = summaryOf(curve, window);
             const last = lastOf(curve);
             const exact = !last.bucket ? last.value : isLive(curve.run) ? undefined : indexed.get(curve.run);
             return html`<tr onMouseEnter=${() => onPoint(curve.run)}>
               <th scope="row">${labelOf(curve.run)}</th>
               <td>${exact === undefined ? `≈ ${measured(name, last.value)}` : measured(name, exact)}</td><td>${last.bucket ? "from " : ""}${placeText(axis, last.x)}</td>
-              <td>${measured(name, of.min)}</td><td>${measured(name, of.max)}</td><td>${curve.members ?? `${of.exact ? "" : "≈ "}${of.points}`}</td>
+              <td>${measured(name, summary.min)}</td><td>${measured(name, summary.max)}</td><td>${curve.members ?? `${summary.exact ? "" : "≈ "}${summary.points}`}</td>
             </tr>`;
           })}
         </tbody>
@@ -57,7 +57,7 @@ export function CurveTable({ name, curves, axis, window, onPoint }) {
  * @returns {ReadonlyMap<string, unknown>}
  */
 function useLast(name, runs) {
-  const found = useSignal(/** @type {ReadonlyMap<string, unknown>} */ (new Map()));
+  const lastValues = useSignal(/** @type {ReadonlyMap<string, unknown>} */ (new Map()));
   useEffect(() => {
     const stop = new AbortController();
     void (async () => {
@@ -66,10 +66,10 @@ function useLast(name, runs) {
         const query = new URLSearchParams({ limit: "1000", columns: `metrics.${quoted(name)}`, filter: `run in (${ids.join(", ")})` });
         const answer = await get(`/runs?${query}`, { signal: stop.signal });
         const values = answer.runs.map((/** @type {any} */ run) => [run.id, Object.values(run.values)[0]]);
-        found.value = new Map([...found.peek(), ...values.filter((/** @type {unknown[]} */ [, value]) => value !== undefined)]);
+        lastValues.value = new Map([...lastValues.peek(), ...values.filter((/** @type {unknown[]} */ [, value]) => value !== undefined)]);
       }
     })().catch(() => {}); // then the table says "≈"
     return () => stop.abort();
   }, [name, runs.join()]);
-  return found.value;
+  return lastValues.value;
 }

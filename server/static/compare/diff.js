@@ -2,7 +2,7 @@
 import { useComputed } from "@preact/signals";
 import { Problem } from "../components/problem.js";
 import { trouble, useWatched } from "../lib/api.js";
-import { counted, shown } from "../lib/format.js";
+import { counted, display } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { queryValue, setQuery } from "../lib/url-state.js";
 import { Swatch } from "./run-line.js";
@@ -31,9 +31,9 @@ export function Diff({ runs }) {
 function Compared({ runs, more }) {
   const watched = useWatched(`/runs/diff?${new URLSearchParams(runs.map((run) => ["run", run]))}`, { every: 0 });
   const whole = useComputed(() => all.value === "1");
-  const found = watched.data.value;
-  if (!found) return html`<div class="tab-body" aria-busy=${!watched.error.value}><${Problem} text=${trouble(watched)} /></div>`;
-  const sections = sectionsOf(found);
+  const diff = watched.data.value;
+  if (!diff) return html`<div class="tab-body" aria-busy=${!watched.error.value}><${Problem} text=${trouble(watched)} /></div>`;
+  const sections = sectionsOf(diff);
   const equal = sections.flatMap(([, rows]) => Object.values(rows)).filter((row) => !row.differs).length;
   return html`
     <div class="tab-body diff" tabindex="0" role="region" aria-label="Differences">
@@ -47,7 +47,7 @@ function Compared({ runs, more }) {
           ${sections.map(([name, rows]) => html`<${Part} key=${name} name=${name} rows=${rows} runs=${runs} whole=${whole.value} />`)}
         </table>
       </div>
-      <${Patches} patches=${found.patches} runs=${runs} whole=${whole.value} />
+      <${Patches} patches=${diff.patches} runs=${runs} whole=${whole.value} />
     </div>
   `;
 }
@@ -59,13 +59,13 @@ export function RunName({ run }) {
 
 /**
  * What the server gives, as people look for it: data and seeds by themselves.
- * @param {Record<string, any>} found
+ * @param {Record<string, any>} diff
  * @returns {[string, Section][]}
  */
-export function sectionsOf(found) {
+export function sectionsOf(diff) {
   /** @param {Section} rows @param {(name: string) => boolean} keep @returns {Section} */
   const only = (rows, keep) => Object.fromEntries(Object.entries(rows).filter(([name]) => keep(name)));
-  const { params, code, environment, packages, metrics } = found;
+  const { params, code, environment, packages, metrics } = diff;
   return [
     ["Params", params],
     ["Metrics, last values", metrics],
@@ -87,7 +87,7 @@ function Part({ name, rows, runs, whole }) {
     ${visible.map(
       ([key, row]) => html`<tr key=${key} class=${row.differs ? "differs" : "same"}>
         <th scope="row" title=${key}>${key}</th>
-        ${row.values.map((value, index) => html`<td key=${runs[index]} title=${shown(value)} class=${isOdd(row, value) ? "other" : ""}>${shown(value)}</td>`)}
+        ${row.values.map((value, index) => html`<td key=${runs[index]} title=${display(value)} class=${isOdd(row, value) ? "other" : ""}>${display(value)}</td>`)}
       </tr>`,
     )}
   </tbody>`;
@@ -103,9 +103,9 @@ function isOdd(row, value) {
   /** @type {Map<string, number>} */
   const counts = new Map();
   for (const each of row.values) counts.set(JSON.stringify(each), (counts.get(JSON.stringify(each)) ?? 0) + 1);
-  const most = Math.max(...counts.values());
-  if (most === 1) return row.values.length === 2 && value !== row.values[0];
-  const usual = row.values.find((each) => counts.get(JSON.stringify(each)) === most);
+  const highest = Math.max(...counts.values());
+  if (highest === 1) return row.values.length === 2 && value !== row.values[0];
+  const usual = row.values.find((each) => counts.get(JSON.stringify(each)) === highest);
   return JSON.stringify(value) !== JSON.stringify(usual);
 }
 

@@ -24,7 +24,7 @@ export function FilterLine() {
     open.value = false;
     if (text.peek().trim() !== view.filter.peek().trim()) view.setFilter(text.peek());
   };
-  const { word, found } = open.value ? suggestions(text.value.slice(0, caret.value)) : { word: "", found: [] };
+  const { word, found: completions } = open.value ? suggestions(text.value.slice(0, caret.value)) : { word: "", found: [] };
   const take = (/** @type {string} */ name) => {
     const start = caret.peek() - word.length;
     text.value = `${text.peek().slice(0, start)}${name} ${text.peek().slice(caret.peek()).trimStart()}`;
@@ -42,17 +42,17 @@ export function FilterLine() {
   };
   const keys = (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "Escape") {
-      if (found.length) open.value = false;
+      if (completions.length) open.value = false;
       else {
         text.value = view.filter.peek();
         input.current?.blur();
       }
-    } else if (found.length && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+    } else if (completions.length && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
       event.preventDefault();
-      chosen.value = (chosen.value + (event.key === "ArrowDown" ? 1 : chosen.value < 0 ? 0 : -1) + found.length) % found.length;
-    } else if (found.length && (event.key === "Tab" || (event.key === "Enter" && chosen.value >= 0))) {
+      chosen.value = (chosen.value + (event.key === "ArrowDown" ? 1 : chosen.value < 0 ? 0 : -1) + completions.length) % completions.length;
+    } else if (completions.length && (event.key === "Tab" || (event.key === "Enter" && chosen.value >= 0))) {
       event.preventDefault();
-      take(found[Math.max(0, chosen.value)]?.text ?? "");
+      take(completions[Math.max(0, chosen.value)]?.text ?? "");
     }
   };
   const failure = runs.error.value;
@@ -64,13 +64,13 @@ export function FilterLine() {
         <input ref=${input} type="text" role="combobox" spellcheck="false" autocomplete="off" autocapitalize="off" aria-label="Filter of runs"
           placeholder="params.lr < 0.01 order by metrics.val_loss"
           value=${text.value} aria-invalid=${wrong > 0} aria-describedby=${failure ? "filter-error" : undefined}
-          aria-autocomplete="list" aria-expanded=${found.length > 0} aria-controls="filter-names"
+          aria-autocomplete="list" aria-expanded=${completions.length > 0} aria-controls="filter-names"
           aria-activedescendant=${chosen.value >= 0 ? `filter-name-${chosen.value}` : undefined}
           onInput=${typed} onKeyDown=${keys} onBlur=${() => (open.value = false)}
           onScroll=${(/** @type {Event} */ event) => (shift.value = /** @type {HTMLElement} */ (event.target).scrollLeft)} />
         ${wrong > 0 && html`<${Underline} text=${text.value} column=${wrong} shift=${shift.value} />`}
-        <ul id="filter-names" class="names" role="listbox" aria-label="Names" hidden=${!found.length}>
-          ${found.map(
+        <ul id="filter-names" class="names" role="listbox" aria-label="Names" hidden=${!completions.length}>
+          ${completions.map(
             (each, index) => html`<li key=${each.text} id=${`filter-name-${index}`} role="option" aria-selected=${index === chosen.value}
               onMouseDown=${(/** @type {Event} */ event) => (event.preventDefault(), take(each.text))}>
               <span>${each.text}</span><small>${each.kind}</small></li>`,

@@ -1,13 +1,13 @@
 /** A filter as text: its condition, its order and its limit. Words and quotes are what sdk/halving/query/run_filter_tokens.py has. */
 
-const PLAIN = String.raw`[\p{L}\p{N}_\-/.@:+]`;
+const WORD_LETTER = String.raw`[\p{L}\p{N}_\-/.@:+]`;
 /** A text, a name in quotes, a word, or a sign; a quote that is still open goes to the end. */
-const TOKEN = new RegExp(String.raw`'(?:[^']|'')*'?|(?:${PLAIN}*\.)?"(?:[^"]|"")*"?|${PLAIN}+|\S`, "gu");
+const TOKEN = new RegExp(String.raw`'(?:[^']|'')*'?|(?:${WORD_LETTER}*\.)?"(?:[^"]|"")*"?|${WORD_LETTER}+|\S`, "gu");
 
 /** @typedef {{text: string, at: number}} Token */
 
 /** @param {string} text @returns {Token[]} */
-const tokensOf = (text) => [...text.matchAll(TOKEN)].map((found) => ({ text: found[0], at: found.index }));
+const tokensOf = (text) => [...text.matchAll(TOKEN)].map((match) => ({ text: match[0], at: match.index }));
 
 /** @param {Token | undefined} token @param {string} keyword */
 const is = (token, keyword) => token?.text.toLowerCase() === keyword;

@@ -12,7 +12,7 @@ const early = /** @type {any} */ (window).early;
 
 /** @param {string} path the beginning of what early.js has asked for */
 async function answered(path) {
-  const [, answer] = [...early.answers].find(([asked]) => asked.startsWith(path)) ?? [];
+  const [, answer] = [...early.answers].find(([address]) => address.startsWith(path)) ?? [];
   const response = await answer;
   if (!response?.ok) return null;
   const body = response.json();

@@ -1,5 +1,5 @@
 /** Groups of runs, each with its line on the charts, its count and mean ± standard deviation of the columns; a click filters by the group. */
-import { counted, number, shown } from "../lib/format.js";
+import { counted, number, display } from "../lib/format.js";
 import { trouble, useWatched } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { setQuery } from "../lib/url-state.js";
@@ -9,18 +9,18 @@ import * as view from "./view.js";
 
 /** @typedef {{key: Record<string, any>, count: number, values: Record<string, {mean: number, std: number | null, count: number}>}} Group */
 
-const MOST = 200;
+const MAX_GROUPS = 200;
 const MOST_MEANS = 30; // columns, by the server
 
 export function GroupTable() {
   const by = view.group.value;
-  const query = new URLSearchParams({ by, limit: String(MOST) });
+  const query = new URLSearchParams({ by, limit: String(MAX_GROUPS) });
   if (view.filter.value) query.set("filter", view.filter.value);
-  const asked = view.columns.value.slice(0, MOST_MEANS);
-  if (asked.length) query.set("columns", asked.join(","));
+  const meanColumns = view.columns.value.slice(0, MOST_MEANS);
+  if (meanColumns.length) query.set("columns", meanColumns.join(","));
   const watched = useWatched(`/runs/groups?${query}`);
   const groups = /** @type {Group[]} */ (watched.data.value?.groups ?? []);
-  const columns = asked.filter((column) => groups.some((group) => group.values[column]));
+  const columns = meanColumns.filter((column) => groups.some((group) => group.values[column]));
   return html`
     <div class="groups" role="region" aria-label=${`Groups by ${by}`} tabindex="0">
       <table>
@@ -29,7 +29,7 @@ export function GroupTable() {
           ${groups.map((group) => {
             const value = group.key[by];
             return html`<tr key=${String(value)} data-group=${String(value)}>
-              <th scope="row">${lines.value.includes(groupId(value)) && html`<${Swatch} id=${groupId(value)} /> `}<button class="quiet" type="button" title="Only these runs" onClick=${() => only(by, value)}>${value === null ? "none" : shown(value)}</button></th>
+              <th scope="row">${lines.value.includes(groupId(value)) && html`<${Swatch} id=${groupId(value)} /> `}<button class="quiet" type="button" title="Only these runs" onClick=${() => only(by, value)}>${value === null ? "none" : display(value)}</button></th>
               <td>${group.count}</td>
               ${columns.map((column) => html`<td key=${column} title=${counted(group.values[column]?.count ?? 0, "run")}>${statistics(group.values[column])}</td>`)}
             </tr>`;
@@ -38,7 +38,7 @@ export function GroupTable() {
       </table>
       ${watched.data.value && !groups.length && html`<p class="nothing">No run has this.</p>`}
       ${watched.error.value && html`<p class="filter-error">${trouble(watched)}</p>`}
-      ${groups.length === MOST && html`<p class="muted hint">These are the ${MOST} largest groups; there may be more.</p>`}
+      ${groups.length === MAX_GROUPS && html`<p class="muted hint">These are the ${MAX_GROUPS} largest groups; there may be more.</p>`}
       ${view.columns.value.length > MOST_MEANS && html`<p class="muted hint">Means are given of the first ${MOST_MEANS} columns.</p>`}
       <p class="muted hint">A line of the charts is the mean of a group's shown runs, its band ± one standard deviation.</p>
       ${!view.columns.value.length && html`<p class="muted hint">Choose columns to see their mean ± standard deviation.</p>`}
@@ -46,8 +46,8 @@ export function GroupTable() {
   `;
 }
 
-/** @param {{mean: number, std: number | null} | undefined} of */
-const statistics = (of) => (of ? `${number(of.mean, 4)}${of.std === null ? "" : ` ± ${number(of.std, 2)}`}` : "–");
+/** @param {{mean: number, std: number | null} | undefined} numbers */
+const statistics = (numbers) => (numbers ? `${number(numbers.mean, 4)}${numbers.std === null ? "" : ` ± ${number(numbers.std, 2)}`}` : "–");
 
 /** @param {string} by @param {unknown} value */
 function only(by, value) {

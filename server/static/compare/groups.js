@@ -1,8 +1,8 @@
 /** Groups of the shown runs: which run is in which, and one curve for all runs of a group. */
 import { computed } from "@preact/signals";
 import { groupCurve } from "../charts/group-curve.js";
-import { shown as shownText } from "../lib/format.js";
-import { loading, only, rowOf, shown } from "./runs.js";
+import { display } from "../lib/format.js";
+import { loading, only, rowOf, shownIds } from "./runs.js";
 import { group as groupedBy } from "./view.js";
 
 /** @typedef {import("../charts/curves.js").Curve} Curve */
@@ -11,7 +11,7 @@ const MARK = "group\n"; // no run's id has a line break
 const UNKNOWN = `${MARK}?\nnot in the table`;
 
 /** A group's id among those of runs. @param {unknown} value what its runs have in common */
-export const groupId = (value) => `${MARK}${typeof value}\n${value === null || value === undefined ? "none" : shownText(value)}`;
+export const groupId = (value) => `${MARK}${typeof value}\n${value === null || value === undefined ? "none" : display(value)}`;
 
 /** @param {string} id of a run or a group */
 export const isGroup = (id) => id.startsWith(MARK);
@@ -24,21 +24,21 @@ const groups = computed(() => {
   const by = groupedBy.value;
   if (!by || only.value) return null;
   const rows = rowOf.value;
-  let known = !loading.value;
-  const found = new Map();
-  for (const id of shown.value) {
+  let isComplete = !loading.value;
+  const membersByGroup = new Map();
+  for (const id of shownIds.value) {
     const row = rows.get(id);
-    known ||= row !== undefined && (by in row || by in row.values);
-    found.set(id, row ? groupId((by in row ? row[by] : row.values[by]) ?? null) : UNKNOWN);
+    isComplete ||= row !== undefined && (by in row || by in row.values);
+    membersByGroup.set(id, row ? groupId((by in row ? row[by] : row.values[by]) ?? null) : UNKNOWN);
   }
-  return known ? found : null;
+  return isComplete ? membersByGroup : null;
 });
 
 /** Which line of the charts is a run's: its own or its group's. @param {string} run */
 export const lineOf = (run) => groups.value?.get(run) ?? run;
 
 /** The ids of the lines that the charts have. */
-export const lines = computed(() => [...new Set(shown.value.map(lineOf))]);
+export const lines = computed(() => [...new Set(shownIds.value.map(lineOf))]);
 
 /**
  * What a panel draws: the curves of runs, or one for each group, made anew only where some curve has changed.
@@ -62,7 +62,7 @@ export function grouper() {
     for (const [id, own] of members) {
       const lengths = own.map((curve) => curve.length);
       const old = kept.get(id);
-      const same = old && old.members.length === own.length && own.every((curve, at) => curve === old.members[at] && lengths[at] === old.lengths[at]);
+      const same = old && old.members.length === own.length && own.every((curve, index) => curve === old.members[index] && lengths[index] === old.lengths[index]);
       next.set(id, same ? old : { members: own, lengths, curve: groupCurve(id, own) });
       const { curve } = next.get(id);
       if (smoothed && own.some((each) => each.whole)) curve.whole ??= groupCurve(id, own.map((each) => each.whole ?? each));

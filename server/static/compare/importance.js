@@ -22,7 +22,7 @@ export function importances(runs, axes, objective) {
       const { rho, count } = rankCorrelation(pairs);
       return { name, share: rho * rho, sign: rho < 0 ? "−" : "+", count };
     })
-    .sort((one, other) => (other.share || 0) - (one.share || 0));
+    .sort((left, right) => (right.share || 0) - (left.share || 0));
 }
 
 /** @param {{found: Importance[], objective: string}} props */

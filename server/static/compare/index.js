@@ -67,7 +67,7 @@ export default function Compare() {
           ${curves.error.value && html`<${Problem} text=${curves.error.value} />`}
           ${(tab === "curves" || tab === "system") && html`<${Panels} key=${tab} system=${tab === "system"} />`}
           ${tab === "parameters" && html`<${Later} key=${tab} load=${LATER[tab]} props=${{ filter: view.filter.value, highlighted, onFilter: view.setFilter }} />`}
-          ${(tab === "media" || tab === "diff") && html`<${Later} key=${tab} load=${LATER[tab]} props=${{ runs: runs.shown.value }} />`}
+          ${(tab === "media" || tab === "diff") && html`<${Later} key=${tab} load=${LATER[tab]} props=${{ runs: runs.shownIds.value }} />`}
         </div>
       </section>
     </div>
@@ -80,10 +80,10 @@ function Waiting() {
 
 function Count() {
   const total = runs.total.value;
-  const shown = runs.shown.value.length;
+  const count = runs.shownIds.value.length;
   const besides = runs.pinned.rows.value.size;
   const gone = runs.pinned.gone.value.size;
-  return html`<span class="count" role="status">${total === null ? "…" : `${shown} shown${besides ? `, ${besides} of them besides these,` : ""} of ${counted(total, "run")}`}
+  return html`<span class="count" role="status">${total === null ? "…" : `${count} shown${besides ? `, ${besides} of them besides these,` : ""} of ${counted(total, "run")}`}
     ${gone > 0 && html`<span class="gone"> ${counted(gone, "run")} of this address ${gone === 1 ? "is" : "are"} not there</span>`}</span>`;
 }
 

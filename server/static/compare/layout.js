@@ -50,8 +50,8 @@ export function layout(names, across, hidden, had = null) {
       top += HEADER;
     }
     if (hidden.has(prefix)) continue;
-    for (let at = 0; at < members.length; at += across) {
-      lines.push({ kind: "row", top, names: members.slice(at, at + across) });
+    for (let first = 0; first < members.length; first += across) {
+      lines.push({ kind: "row", top, names: members.slice(first, first + across) });
       top += HEIGHT + GAP;
     }
   }

@@ -2,7 +2,7 @@
 import { effect, signal } from "@preact/signals";
 import { listen } from "../lib/live.js";
 import { again, panelsChanged, take, wantedKeys } from "./curve-store.js";
-import { isLive, rowOf, shown } from "./runs.js";
+import { isLive, rowOf, shownIds } from "./runs.js";
 
 const MOST_RUNS = 200;
 const MOST_KEYS = 100;
@@ -37,7 +37,7 @@ function repeat(runs) {
 /** @param {Points} points */
 function onPoints({ run, key, x, t, value, attempt }) {
   const started = Date.parse(rowOf.peek().get(run)?.started ?? "") / 1000;
-  const on = { step: x, time: t, relative: t.map((at) => at - started) };
+  const on = { step: x, time: t, relative: t.map((time) => time - started) };
   const rows = take(key, run, (axis) => on[axis], value.map(Number), (curve, places, values) => !overlaps(curve, places, values));
   const resumed = attempt > (attempts.get(run) ?? attempt); // what a bucketed curve has of later steps is no longer so
   attempts.set(run, attempt);
@@ -54,12 +54,12 @@ function onPoints({ run, key, x, t, value, attempt }) {
 function overlaps(curve, x, values) {
   const last = curve.length - 1;
   const first = curve.min ? (curve.single ?? curve.length) : 0;
-  return x.some((at, index) => {
-    if (at > curve.x[last]) return false;
+  return x.some((place, index) => {
+    if (place > curve.x[last]) return false;
     let row = last;
-    while (row >= first && curve.x[row] > at) row--;
+    while (row >= first && curve.x[row] > place) row--;
     if (row < first) return !curve.min && curve.length > 0;
-    return curve.x[row] !== at || !same(curve.value[row], values[index]);
+    return curve.x[row] !== place || !same(curve.value[row], values[index]);
   });
 }
 
@@ -109,18 +109,18 @@ export function follow(onRun = () => {}) {
 
   const choose = () => {
     const now = streams.at(-1);
-    const training = shown.peek().filter(isLive);
+    const training = shownIds.peek().filter(isLive);
     const runs = within(training, MOST_RUNS);
-    const seen = wantedKeys();
-    if (now && sameRuns(now.runs, runs) && seen.every((key) => now.keys.includes(key))) return;
+    const neededKeys = wantedKeys();
+    if (now && sameRuns(now.runs, runs) && neededKeys.every((key) => now.keys.includes(key))) return;
     crowded = runs.length < training.length ? `${runs.length} of ${training.length} runs that train are live` : "";
     repeat((now?.runs ?? []).filter((run) => !training.includes(run))); // they have ended: what came last
-    if (!runs.length || !seen.length) {
+    if (!runs.length || !neededKeys.length) {
       for (const each of streams.splice(0)) each.stop();
       return onState(true);
     }
     // Metrics that were looked at stay in the stream, so that scrolling back begins no other.
-    const keys = within([...new Set([...seen, ...(now?.keys ?? [])])], MOST_KEYS);
+    const keys = within([...new Set([...neededKeys, ...(now?.keys ?? [])])], MOST_KEYS);
     const query = [...runs.map((run) => `run=${encodeURIComponent(run)}`), ...keys.map((key) => `key=${encodeURIComponent(key)}`)].join("&");
     /** @type {Stream} */
     const me = { runs, keys, stop: () => {} };
@@ -139,7 +139,7 @@ export function follow(onRun = () => {}) {
   };
 
   const end = effect(() => {
-    void [shown.value, rowOf.value, panelsChanged.value];
+    void [shownIds.value, rowOf.value, panelsChanged.value];
     clearTimeout(timer);
     timer = window.setTimeout(choose, SETTLE_MS);
   });
@@ -154,11 +154,11 @@ export function follow(onRun = () => {}) {
   };
 }
 
-/** The first names, no more than so many and no longer than an address may be. @param {string[]} names @param {number} most */
-function within(names, most) {
+/** The first names, no more than so many and no longer than an address may be. @param {string[]} names @param {number} limit */
+function within(names, limit) {
   let characters = 0;
   const end = names.findIndex((name) => (characters += encodeURIComponent(name).length + 5) > MOST_CHARACTERS);
-  return names.slice(0, Math.min(most, end < 0 ? names.length : end));
+  return names.slice(0, Math.min(limit, end < 0 ? names.length : end));
 }
 
 /** @param {string[]} these @param {string[]} those */

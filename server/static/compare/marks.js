@@ -23,13 +23,13 @@ export const markedNames = computed(() => /** @type {string[]} */ (JSON.parse(jo
  */
 export function marksOn(axes) {
   /** @type {Map<string, Brush>} */
-  const found = new Map();
+  const brushes = new Map();
   for (const [name, range] of marks.value) {
     const axis = axes[name];
     const brush = axis && brushOf(axis, range);
-    if (brush) found.set(name, brush);
+    if (brush) brushes.set(name, brush);
   }
-  return found;
+  return brushes;
 }
 
 /** @param {Run} run @param {ReadonlyMap<string, Brush>} brushes @param {Record<string, Axis>} axes */

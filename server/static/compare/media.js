@@ -15,16 +15,16 @@ export const MOST_RUNS = 100;
 const step = queryValue("media-step");
 
 const SIZES = ["small", "medium", "large"];
-const asked = queryValue("media-size");
-const size = computed(() => SIZES.find((each) => each === asked.value) ?? "medium");
+const sizeParameter = queryValue("media-size");
+const size = computed(() => SIZES.find((each) => each === sizeParameter.value) ?? "medium");
 
 /**
  * @param {{runs: string[]}} props ids; the first hundred are looked at
  */
 export function Media({ runs }) {
-  const asked = runs.slice(0, MOST_RUNS);
-  if (!asked.length) return html`<p class="nothing">Show a run to see what it logged.</p>`;
-  return html`<${Loaded} key=${asked.join()} runs=${asked} />`;
+  const compared = runs.slice(0, MOST_RUNS);
+  if (!compared.length) return html`<p class="nothing">Show a run to see what it logged.</p>`;
+  return html`<${Loaded} key=${compared.join()} runs=${compared} />`;
 }
 
 /** @param {{runs: string[]}} props */
@@ -34,20 +34,20 @@ function Loaded({ runs }) {
   const media = watched.data.value?.media;
   if (!media) return html`<div class="tab-body" aria-busy=${!watched.error.value}><${Problem} text=${trouble(watched)} /></div>`;
   if (!media.length) return html`<p class="nothing">None of the shown runs has logged an image, a table, a histogram or a text.</p>`;
-  const steps = [...new Set(media.map((each) => each.step))].sort((one, other) => one - other);
+  const steps = [...new Set(media.map((each) => each.step))].sort((left, right) => left - right);
   const last = steps.at(-1) ?? 0;
-  const at = step.value === "" ? last : Number(step.value);
+  const currentStep = step.value === "" ? last : Number(step.value);
   const keys = [...new Set(media.map((each) => each.key))].sort();
   return html`
     <div class="tab-body" tabindex="0" role="region" aria-label="Media">
       <${Problem} text=${trouble(watched)} />
       <div class="tab-bar steps">
-        ${steps.length > 1 && html`<${Steps} steps=${steps} at=${at} />`}
+        ${steps.length > 1 && html`<${Steps} steps=${steps} at=${currentStep} />`}
         <label>Size <select value=${size.value} onChange=${(/** @type {Event} */ event) => setSize(/** @type {HTMLSelectElement} */ (event.target).value)}>
           ${SIZES.map((each) => html`<option key=${each} value=${each} selected=${each === size.value}>${each}</option>`)}
         </select></label>
       </div>
-      ${keys.map((key) => html`<${Grid} key=${key} name=${key} media=${media.filter((each) => each.key === key)} at=${at} />`)}
+      ${keys.map((key) => html`<${Grid} key=${key} name=${key} media=${media.filter((each) => each.key === key)} at=${currentStep} />`)}
       ${watched.data.value.more && html`<p class="muted">Only the first ${media.length} are shown.</p>`}
     </div>
   `;
@@ -70,16 +70,16 @@ function Steps({ steps, at }) {
 /**
  * What each run had under a key at the step, or last before it.
  * @param {Medium[]} media
- * @param {number} at
+ * @param {number} lastStep
  */
-export function newestOf(media, at) {
+export function newestOf(media, lastStep) {
   /** @type {Map<string, Medium>} */
-  const found = new Map();
+  const newest = new Map();
   for (const each of media) {
-    const known = found.get(each.run);
-    if (each.step <= at && (!known || each.step >= known.step)) found.set(each.run, each);
+    const before = newest.get(each.run);
+    if (each.step <= lastStep && (!before || each.step >= before.step)) newest.set(each.run, each);
   }
-  return [...found.values()];
+  return [...newest.values()];
 }
 
 /** @param {{name: string, media: Medium[], at: number}} props */
@@ -90,7 +90,7 @@ function Grid({ name, media, at }) {
     ${visible.length === 0 && html`<p class="muted">Nothing up to this step.</p>`}
     <div class="media-grid" data-size=${size.value}>
       ${visible.map((each) => html`<figure key=${each.run}>
-        <${Shown} medium=${each} />
+        <${MediumView} medium=${each} />
         <figcaption><${RunName} run=${each.run} /><span class="muted">step ${number(each.step)}</span></figcaption>
       </figure>`)}
     </div>
@@ -98,7 +98,7 @@ function Grid({ name, media, at }) {
 }
 
 /** @param {{medium: Medium}} props */
-function Shown({ medium }) {
+function MediumView({ medium }) {
   const kind = medium.kind.toLowerCase();
   const image = medium.media_type?.startsWith("image/") ?? kind === "image";
   if (image) return html`<a href=${medium.url} target="_blank" rel="noopener"><img src=${medium.url} loading="lazy" decoding="async" alt=${`${medium.key} of ${medium.run} at step ${medium.step}`} /></a>`;

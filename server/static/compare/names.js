@@ -24,18 +24,18 @@ const allWanted = signal(false);
 /** Follow what names there are while Compare is open. */
 export function follow() {
   const shownFilter = computed(() => {
-    const ids = runs.shown.value.map((id) => id.slice(id.indexOf("/") + 1));
+    const ids = runs.shownIds.value.map((id) => id.slice(id.indexOf("/") + 1));
     const every = ids.length === runs.total.value && !view.shownIds.value.length; // then they have the names that the filter's runs have
     return every || !ids.length || ids.length > MOST_ASKED ? null : `run in (${ids.map((id) => `'${id.replaceAll("'", "''")}'`).join(", ")})`;
   });
   const stops = [
-    effect(() => watch(view.filter.value, (found) => (names.value = found))),
+    effect(() => watch(view.filter.value, (listed) => (names.value = listed))),
     effect(() => {
       if (shownFilter.value === null) metricsOfShown.value = null;
-      else return watch(shownFilter.value, (found) => (metricsOfShown.value = found.metrics));
+      else return watch(shownFilter.value, (listed) => (metricsOfShown.value = listed.metrics));
     }),
     effect(() => {
-      if (allWanted.value && view.filter.value) return watch("", (found) => (all.value = found));
+      if (allWanted.value && view.filter.value) return watch("", (listed) => (all.value = listed));
     }),
   ];
   return () => {
@@ -53,7 +53,7 @@ function watch(filter, then) {
   const query = new URLSearchParams({ limit: "20000" });
   if (filter) query.set("filter", filter);
   const mine = untracked(() => new Watched(`/runs/columns?${query}`, { every: EVERY_MS }));
-  const stop = mine.data.subscribe((found) => void (found && untracked(() => then(found))));
+  const stop = mine.data.subscribe((listed) => void (listed && untracked(() => then(listed))));
   return () => {
     stop();
     mine.close();
@@ -85,12 +85,12 @@ export const groupColumns = computed(() => [...fields.value.filter((each) => GRO
 
 /** What a filter may name, however few runs the present one chooses. */
 const completed = computed(() => {
-  const known = (view.filter.value && all.value) || names.value;
+  const columns = (view.filter.value && all.value) || names.value;
   return [
-    ...(known?.fields ?? []).map((each) => ({ column: each.name, kind: "field" })),
-    ...columnsOf("param", known?.params ?? []),
-    ...columnsOf("metric", known?.metrics ?? []),
-    ...columnsOf("tag", known?.tags ?? []),
+    ...(columns?.fields ?? []).map((each) => ({ column: each.name, kind: "field" })),
+    ...columnsOf("param", columns?.params ?? []),
+    ...columnsOf("metric", columns?.metrics ?? []),
+    ...columnsOf("tag", columns?.tags ?? []),
   ];
 });
 
@@ -99,7 +99,7 @@ const KEYWORDS = ["and", "or", "not", "between", "in", "like", "is null", "is no
 const WORD = /(?:params|metrics|tags)\."(?:[^"]|"")*$|[\w\-/.@:+]*$/i;
 const STATUSES = ["finished", "failed", "paused", "stopped", "crashed", "running", "unfinished"];
 const STATUS = /\bstatus\s*(?:!?=|in\s*\((?:[^()]*,)?)\s*(\w*)$/i;
-const MOST = 12;
+const MAX_COMPLETIONS = 12;
 
 /** @typedef {{text: string, kind: string}} Suggestion */
 
@@ -110,11 +110,11 @@ const MOST = 12;
  */
 export function suggestions(before) {
   const values = valuesFor(before);
-  if (values) return { word: values.word, found: values.found.slice(0, MOST) };
+  if (values) return { word: values.word, found: values.found.slice(0, MAX_COMPLETIONS) };
   const status = STATUS.exec(before)?.[1]?.toLowerCase();
   if (status !== undefined) {
-    const found = STATUSES.filter((each) => each.startsWith(status) && each !== status);
-    return { word: status, found: found.map((text) => ({ text, kind: "status" })) };
+    const statuses = STATUSES.filter((each) => each.startsWith(status) && each !== status);
+    return { word: status, found: statuses.map((text) => ({ text, kind: "status" })) };
   }
   const word = WORD.exec(before)?.[0] ?? "";
   const lower = word.toLowerCase().replaceAll('"', "");
@@ -123,14 +123,14 @@ export function suggestions(before) {
   const ranked = [[], [], []];
   const add = (/** @type {string} */ text, /** @type {string} */ kind) => {
     const low = text.toLowerCase().replaceAll('"', "");
-    const at = low.indexOf(lower);
-    if (at < 0 || low === lower) return;
+    const index = low.indexOf(lower);
+    if (index < 0 || low === lower) return;
     const bare = low.replace(/^(params|metrics|tags)\./, "");
-    const rank = at === 0 ? 0 : bare.startsWith(lower) ? 1 : 2;
-    if ((ranked[rank]?.length ?? MOST) < MOST) ranked[rank]?.push({ text, kind });
+    const rank = index === 0 ? 0 : bare.startsWith(lower) ? 1 : 2;
+    if ((ranked[rank]?.length ?? MAX_COMPLETIONS) < MAX_COMPLETIONS) ranked[rank]?.push({ text, kind });
   };
   allWanted.value = true;
   for (const { column, kind } of completed.value) add(column, kind);
   for (const keyword of KEYWORDS) if (keyword.startsWith(lower)) add(keyword, "word");
-  return { word, found: ranked.flat().slice(0, MOST) };
+  return { word, found: ranked.flat().slice(0, MAX_COMPLETIONS) };
 }

@@ -10,7 +10,7 @@ import { navigate } from "../lib/router.js";
 import { curvesOf, error, standing, want } from "./curve-store.js";
 import { CurveTable, placeText } from "./curve-table.js";
 import { grouper, isGroup, labelOf, lineOf, lines } from "./groups.js";
-import { shown } from "./runs.js";
+import { shownIds } from "./runs.js";
 import { measured, unitOf } from "./units.js";
 import * as view from "./view.js";
 
@@ -69,7 +69,7 @@ export function Panel({ name, title = name, axis: fixed }) {
     const axisOf = () => fixed ?? view.axis.peek();
     const zoomY = view.zoomYOf(name);
     const stateNow = () => ({
-      curves: grouped(curvesOf(axisOf(), name, shown.peek()), view.smoothing.peek() > 0),
+      curves: grouped(curvesOf(axisOf(), name, shownIds.peek()), view.smoothing.peek() > 0),
       style,
       x: axisOf(),
       logX: view.logX.peek(),
@@ -84,7 +84,7 @@ export function Panel({ name, title = name, axis: fixed }) {
     let chart = null;
     const draw = () => {
       const next = stateNow();
-      const stands = standing(next.x, name, shown.peek());
+      const stands = standing(next.x, name, shownIds.peek());
       const hidden = next.logY ? notPositive(next.curves) : { some: 0, all: 0 };
       note.value = [bucketsOf(next.curves), hidden.some && `log y hides values ≤ 0 of ${counted(hidden.some, "line")}`].filter(Boolean).join(", ");
       nothing.value = hidden.all > 0 && hidden.all === next.curves.length;
@@ -93,9 +93,9 @@ export function Panel({ name, title = name, axis: fixed }) {
         if (!next.curves.length || !Chart) return;
         chart = new Chart(box, next, {
           onZoom: (window, values) => view.setZoom(axisOf(), window, name, values),
-          onHover: (found) => {
-            hit.value = found;
-            highlighted.value = found?.run ?? null;
+          onHover: (hovered) => {
+            hit.value = hovered;
+            highlighted.value = hovered?.run ?? null;
           },
         });
         chart.plot.over.addEventListener("click", (event) => {
@@ -118,7 +118,7 @@ export function Panel({ name, title = name, axis: fixed }) {
         end = want(axis, [name], changed);
       }),
       effect(() => {
-        void [shown.value, lines.value, view.axis.value, view.logX.value, view.logY.value, view.smoothing.value, view.band.value];
+        void [shownIds.value, lines.value, view.axis.value, view.logX.value, view.logY.value, view.smoothing.value, view.band.value];
         changed();
       }),
       effect(() => {
@@ -148,7 +148,7 @@ export function Panel({ name, title = name, axis: fixed }) {
     };
   }, [name, fixed]);
 
-  const curves = table.value ? (void grown.value, grouped(curvesOf(fixed ?? view.axis.value, name, shown.value), false)) : [];
+  const curves = table.value ? (void grown.value, grouped(curvesOf(fixed ?? view.axis.value, name, shownIds.value), false)) : [];
   return html`
     <figure class="panel" data-metric=${name} data-state=${state.value}>
       <figcaption>
@@ -161,12 +161,12 @@ export function Panel({ name, title = name, axis: fixed }) {
           <svg viewBox="0 0 16 16" width="13" height="13" aria-hidden="true"><path class="stroke" d="M2 6V2h4M10 2h4v4M14 10v4h-4M6 14H2v-4" /></svg>
         </button>
       </figcaption>
-      <div class="plot" role="img" aria-label=${`Chart of ${name}: ${counted(shown.value.length, "run")}`}>
+      <div class="plot" role="img" aria-label=${`Chart of ${name}: ${counted(shownIds.value.length, "run")}`}>
         <div class="plot-host" ref=${host}></div>
         ${state.value === "loading" && html`<span class="plot-word">…</span>`}
         ${nothing.value && html`<span class="plot-word">No value is above 0: log y has nothing to show</span>`}
         ${state.value === "refused" && html`<span class="plot-word">Could not be read: see above</span>`}
-        ${state.value === "empty" && html`<span class="plot-word">${shown.value.length ? "None of the shown runs has it" : "No run is shown"}</span>`}
+        ${state.value === "empty" && html`<span class="plot-word">${shownIds.value.length ? "None of the shown runs has it" : "No run is shown"}</span>`}
       </div>
       <${Tip} name=${name} hit=${hit} axis=${fixed ?? view.axis.value} />
       ${table.value && html`<${CurveTable} name=${name} curves=${curves} axis=${fixed ?? view.axis.value} window=${view.zoomOf(fixed ?? view.axis.value).value}
@@ -187,8 +187,8 @@ function bucketsOf(curves) {
   if (curves.some((curve) => curve.members)) return "mean ± std of groups";
   const sizes = curves.filter((curve) => curve.min).map((curve) => Math.max(2, Math.round(bucketSize(curve))));
   if (!sizes.length) return "";
-  const [least, most] = [Math.min(...sizes), Math.max(...sizes)];
-  return least === most ? `buckets of ${most}` : `buckets of ${least}–${most}`;
+  const [smallest, largest] = [Math.min(...sizes), Math.max(...sizes)];
+  return smallest === largest ? `buckets of ${largest}` : `buckets of ${smallest}–${largest}`;
 }
 
 /**
@@ -212,9 +212,9 @@ function Tip({ name, hit: under, axis }) {
   `;
 }
 
-/** @param {HTMLElement} box @param {{left: number, top: number, plot: number}} at @param {boolean} left */
-function place(box, at, left) {
-  box.style.left = `${at.plot + at.left + (left ? -10 : 10)}px`;
-  box.style.top = `${34 + Math.max(0, at.top - 26)}px`;
+/** @param {HTMLElement} box @param {{left: number, top: number, plot: number}} pointer @param {boolean} left */
+function place(box, pointer, left) {
+  box.style.left = `${pointer.plot + pointer.left + (left ? -10 : 10)}px`;
+  box.style.top = `${34 + Math.max(0, pointer.top - 26)}px`;
   box.style.transform = left ? "translateX(-100%)" : "";
 }

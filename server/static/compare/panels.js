@@ -5,7 +5,7 @@ import { counted } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { query, setQuery } from "../lib/url-state.js";
 import { ABSENT, acrossOf, GAP, layout, linesWithin, matcher, metricsOf } from "./layout.js";
-import { metricsOfShown, names as known } from "./names.js";
+import { metricsOfShown, names as columnNames } from "./names.js";
 import { Panel } from "./panel.js";
 import * as view from "./view.js";
 
@@ -24,7 +24,7 @@ export function Panels({ system = false }) {
   const scroll = useSignal(0);
   const had = useComputed(() => metricsOfShown.value && new Set(metricsOfShown.value.map((each) => each.name)));
   const all = useComputed(() => {
-    const chosen = known.value?.metrics ?? [];
+    const chosen = columnNames.value?.metrics ?? [];
     const theirs = new Set(chosen.map((each) => each.name)); // a run may be shown that the filter does not choose
     return metricsOf([...chosen, ...(metricsOfShown.value ?? []).filter((each) => !theirs.has(each.name))], system);
   });
@@ -52,13 +52,13 @@ export function Panels({ system = false }) {
           line.kind === "header"
             ? [html`<${Section} key=${`/${line.prefix}`} line=${line} />`]
             : line.names.map(
-                (name, index) => html`<${At} key=${name} left=${GAP + index * (width + GAP)} top=${line.top} width=${width}>
+                (name, index) => html`<${Placed} key=${name} left=${GAP + index * (width + GAP)} top=${line.top} width=${width}>
                   <${Panel} name=${name} title=${name.slice(name.lastIndexOf("/") + 1)} axis=${system ? view.systemAxis.value : undefined} />
                 <//>`,
               ),
         )}
       <//>
-      ${known.value && !names.value.length && html`<p class="nothing">${view.metricSearch.value ? "No metric has this name." : system ? "None of these runs has measured its machine." : "None of these runs has a metric yet."}
+      ${columnNames.value && !names.value.length && html`<p class="nothing">${view.metricSearch.value ? "No metric has this name." : system ? "None of these runs has measured its machine." : "None of these runs has a metric yet."}
         ${view.metricSearch.value && html` <button class="quiet" type="button" onClick=${() => setQuery({ metrics: null })}>All metrics</button>`}</p>`}
     </div>
   `;
@@ -72,7 +72,7 @@ function Space({ height, children }) {
 }
 
 /** @param {{left: number, top: number, width: number, children?: any}} props */
-function At({ left, top, width, children }) {
+function Placed({ left, top, width, children }) {
   return html`<div class="panel-at" style=${{ left: `${left}px`, top: `${top}px`, width: `${width}px` }}>${children}</div>`;
 }
 

@@ -7,7 +7,7 @@ import { shade } from "../charts/ramp.js";
 import { ScatterPlot } from "../charts/scatter-plot.js";
 import { Problem } from "../components/problem.js";
 import { trouble, useWatched } from "../lib/api.js";
-import { counted, number, shown } from "../lib/format.js";
+import { counted, number, display } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { query, queryValue, setQuery } from "../lib/url-state.js";
 import { fieldsOf, orderOf } from "./filter-text.js";
@@ -36,11 +36,11 @@ const fieldOf = (kind, name) => `${kind}.${quoted(name)}`;
  *   filter: which runs; highlighted: the run that is looked at, on all charts; onFilter: choose others
  */
 export function Parameters({ filter, highlighted, onFilter }) {
-  const known = names.value;
-  if (!known) return html`<p class="nothing">…</p>`;
-  const all = known.params.map((each) => fieldOf("params", each.name));
+  const columns = names.value;
+  if (!columns) return html`<p class="nothing">…</p>`;
+  const all = columns.params.map((each) => fieldOf("params", each.name));
   const params = all.slice(0, MOST_ASKED / 2); // those that most runs have
-  const metrics = known.metrics.map((each) => fieldOf("metrics", each.name)).filter((name) => !name.includes(".system/"));
+  const metrics = columns.metrics.map((each) => fieldOf("metrics", each.name)).filter((name) => !name.includes(".system/"));
   if (!params.length) return html`<p class="nothing">None of these runs has a param.</p>`;
   return html`<${Loaded} all=${all} params=${params} metrics=${metrics} ...${{ filter, highlighted, onFilter }} />`;
 }
@@ -66,13 +66,13 @@ export function objectiveOf(metrics, filter) {
 function Loaded({ all, params, metrics, filter, highlighted, onFilter }) {
   const objective = color.value || objectiveOf(metrics, filter);
   const marked = markedNames.value.filter((name) => all.includes(name) || metrics.includes(name));
-  const asked = [...new Set([...params, objective, ...(chosenAxes.value ?? []), scatterX.value, scatterY.value, ...marked])].filter(Boolean).slice(0, 100);
-  const question = new URLSearchParams({ limit: String(MOST_RUNS), columns: asked.join(",") });
+  const columnsText = [...new Set([...params, objective, ...(chosenAxes.value ?? []), scatterX.value, scatterY.value, ...marked])].filter(Boolean).slice(0, 100);
+  const question = new URLSearchParams({ limit: String(MOST_RUNS), columns: columnsText.join(",") });
   if (filter) question.set("filter", filter);
   const watched = useWatched(`/runs?${question}`);
   /** @type {Run[]} */
   const runs = watched.data.value?.runs ?? [];
-  const axes = Object.fromEntries(asked.map((name) => [name, axisOf(name, runs.map((run) => run.values[name]))]));
+  const axes = Object.fromEntries(columnsText.map((name) => [name, axisOf(name, runs.map((run) => run.values[name]))]));
   const varying = params.filter((name) => distinct(runs, name) > 1 && (axes[name]?.kind === "number" || (axes[name]?.texts.length ?? 0) <= MOST_TEXTS));
   const drawn = (chosenAxes.value ?? [...varying.slice(0, MOST_AXES - 1), objective]).filter((name) => axes[name]);
   // Without a choice the runs say which axes are drawn. With one the menu stays open while the runs of a newly chosen axis are read.
@@ -88,7 +88,7 @@ function Loaded({ all, params, metrics, filter, highlighted, onFilter }) {
       <div class="tab-bar">
         <label>Colour by <${Choice} value=${objective} names=${[...metrics, ...all]} set=${(/** @type {string} */ name) => setQuery({ color: name })} /></label>
         ${offersAxes && html`<${Axes} names=${[...all, ...metrics]} chosen=${drawn} />`}
-        <span class="muted">${watched.data.value ? told(runs, watched.data.value.total, objective) : ""}${
+        <span class="muted">${watched.data.value ? summaryText(runs, watched.data.value.total, objective) : ""}${
           params.length < all.length ? `; of ${all.length} params the ${params.length} that most runs have: choose others under Axes` : ""
         }</span>
       </div>
@@ -110,7 +110,7 @@ function Loaded({ all, params, metrics, filter, highlighted, onFilter }) {
 }
 
 /** @param {Run[]} runs @param {number} total @param {string} objective */
-function told(runs, total, objective) {
+function summaryText(runs, total, objective) {
   const without = runs.filter((run) => !Number.isFinite(numberOf(run.values[objective]))).length;
   const first = `${total > runs.length ? `the first ${runs.length} of ${total} runs` : counted(runs.length, "run")} of the filter, hidden ones too`;
   return without && objective ? `${first}, ${without} of them grey: without a finite ${objective}` : first;
@@ -128,10 +128,10 @@ const MOST_CHOICES = 300;
  */
 function useSearch(names, chosen) {
   const search = useSignal("");
-  const found = search.value ? names.filter(matcher(search.value)) : names;
+  const matching = search.value ? names.filter(matcher(search.value)) : names;
   const field = names.length > MOST_CHOICES && html`<input type="search" placeholder=${`Find in ${names.length}`} aria-label="Find names" value=${search.value}
     onInput=${(/** @type {Event} */ event) => (search.value = /** @type {HTMLInputElement} */ (event.target).value)} />`;
-  return { field, offered: [...new Set([...chosen.filter(Boolean), ...found.slice(0, MOST_CHOICES)])] };
+  return { field, offered: [...new Set([...chosen.filter(Boolean), ...matching.slice(0, MOST_CHOICES)])] };
 }
 
 /** @param {{value: string, names: string[], set: (name: string) => void}} props */
@@ -226,7 +226,7 @@ function RunTip({ run, at, names }) {
   });
   if (!run) return null;
   return html`<div class="run-tip" ref=${box}><strong>${run.run}</strong>
-    <dl>${names.slice(0, 12).map((name) => html`<div><dt>${name.replace(/^\w+\./, "")}</dt><dd>${shown(run.values[name])}</dd></div>`)}</dl></div>`;
+    <dl>${names.slice(0, 12).map((name) => html`<div><dt>${name.replace(/^\w+\./, "")}</dt><dd>${display(run.values[name])}</dd></div>`)}</dl></div>`;
 }
 
 /**

@@ -25,19 +25,19 @@ export async function look(ids, columns, signal) {
   const next = new Map();
   for (const part of parts(ids.filter((id) => id.includes("/")))) {
     const question = new URLSearchParams({ filter: part, limit: "1000", ...(columns ? { columns } : {}) }).toString();
-    const known = answers.get(question);
+    const cached = answers.get(question);
     /** @type {Record<string, string>} */
-    const headers = { Accept: "application/json", ...(known ? { "If-None-Match": known.etag } : {}) };
+    const headers = { Accept: "application/json", ...(cached ? { "If-None-Match": cached.etag } : {}) };
     const response = await request(`/runs?${question}`, { headers, signal, cache: "no-store" });
-    const runs = response.status === 304 ? (known?.runs ?? []) : (await jsonOf(response)).runs;
+    const runs = response.status === 304 ? (cached?.runs ?? []) : (await jsonOf(response)).runs;
     next.set(question, { etag: response.headers.get("ETag") ?? "", runs });
   }
   if (signal.aborted) return;
   const isNews = next.size !== answers.size || [...next].some(([question, { runs }]) => answers.get(question)?.runs !== runs);
   answers = next;
-  const found = new Map([...next.values()].flatMap(({ runs }) => runs).map((run) => [run.id, run]));
-  const missing = ids.filter((id) => !found.has(id));
-  if (isNews) rows.value = found;
+  const runsById = new Map([...next.values()].flatMap(({ runs }) => runs).map((run) => [run.id, run]));
+  const missing = ids.filter((id) => !runsById.has(id));
+  if (isNews) rows.value = runsById;
   if (missing.length !== gone.peek().size || missing.some((id) => !gone.peek().has(id))) gone.value = new Set(missing);
 }
 
@@ -48,13 +48,13 @@ function parts(ids) {
     return `(project = ${quoted(id.slice(0, slash))} and run = ${quoted(id.slice(slash + 1))})`;
   });
   /** @type {string[]} */
-  const found = [];
+  const questions = [];
   for (const each of conditions) {
-    const last = found.at(-1);
-    if (last !== undefined && last.length + each.length < CHARACTERS) found[found.length - 1] = `${last} or ${each}`;
-    else found.push(each);
+    const last = questions.at(-1);
+    if (last !== undefined && last.length + each.length < CHARACTERS) questions[questions.length - 1] = `${last} or ${each}`;
+    else questions.push(each);
   }
-  return found;
+  return questions;
 }
 
 /** @param {string} text */

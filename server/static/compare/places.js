@@ -17,7 +17,7 @@ import { zoomOf } from "./view.js";
 export const AXES = /** @type {const} */ (["step", "time", "relative"]);
 
 /** @type {Map<string, Known>} */
-const known = new Map();
+const entries = new Map();
 /** @type {Map<string, Pending>} */
 const pending = new Map();
 /** Places that the server gives nothing of, until other runs are shown. @type {Set<string>} */
@@ -35,8 +35,8 @@ const placesOf = ({ runs, keys, x }) => keys.flatMap((key) => runs.map((run) => 
 
 /** The finer curves of an axis, where they are those of the window that is shown. @param {Axis} axis */
 function fineNow(axis) {
-  const found = fine.get(axis);
-  return found && found.window === named(zoomOf(axis).peek()) ? found.curves : null;
+  const refinement = fine.get(axis);
+  return refinement && refinement.window === named(zoomOf(axis).peek()) ? refinement.curves : null;
 }
 
 /**
@@ -49,8 +49,8 @@ export function curvesOf(axis, key, runs) {
   const refined = fineNow(axis);
   const curves = [];
   for (const run of runs) {
-    const at = place(axis, key, run);
-    const curve = refined?.get(at) ?? known.get(at)?.curve;
+    const name = place(axis, key, run);
+    const curve = refined?.get(name) ?? entries.get(name)?.curve;
     if (curve) curves.push(curve);
   }
   return curves;
@@ -63,32 +63,32 @@ export function curvesOf(axis, key, runs) {
  * @param {string[]} runs
  */
 export function standing(axis, key, runs) {
-  const missing = runs.map((run) => place(axis, key, run)).filter((at) => !known.has(at));
+  const missing = runs.map((run) => place(axis, key, run)).filter((name) => !entries.has(name));
   if (!missing.length) return "whole";
-  return missing.every((at) => refused.has(at)) ? "refused" : "asked";
+  return missing.every((name) => refused.has(name)) ? "refused" : "asked";
 }
 
 /** Whether nothing is known of a place, and nothing asked. @param {Axis} axis @param {string} key @param {string} run */
-export const isUnknown = (axis, key, run) => [known, pending, refused].every((places) => !places.has(place(axis, key, run)));
+export const isUnknown = (axis, key, run) => [entries, pending, refused].every((places) => !places.has(place(axis, key, run)));
 
 /** Whether a zoomed window may have more points of a curve than are known. @param {Axis} axis @param {string} key @param {string} run */
-export const isCoarse = (axis, key, run) => Boolean(known.get(place(axis, key, run))?.curve?.min && !fineNow(axis)?.has(place(axis, key, run)));
+export const isCoarse = (axis, key, run) => Boolean(entries.get(place(axis, key, run))?.curve?.min && !fineNow(axis)?.has(place(axis, key, run)));
 
 /** Note that a question is asked; its number. @param {Question} question */
-export function asked(question) {
-  for (const at of placesOf(question)) {
-    const there = pending.get(at);
-    if (there) there.questions += 1;
-    else pending.set(at, { questions: 1, x: [], value: [] });
+export function noteQuestion(question) {
+  for (const name of placesOf(question)) {
+    const requests = pending.get(name);
+    if (requests) requests.questions += 1;
+    else pending.set(name, { questions: 1, x: [], value: [] });
   }
   return ++count;
 }
 
 /** Note that a question is over, answered or not. @param {Question} question */
 export function over(question) {
-  for (const at of placesOf(question)) {
-    const there = pending.get(at);
-    if (there && --there.questions === 0) pending.delete(at);
+  for (const name of placesOf(question)) {
+    const requests = pending.get(name);
+    if (requests && --requests.questions === 0) pending.delete(name);
   }
 }
 
@@ -100,20 +100,20 @@ export function over(question) {
  */
 export function outdate(axis, runs, only) {
   const meant = new Set(runs);
-  for (const places of [known, pending]) {
-    for (const at of [...places.keys()]) {
-      const [on, key = "", run = ""] = at.split("\n");
+  for (const places of [entries, pending]) {
+    for (const name of [...places.keys()]) {
+      const [on, key = "", run = ""] = name.split("\n");
       if (on !== axis || !meant.has(run) || (only && !only.has(key))) continue;
-      known.delete(at);
-      const there = pending.get(at);
-      if (there) there.outdated = count;
+      entries.delete(name);
+      const requests = pending.get(name);
+      if (requests) requests.outdated = count;
     }
   }
 }
 
 /** Note that the server gives nothing to a question; what is known stays. @param {Question} question */
 export function refuse(question) {
-  for (const at of placesOf(question)) refused.add(at);
+  for (const name of placesOf(question)) refused.add(name);
 }
 
 /** Other runs are shown: what was refused may be asked again. */
@@ -127,18 +127,18 @@ export const forgive = () => refused.clear();
  */
 export function keep(question, curves, number) {
   const axis = question.x;
-  const found = new Map(curves.map((curve) => [place(axis, curve.key, curve.run), curve]));
+  const curvesByName = new Map(curves.map((curve) => [place(axis, curve.key, curve.run), curve]));
   for (const key of question.keys) {
     for (const run of question.runs) {
-      const at = place(axis, key, run);
-      if ((known.get(at)?.asked ?? 0) > number) continue;
-      const streamed = pending.get(at);
+      const name = place(axis, key, run);
+      if ((entries.get(name)?.asked ?? 0) > number) continue;
+      const streamed = pending.get(name);
       if (number <= (streamed?.outdated ?? 0)) continue;
-      let curve = found.get(at) ?? null;
+      let curve = curvesByName.get(name) ?? null;
       if (curve && streamed) append(curve, streamed.x, streamed.value);
       else if (streamed?.x.length) curve = growable(run, key, streamed.x, streamed.value);
-      known.set(at, { curve, asked: number });
-      fine.get(axis)?.curves.delete(at);
+      entries.set(name, { curve, asked: number });
+      fine.get(axis)?.curves.delete(name);
     }
   }
 }
@@ -154,12 +154,12 @@ export function keepFine(question, curves) {
   if (named(zoomOf(axis).peek()) !== named(window)) return;
   if (!fineNow(axis)) fine.set(axis, { window: named(window), curves: new Map() });
   for (const curve of curves) {
-    const at = place(axis, curve.key, curve.run);
-    const whole = known.get(at)?.curve;
+    const name = place(axis, curve.key, curve.run);
+    const whole = entries.get(name)?.curve;
     if (!whole) continue;
     const from = whole.single ?? whole.length;
     grow(curve, whole.x.subarray(from, whole.length), whole.value.subarray(from, whole.length), window);
-    fineNow(axis)?.set(at, { ...curve, whole });
+    fineNow(axis)?.set(name, { ...curve, whole });
   }
 }
 
@@ -171,7 +171,7 @@ export function keepFine(question, curves) {
  * @param {Bounds} window
  */
 function grow(curve, x, value, { low, high }) {
-  const within = Array.from(x).flatMap((at, index) => (at >= low && at <= high ? [index] : []));
+  const within = Array.from(x).flatMap((position, index) => (position >= low && position <= high ? [index] : []));
   append(curve, within.map((index) => x[index]), within.map((index) => value[index]));
 }
 
@@ -187,39 +187,39 @@ function grow(curve, x, value, { low, high }) {
 export function take(key, run, placesOn, values, fits) {
   let rows = 1;
   for (const axis of AXES) {
-    const at = place(axis, key, run);
-    const [held, waiting] = [known.get(at), pending.get(at)];
-    if (!held && !waiting) continue; // never asked for; it comes whole when it is
+    const name = place(axis, key, run);
+    const [entry, waiting] = [entries.get(name), pending.get(name)];
+    if (!entry && !waiting) continue; // never asked for; it comes whole when it is
     const x = placesOn(axis);
     if (x.some(Number.isNaN)) continue;
     waiting?.x.push(...x);
     waiting?.value.push(...values);
-    if (!held) continue;
-    if (!held.curve) held.curve = growable(run, key, x, values);
-    else if (fits(held.curve, x, values)) {
-      append(held.curve, x, values);
+    if (!entry) continue;
+    if (!entry.curve) entry.curve = growable(run, key, x, values);
+    else if (fits(entry.curve, x, values)) {
+      append(entry.curve, x, values);
       const window = zoomOf(axis).peek();
-      const finer = fineNow(axis)?.get(at);
+      const finer = fineNow(axis)?.get(name);
       if (finer && window) grow(finer, x, values, window);
     } else rows = 0;
-    rows = rows && Math.max(rows, held.curve.length);
+    rows = rows && Math.max(rows, entry.curve.length);
   }
   return rows;
 }
 
 /**
  * Forget the places that are not among those to be kept, until there are no more than so many.
- * @param {number} most
+ * @param {number} limit
  * @param {(axis: string, key: string, run: string) => boolean} kept
  */
-export function forget(most, kept) {
-  for (const at of known.keys()) {
-    if (known.size <= most) return;
-    const [axis = "", key = "", run = ""] = at.split("\n");
-    if (!kept(axis, key, run)) known.delete(at);
+export function forget(limit, kept) {
+  for (const name of entries.keys()) {
+    if (entries.size <= limit) return;
+    const [axis = "", key = "", run = ""] = name.split("\n");
+    if (!kept(axis, key, run)) entries.delete(name);
   }
 }
 
 export function forgetAll() {
-  for (const each of [known, pending, refused, fine]) each.clear();
+  for (const each of [entries, pending, refused, fine]) each.clear();
 }

@@ -17,8 +17,8 @@ export const axisOf = (text) => AXES.find((each) => each === text) ?? "step";
 
 /** How many runs a URL shows. @param {string | null} text */
 export function topOf(text) {
-  const asked = Number(text ?? TOP);
-  return Number.isInteger(asked) && asked >= 0 ? Math.min(asked, 1000) : TOP;
+  const top = Number(text ?? TOP);
+  return Number.isInteger(top) && top >= 0 ? Math.min(top, 1000) : TOP;
 }
 
 /**
@@ -37,10 +37,10 @@ export const questionOf = (axis, keys, runs) => ({ runs, keys, x: axis, max_poin
  * @returns {Question[]}
  */
 export function questionsOf(axis, keys, runs) {
-  const most = Math.max(1, Math.min(MOST_KEYS, Math.floor(MOST_ROWS / (POINTS * runs.length))));
+  const size = Math.max(1, Math.min(MOST_KEYS, Math.floor(MOST_ROWS / (POINTS * runs.length))));
   const alone = keys.length > 2 && runs.length * keys.length > FEW ? 1 : 0;
   const parts = alone ? [keys.slice(0, alone)] : [];
-  for (let from = alone; from < keys.length; from += most) parts.push(keys.slice(from, from + most));
+  for (let from = alone; from < keys.length; from += size) parts.push(keys.slice(from, from + size));
   return parts.map((part) => questionOf(axis, part, runs));
 }
 

@@ -12,15 +12,15 @@ const RANGE = new RegExp(`^(.+?):(${BOUND})_(${BOUND})$`, "is");
  */
 export function rangesOf(texts) {
   /** @type {Map<string, Range>} */
-  const found = new Map();
+  const ranges = new Map();
   const wrong = [];
   for (const text of texts) {
     const [, name = "", from = "", to = ""] = RANGE.exec(text) ?? [];
     const range = rangeOf(from, to);
-    if (range) found.set(name, range);
+    if (range) ranges.set(name, range);
     else wrong.push(text);
   }
-  return { found, wrong };
+  return { found: ranges, wrong };
 }
 
 /** @param {string} from @param {string} to @returns {Range | null} */

@@ -2,7 +2,7 @@
 import { computed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { colourOf, styleOf } from "../lib/colours.js";
-import { ago, duration, number, shown as shownText, time, timeTitle } from "../lib/format.js";
+import { ago, duration, number, display, time, timeTitle } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { lineOf } from "./groups.js";
 import { highlighted } from "./panel.js";
@@ -20,7 +20,7 @@ const FIELDS = {
 /** @param {runs.Run} run @param {string} column */
 function cell(run, column) {
   const value = column in run ? run[column] : run.values[column];
-  return FIELDS[column]?.(run) ?? (typeof value === "number" && !Number.isInteger(value) ? number(value, 4) : shownText(value));
+  return FIELDS[column]?.(run) ?? (typeof value === "number" && !Number.isInteger(value) ? number(value, 4) : display(value));
 }
 
 /**
@@ -31,12 +31,12 @@ export function Line({ index, run, columns, at }) {
   const lit = useMemo(() => computed(() => run !== undefined && highlighted.value === run.id), [run?.id]);
   const style = `top:${(index + 1) * HEIGHT}px`;
   if (!run) return html`<div class=${`run-line waiting ${at ? "at" : ""}`} role="row" aria-rowindex=${index + 2} style=${style}><span role="gridcell">…</span></div>`;
-  const shown = runs.shownSet.value.has(run.id);
+  const isShown = runs.shownSet.value.has(run.id);
   return html`
-    <div id=${`run-${index}`} role="row" aria-rowindex=${index + 2} data-run=${run.id} style=${style} aria-selected=${shown}
-      class=${`run-line ${shown ? "" : "off"} ${at ? "at" : ""} ${lit.value ? "lit" : ""}`}>
-      <span role="gridcell"><button class="eye" type="button" role="checkbox" tabindex="-1" aria-checked=${shown} aria-label=${`Show ${run.run}`}>
-        ${shown && html`<${Swatch} id=${lineOf(run.id)} />`}</button></span>
+    <div id=${`run-${index}`} role="row" aria-rowindex=${index + 2} data-run=${run.id} style=${style} aria-selected=${isShown}
+      class=${`run-line ${isShown ? "" : "off"} ${at ? "at" : ""} ${lit.value ? "lit" : ""}`}>
+      <span role="gridcell"><button class="eye" type="button" role="checkbox" tabindex="-1" aria-checked=${isShown} aria-label=${`Show ${run.run}`}>
+        ${isShown && html`<${Swatch} id=${lineOf(run.id)} />`}</button></span>
       <span role="gridcell" class="run-name"><a href=${`/runs/${run.id}`} tabindex="-1">${run.run}</a></span>
       <span role="gridcell" class="status" data-status=${run.status}>${run.status}</span>
       ${columns.map((column) => html`<span key=${column} role="gridcell" class="number">${cell(run, column)}</span>`)}

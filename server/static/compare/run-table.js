@@ -11,7 +11,7 @@ import * as runs from "./runs.js";
 import * as view from "./view.js";
 
 const MARGIN = 2;
-const LEAST = 220; // px of a line without columns
+const MIN_LINE = 220; // px of a line without columns
 const COLUMN = 84;
 const PLACE = "runs"; // the name of this table's scroll in the history
 
@@ -122,13 +122,13 @@ export function RunTable() {
     highlighted.value = null;
   };
   const empty = runs.total.value === 0 && !runs.loading.value;
-  const { index: at, id } = chosen.value;
+  const { index: position, id } = chosen.value;
   return html`
     <div class="runs" ref=${scroller} role="grid" aria-label="Runs" aria-rowcount=${total + 1} aria-colcount=${columns.length + 3} tabindex="0"
-      aria-activedescendant=${at >= from && at <= to ? `run-${at}` : undefined} aria-busy=${runs.loading.value} data-empty=${empty}
+      aria-activedescendant=${position >= from && position <= to ? `run-${position}` : undefined} aria-busy=${runs.loading.value} data-empty=${empty}
       onScroll=${scrolled} onClick=${clicked} onMouseMove=${pointedAt} onMouseLeave=${left}
       onKeyDown=${(/** @type {KeyboardEvent} */ event) => onArrows(event, chosen.peek().index, move, height.peek())}>
-      <div class="runs-space" style=${{ height: `${(total + 1) * HEIGHT}px`, minWidth: `${LEAST + columns.length * COLUMN}px` }}>
+      <div class="runs-space" style=${{ height: `${(total + 1) * HEIGHT}px`, minWidth: `${MIN_LINE + columns.length * COLUMN}px` }}>
         <div class="run-line run-head" role="row" aria-rowindex="1">
           <span role="columnheader"><span class="sr-only">Shown</span></span>
           <${Head} field="run" name="Run" kind="run-name" />
@@ -136,7 +136,7 @@ export function RunTable() {
           ${columns.map((column) => html`<${Head} key=${column} field=${column} name=${label(column)} kind="number" />`)}
         </div>
         ${lines.map(
-          ({ index, run }) => html`<${Line} key=${index % slots.value} index=${index} run=${run} columns=${columns} at=${id && run ? run.id === id : index === at} />`,
+          ({ index, run }) => html`<${Line} key=${index % slots.value} index=${index} run=${run} columns=${columns} at=${id && run ? run.id === id : index === position} />`,
         )}
       </div>
     </div>
@@ -153,13 +153,13 @@ const placeAt = (index) => ({ index, id: runs.rowAt(index)?.id ?? "" });
 /** Where runs are now, up to a window's length around where lines were. @param {Place[]} lines */
 function placesNear(lines) {
   /** @type {Map<string, number>} */
-  const found = new Map();
+  const lineOfRun = new Map();
   const [first, last] = [lines[0]?.index ?? 0, lines.at(-1)?.index ?? 0];
   for (let index = Math.max(0, first - runs.PAGE); index <= last + runs.PAGE; index++) {
     const id = runs.rowAt(index)?.id;
-    if (id) found.set(id, index);
+    if (id) lineOfRun.set(id, index);
   }
-  return found;
+  return lineOfRun;
 }
 
 /**
@@ -189,14 +189,14 @@ function toggle(id) {
   if (id) view.setShown(id, !runs.shownSet.peek().has(id), runs.byRule.peek().has(id));
 }
 
-/** @param {KeyboardEvent} event @param {number} at @param {(next: number) => void} move @param {number} height */
-function onArrows(event, at, move, height) {
+/** @param {KeyboardEvent} event @param {number} position @param {(next: number) => void} move @param {number} height */
+function onArrows(event, position, move, height) {
   const page = Math.max(1, Math.floor(height / HEIGHT) - 2);
   const steps = /** @type {Record<string, number>} */ ({ ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity });
   const step = steps[event.key];
   if (step === undefined || event.ctrlKey || event.metaKey) return;
   event.preventDefault();
-  move(at + step);
+  move(position + step);
 }
 
 /** @param {{field: string, name: string, kind: string}} props */

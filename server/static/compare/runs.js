@@ -30,7 +30,7 @@ export const looked = signal({ from: 0, to: 40 });
 
 /** @type {Map<number, Window>} */
 let windows = new Map();
-let asked = "";
+let lastQuestion = "";
 let timer = 0;
 /** Whether Compare was just opened: without a filter and columns the server chooses what is looked at first. */
 let opening = false;
@@ -45,12 +45,12 @@ export function rowAt(index) {
 /** Runs of the first `count` places that are known. @param {number} count */
 export function firstRows(count) {
   void changes.value;
-  const found = [];
+  const rows = [];
   for (let index = 0; index < Math.min(count, total.value ?? 0); index++) {
     const row = rowAt(index);
-    if (row) found.push(row);
+    if (row) rows.push(row);
   }
-  return found;
+  return rows;
 }
 
 /** The one run of a page of its own, in place of those that the filter chooses. */
@@ -68,19 +68,19 @@ const shownText = computed(() => {
   const besides = view.shownIds.value.filter((id) => everKnown.has(id) && !pinned.gone.value.has(id));
   return [...new Set([...ids.filter((id) => !hidden.has(id)), ...besides])].join(",");
 });
-export const shown = computed(() => (shownText.value ? shownText.value.split(",") : []));
-export const shownSet = computed(() => new Set(shown.value));
+export const shownIds = computed(() => (shownText.value ? shownText.value.split(",") : []));
+export const shownSet = computed(() => new Set(shownIds.value));
 export const byRule = computed(() => new Set(firstRows(view.top.value).map((row) => row.id)));
 
 /** What rows were last, by id, for tooltips and legends. */
 export const rowOf = computed(() => {
   void changes.value;
   /** @type {Map<string, Run>} */
-  const found = new Map();
-  for (const window of windows.values()) for (const row of window.rows) found.set(row.id, row);
-  for (const [id, row] of pinned.rows.value) if (!found.has(id)) found.set(id, row);
-  if (only.value) found.set(only.value.id, only.value);
-  return found;
+  const rows = new Map();
+  for (const window of windows.values()) for (const row of window.rows) rows.set(row.id, row);
+  for (const [id, row] of pinned.rows.value) if (!rows.has(id)) rows.set(id, row);
+  if (only.value) rows.set(only.value.id, only.value);
+  return rows;
 });
 
 const LIVE = new Set(["running", "unfinished"]);
@@ -103,7 +103,7 @@ async function look() {
   const columns = columnsOf(view.columns.peek());
   let question = questionOf(view.filter.peek(), columns);
   if (opening && !view.filter.peek() && !columns.length) question += "&first_view=true"; // as early.js asks
-  const fresh = question !== asked;
+  const fresh = question !== lastQuestion;
   if (fresh) loading.value = true;
   let wait = EVERY_MS;
   try {
@@ -124,13 +124,13 @@ async function look() {
     opening = opening && !chosen && total.value === 0; // an index that is built just now has no sweep yet
     if (changed) {
       windows = forgotten(next);
-      asked = chosen ? questionOf(chosen.filter, columnsOf(chosen.columns)) : question; // so what is here answers what is asked next
+      lastQuestion = chosen ? questionOf(chosen.filter, columnsOf(chosen.columns)) : question; // so what is here answers what is asked next
       changes.value += 1;
     }
     if (chosen) setQuery({ filter: chosen.filter, columns: chosen.columns.join(",") }); // the URL is the whole view, as ever; looks again
     if (here.signal.aborted) return;
-    const known = new Set([...windows.values()].flatMap((window) => window.rows.map((row) => row.id)));
-    await pinned.look(view.shownIds.peek().filter((id) => !known.has(id)), columns.join(","), here.signal);
+    const loaded = new Set([...windows.values()].flatMap((window) => window.rows.map((row) => row.id)));
+    await pinned.look(view.shownIds.peek().filter((id) => !loaded.has(id)), columns.join(","), here.signal);
     if (here.signal.aborted) return;
     error.value = null;
   } catch (failure) {
@@ -162,10 +162,10 @@ const columnsOf = (columns) => [...new Set([...columns, view.group.peek()])].fil
  * @returns {Promise<[number, string, any]>}
  */
 async function fetchWindow(page, question, fresh, signal) {
-  const known = fresh ? undefined : windows.get(page);
+  const window = fresh ? undefined : windows.get(page);
   /** @type {Record<string, string>} */
   const headers = { Accept: "application/json" };
-  if (known?.etag) headers["If-None-Match"] = known.etag;
+  if (window?.etag) headers["If-None-Match"] = window.etag;
   const response = await request(`/runs?${question}&offset=${page * PAGE}`, { headers, signal, cache: "no-store" });
   return [page, response.headers.get("ETag") ?? "", response.status === 304 ? null : await jsonOf(response)];
 }

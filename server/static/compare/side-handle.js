@@ -2,7 +2,7 @@
 import { signal, useSignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { html } from "../lib/html.js";
-import { chosenWidth, keepWidth, LEAST, mostOf } from "./side.js";
+import { chosenWidth, keepWidth, MIN_WIDTH, mostOf } from "./side.js";
 
 const STEP = 20;
 
@@ -11,13 +11,13 @@ export const width = signal(chosenWidth());
 
 /** @param {number | null} next */
 function choose(next) {
-  width.value = next === null ? null : Math.round(Math.max(LEAST, Math.min(mostOf(innerWidth), next)));
+  width.value = next === null ? null : Math.round(Math.max(MIN_WIDTH, Math.min(mostOf(innerWidth), next)));
   keepWidth(width.value);
 }
 
 export function SideHandle() {
   const handle = useRef(/** @type {HTMLDivElement | null} */ (null));
-  const now = useSignal(LEAST); // px, whoever chose them: a reader of the screen is told where the handle stands
+  const now = useSignal(MIN_WIDTH); // px, whoever chose them: a reader of the screen is told where the handle stands
   useLayoutEffect(() => {
     const side = /** @type {HTMLElement} */ (handle.current?.parentElement);
     const measure = () => (now.value = Math.round(side.getBoundingClientRect().width));
@@ -37,13 +37,13 @@ export function SideHandle() {
   /** @param {KeyboardEvent} event */
   const keys = (event) => {
     const now = widthNow(event);
-    const next = /** @type {Record<string, number | null>} */ ({ ArrowLeft: now - STEP, ArrowRight: now + STEP, Home: LEAST, End: Infinity, Enter: null })[event.key];
+    const next = /** @type {Record<string, number | null>} */ ({ ArrowLeft: now - STEP, ArrowRight: now + STEP, Home: MIN_WIDTH, End: Infinity, Enter: null })[event.key];
     if (next === undefined) return;
     event.preventDefault();
     choose(next);
   };
   return html`<div class="side-handle" ref=${handle} role="separator" tabindex="0" aria-orientation="vertical" aria-label="Width of the runs" title="Drag to make the runs wider; a double click undoes it"
-    aria-valuenow=${now.value} aria-valuemin=${LEAST} aria-valuemax=${Math.max(now.value, mostOf(innerWidth))} aria-valuetext=${`${now.value} pixels`}
+    aria-valuenow=${now.value} aria-valuemin=${MIN_WIDTH} aria-valuemax=${Math.max(now.value, mostOf(innerWidth))} aria-valuetext=${`${now.value} pixels`}
     onPointerDown=${(/** @type {PointerEvent} */ event) => (event.preventDefault(), handleOf(event).setPointerCapture(event.pointerId))} onPointerMove=${dragged}
     onDblClick=${() => choose(null)} onKeyDown=${keys}></div>`;
 }

@@ -1,7 +1,7 @@
 /** How wide the runs are beside the panels, as it was chosen in this browser. It imports nothing: first-curves.js asks it before the
  * page is there. compare.css has the same bounds. */
 const KEY = "halving.side";
-export const LEAST = 300;
+export const MIN_WIDTH = 300;
 const OTHERS = 320; // px that the panels keep
 
 /** The width that is chosen, in px; null where none is. */
@@ -24,7 +24,7 @@ export function keepWidth(width) {
 }
 
 /** The most that the side may take of a window. @param {number} window in px */
-export const mostOf = (window) => Math.max(LEAST, window - OTHERS);
+export const mostOf = (window) => Math.max(MIN_WIDTH, window - OTHERS);
 
 /** The side's width in a window of so many px. @param {number} window */
-export const widthIn = (window) => Math.min(mostOf(window), Math.max(LEAST, chosenWidth() ?? Math.min(0.34 * window, Math.max(440, 0.3 * window))));
+export const widthIn = (window) => Math.min(mostOf(window), Math.max(MIN_WIDTH, chosenWidth() ?? Math.min(0.34 * window, Math.max(440, 0.3 * window))));

@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { ApiError, get } from "../lib/api.js";
 
-const MOST = 200; // those that most runs have
+const MAX_VALUES = 200; // those that most runs have
 const KEPT_MS = 30_000;
 
 /** @type {Map<string, {asked: number, values: import("@preact/signals").Signal<string[]>}>} */
@@ -21,15 +21,15 @@ export function valuesFor(before) {
   if (!field) return null;
   const begun = word.replace(/^'/, "").replaceAll("''", "'").toLowerCase();
   const places = valuesOf(field).map((value) => ({ value, at: value.toLowerCase().indexOf(begun) }));
-  const found = places.filter(({ value, at }) => at >= 0 && value.toLowerCase() !== begun).sort((one, other) => Number(one.at > 0) - Number(other.at > 0));
-  return { word, found: found.map(({ value }) => ({ text: literal(value), kind: field })) };
+  const matching = places.filter(({ value, at: index }) => index >= 0 && value.toLowerCase() !== begun).sort((left, right) => Number(left.at > 0) - Number(right.at > 0));
+  return { word, found: matching.map(({ value }) => ({ text: literal(value), kind: field })) };
 }
 
 /** @param {string} field */
 function valuesOf(field) {
-  const known = kept.get(field);
-  if (known && Date.now() - known.asked < KEPT_MS) return known.values.value;
-  const values = known?.values ?? signal(/** @type {string[]} */ ([]));
+  const cached = kept.get(field);
+  if (cached && Date.now() - cached.asked < KEPT_MS) return cached.values.value;
+  const values = cached?.values ?? signal(/** @type {string[]} */ ([]));
   kept.set(field, { asked: Date.now(), values });
   void ask(field, values);
   return values.value;
@@ -38,7 +38,7 @@ function valuesOf(field) {
 /** @param {string} field @param {import("@preact/signals").Signal<string[]>} values */
 async function ask(field, values) {
   try {
-    const answer = await get(`/runs/groups?${new URLSearchParams({ by: field, limit: String(MOST) })}`);
+    const answer = await get(`/runs/groups?${new URLSearchParams({ by: field, limit: String(MAX_VALUES) })}`);
     values.value = answer.groups.flatMap((/** @type {{key: object}} */ group) => Object.values(group.key)).filter((/** @type {unknown} */ value) => typeof value === "string" && value);
   } catch (failure) {
     if (!(failure instanceof ApiError)) throw failure;

@@ -35,16 +35,16 @@ export const logX = flag("logx");
 export const logY = flag("logy");
 
 export const tab = computed(() => {
-  const asked = query.value.get("tab") ?? "";
-  return TABS.find((each) => each === asked) ?? "curves";
+  const tabName = query.value.get("tab") ?? "";
+  return TABS.find((each) => each === tabName) ?? "curves";
 });
 export const axis = computed(() => axisOf(query.value.get("x")));
 /** The axis of what the machine measures, which has no steps: since each run's start, or by the clock. */
 export const systemAxis = computed(() => (query.value.get("sysx") === "time" ? "time" : "relative"));
 export const top = computed(() => topOf(query.value.get("top")));
 export const smoothing = computed(() => {
-  const asked = Number(query.value.get("smooth") ?? 0);
-  return asked > 0 && asked < 1 ? asked : 0;
+  const share = Number(query.value.get("smooth") ?? 0);
+  return share > 0 && share < 1 ? share : 0;
 });
 export const band = computed(() => query.value.get("band") !== "0");
 
@@ -130,14 +130,14 @@ export const setTop = (value) => setQuery({ top: value === TOP ? null : value, s
 /**
  * Show a run or hide it, as an exception where the rule says otherwise.
  * @param {string} id
- * @param {boolean} shown
+ * @param {boolean} isShown
  * @param {boolean} byRule whether it is among the first `top`
  */
-export function setShown(id, shown, byRule) {
+export function setShown(id, isShown, byRule) {
   const show = shownIds.peek().filter((each) => each !== id);
   const hide = hiddenIds.peek().filter((each) => each !== id);
-  if (shown && !byRule) show.push(id);
-  if (!shown && byRule) hide.push(id);
+  if (isShown && !byRule) show.push(id);
+  if (!isShown && byRule) hide.push(id);
   setQuery({ show: show.join(","), hide: hide.join(",") });
 }
 

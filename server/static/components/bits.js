@@ -46,7 +46,7 @@ export function Moment({ at, relative = false }) {
  * Text to take along, such as a command.
  * @param {{text: string, shown?: string, label?: string}} props shown: less of it; label: for screen readers, what is copied
  */
-export function Copy({ text, shown = text, label = text }) {
+export function Copy({ text, shown: shortText = text, label = text }) {
   const done = useSignal(false);
   const byHand = useSignal(false);
   const copy = async (/** @type {Event} */ event) => {
@@ -57,10 +57,10 @@ export function Copy({ text, shown = text, label = text }) {
     done.value = true;
     setTimeout(() => (done.value = false), 1500);
   };
-  const seen = byHand.value ? text : shown;
+  const visibleText = byHand.value ? text : shortText;
   const word = byHand.value ? "mark it to copy it" : done.value ? "copied" : "copy";
   return html`<span class="copy"
-    ><code title=${seen === text ? undefined : text}>${seen}</code><button type="button" class="quiet small" aria-label=${`Copy ${label}`} onClick=${copy}>${word}</button></span
+    ><code title=${visibleText === text ? undefined : text}>${visibleText}</code><button type="button" class="quiet small" aria-label=${`Copy ${label}`} onClick=${copy}>${word}</button></span
   >`;
 }
 
@@ -90,8 +90,8 @@ async function copied(text, button) {
  * @param {{pairs: [string, Children][]}} props
  */
 export function Facts({ pairs }) {
-  const known = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false);
-  return html`<dl class="facts">${known.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+  const present = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false);
+  return html`<dl class="facts">${present.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
 /**

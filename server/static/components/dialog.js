@@ -11,9 +11,9 @@ import { Problem } from "./problem.js";
 export function Dialog({ title, onClose, children }) {
   const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
   useEffect(() => {
-    const shown = dialog.current;
-    shown?.showModal();
-    return () => shown?.close();
+    const element = dialog.current;
+    element?.showModal();
+    return () => element?.close();
   }, []);
   /** @param {MouseEvent} event */
   const outside = (event) => event.target === dialog.current && onClose();

@@ -5,11 +5,11 @@ import { Dialog } from "./dialog.js";
 
 export function KeyHelp() {
   if (!helpOpen.value) return null;
-  const known = new Map(shortcuts.value.map((each) => [each.keys, each]));
+  const byKeys = new Map(shortcuts.value.map((each) => [each.keys, each]));
   return html`
     <${Dialog} title="Keys" onClose=${() => (helpOpen.value = false)}>
       <dl class="keys">
-        ${[...known.values()].map(
+        ${[...byKeys.values()].map(
           (each) => html`<div><dt>${each.keys.split(" ").map((key) => html`<kbd>${key}</kbd> `)}</dt><dd>${each.does}</dd></div>`,
         )}
         <div><dt><kbd>Esc</kbd></dt><dd>close this</dd></div>

@@ -20,10 +20,10 @@ const MEANING = {
  * @param {{rungs: Rung[], running: Map<string, number>, searching: boolean}} props running: trials on their way to `BRACKET/RUNG` now
  */
 export function Ladder({ rungs, running, searching }) {
-  const most = Math.max(1, ...rungs.map((rung) => rung.reached));
+  const highest = Math.max(1, ...rungs.map((rung) => rung.reached));
   const brackets = [...new Set(rungs.map((rung) => rung.bracket))];
-  const shown = searching ? rungs : rungs.map((rung) => ({ ...rung, stopped: rung.stopped + rung.paused, paused: 0 }));
-  const fates = FATES.filter((fate) => shown.some((rung) => rung[fate]));
+  const lines = searching ? rungs : rungs.map((rung) => ({ ...rung, stopped: rung.stopped + rung.paused, paused: 0 }));
+  const fates = FATES.filter((fate) => lines.some((rung) => rung[fate]));
   return html`
     <ul class="legend" aria-label="What the colours mean">
       ${fates.map((fate) => html`<li key=${fate}><i class=${`part ${fate}`} />${fate} <span class="muted">${MEANING[fate]}</span></li>`)}
@@ -38,11 +38,11 @@ export function Ladder({ rungs, running, searching }) {
           </tr>
         </thead>
         <tbody>
-          ${shown.map(
+          ${lines.map(
             (rung, index) => html`<tr key=${`${rung.bracket}/${rung.rung}`} class=${rung.rung === 0 && index ? "next-bracket" : ""}>
               ${brackets.length > 1 && html`<td class="muted">${rung.rung === 0 ? rung.bracket : ""}</td>`}
               <th scope="row" class="right">${rung.epochs}</th>
-              <td><${Bar} rung=${rung} most=${most} /></td>
+              <td><${Bar} rung=${rung} most=${highest} /></td>
               ${searching && html`<td class="right">${running.get(`${rung.bracket}/${rung.rung}`) ?? ""}</td>`}
               <td class="right">${number(rung.best)}</td>
             </tr>`,
@@ -55,11 +55,11 @@ export function Ladder({ rungs, running, searching }) {
 
 /** @param {{rung: Rung, most: number}} props */
 function Bar({ rung, most }) {
-  const known = FATES.filter((fate) => rung[fate]);
-  const words = known.map((fate) => `${rung[fate]} ${fate}`).join(", ");
+  const fates = FATES.filter((fate) => rung[fate]);
+  const words = fates.map((fate) => `${rung[fate]} ${fate}`).join(", ");
   return html`<div class="rung">
     <div class="rung-bar" style=${{ width: `${(100 * rung.reached) / most}%` }} aria-hidden="true">
-      ${known.map((fate) => html`<i key=${fate} class=${`part ${fate}`} style=${{ flexGrow: rung[fate] }} />`)}
+      ${fates.map((fate) => html`<i key=${fate} class=${`part ${fate}`} style=${{ flexGrow: rung[fate] }} />`)}
     </div>
     <span>${rung.reached || html`<span class="muted">none yet</span>`}${words && html` <span class="muted">${words}</span>`}</span>
   </div>`;

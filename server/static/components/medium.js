@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { here } from "../lib/base.js";
-import { counted, number, shown } from "../lib/format.js";
+import { counted, number, display } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { parsed } from "../lib/json.js";
 
@@ -18,9 +18,9 @@ function useSeenText(url, box) {
   const failed = useSignal("");
   useEffect(() => {
     const stop = new AbortController();
-    const seen = new IntersectionObserver(async ([entry]) => {
+    const observer = new IntersectionObserver(async ([entry]) => {
       if (!entry?.isIntersecting) return;
-      seen.disconnect();
+      observer.disconnect();
       try {
         const response = await fetch(here(url), { signal: stop.signal });
         if (response.ok) text.value = await response.text();
@@ -29,9 +29,9 @@ function useSeenText(url, box) {
         if (!stop.signal.aborted) failed.value = "It could not be read.";
       }
     });
-    if (box.current) seen.observe(box.current);
+    if (box.current) observer.observe(box.current);
     return () => {
-      seen.disconnect();
+      observer.disconnect();
       stop.abort();
     };
   }, [url]);
@@ -80,7 +80,7 @@ export function Table({ url, name }) {
 function Cells({ of }) {
   return html`<table>
     <thead><tr>${of.columns.map((column) => html`<th scope="col" class=${NUMBERS.test(column.type) ? "number" : ""} title=${column.type}>${column.name}</th>`)}</tr></thead>
-    <tbody>${of.rows.map((row) => html`<tr>${row.map((cell) => html`<td class=${typeof cell === "number" || typeof cell === "bigint" ? "number" : ""}>${typeof cell === "number" && !Number.isInteger(cell) ? number(cell) : shown(cell)}</td>`)}</tr>`)}</tbody>
+    <tbody>${of.rows.map((row) => html`<tr>${row.map((cell) => html`<td class=${typeof cell === "number" || typeof cell === "bigint" ? "number" : ""}>${typeof cell === "number" && !Number.isInteger(cell) ? number(cell) : display(cell)}</td>`)}</tr>`)}</tbody>
   </table>`;
 }
 
@@ -95,9 +95,9 @@ function partsOf({ rows, total, columns, total_columns }) {
 /** @param {string} text @returns {Counted | null} null where it is none */
 function histogramOf(text) {
   try {
-    const found = JSON.parse(text);
-    const whole = Array.isArray(found.counts) && Array.isArray(found.edges) && found.edges.length === found.counts.length + 1 && found.counts.length > 0;
-    return whole && [...found.counts, ...found.edges].every((each) => typeof each === "number") ? found : null;
+    const histogram = JSON.parse(text);
+    const whole = Array.isArray(histogram.counts) && Array.isArray(histogram.edges) && histogram.edges.length === histogram.counts.length + 1 && histogram.counts.length > 0;
+    return whole && [...histogram.counts, ...histogram.edges].every((each) => typeof each === "number") ? histogram : null;
   } catch {
     return null;
   }
@@ -107,17 +107,17 @@ function histogramOf(text) {
 function Bars({ of, name }) {
   const { counts, edges } = of;
   const [low, high] = [edges[0] ?? 0, edges.at(-1) ?? 1];
-  const most = Math.max(...counts, 1);
-  const at = (/** @type {number} */ edge) => (high > low ? (100 * (edge - low)) / (high - low) : 0);
+  const highest = Math.max(...counts, 1);
+  const shareOf = (/** @type {number} */ edge) => (high > low ? (100 * (edge - low)) / (high - low) : 0);
   const total = counts.reduce((sum, count) => sum + count, 0);
-  const words = `${number(total)} values from ${number(low)} to ${number(high)}, at most ${number(most)} in one of ${counts.length} bins`;
+  const words = `${number(total)} values from ${number(low)} to ${number(high)}, at most ${number(highest)} in one of ${counts.length} bins`;
   const apart = /** @type {const} */ (["nan", "inf", "-inf"]).filter((kind) => of[kind]).map((kind) => `${number(of[kind])} ${kind}`);
   return html`
     <svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label=${`Histogram of ${name}: ${words}`}>
       ${counts.map((count, bin) => {
-        const left = at(edges[bin] ?? 0);
-        const width = high > low ? at(edges[bin + 1] ?? 0) - left : 100;
-        return count > 0 && html`<rect x=${left} y=${100 - (100 * count) / most} width=${width} height=${(100 * count) / most}><title>${`${number(edges[bin])} to ${number(edges[bin + 1])}: ${count}`}</title></rect>`;
+        const left = shareOf(edges[bin] ?? 0);
+        const width = high > low ? shareOf(edges[bin + 1] ?? 0) - left : 100;
+        return count > 0 && html`<rect x=${left} y=${100 - (100 * count) / highest} width=${width} height=${(100 * count) / highest}><title>${`${number(edges[bin])} to ${number(edges[bin + 1])}: ${count}`}</title></rect>`;
       })}
     </svg>
     <div class="histogram-ends"><span>${number(low)}</span>${apart.length > 0 && html`<span>${apart.join(", ")}</span>`}<span>${number(high)}</span></div>

@@ -28,9 +28,9 @@ export function ordered(rows, valueOf) {
   const by = order.value.slice(down ? 1 : 0);
   if (!by) return rows;
   const keyed = rows.map((row) => ({ row, value: valueOf(row, by) ?? null }));
-  keyed.sort((one, other) => {
-    if (one.value === null || other.value === null) return Number(one.value === null) - Number(other.value === null);
-    return (down ? -1 : 1) * compared(one.value, other.value);
+  keyed.sort((left, right) => {
+    if (left.value === null || right.value === null) return Number(left.value === null) - Number(right.value === null);
+    return (down ? -1 : 1) * compared(left.value, right.value);
   });
   return keyed.map(({ row }) => row);
 }
@@ -38,9 +38,9 @@ export function ordered(rows, valueOf) {
 /** @param {unknown} value @returns {value is number | bigint} */
 const isNumber = (value) => typeof value === "number" || typeof value === "bigint";
 
-/** Numbers by size and before all else, which is by its text. @param {unknown} one @param {unknown} other */
-function compared(one, other) {
-  if (isNumber(one) && isNumber(other)) return Number(one > other) - Number(one < other);
-  if (isNumber(one) || isNumber(other)) return isNumber(one) ? -1 : 1;
-  return String(one).localeCompare(String(other), undefined, { numeric: true });
+/** Numbers by size and before all else, which is by its text. @param {unknown} left @param {unknown} right */
+function compared(left, right) {
+  if (isNumber(left) && isNumber(right)) return Number(left > right) - Number(left < right);
+  if (isNumber(left) || isNumber(right)) return isNumber(left) ? -1 : 1;
+  return String(left).localeCompare(String(right), undefined, { numeric: true });
 }

@@ -51,7 +51,7 @@ export async function request(path, options = {}) {
   const asker = session.peek();
   let response;
   try {
-    response = (await asked(path)) ?? (await fetch(API + path, { credentials: "same-origin", ...options }));
+    response = (await earlyAnswer(path)) ?? (await fetch(API + path, { credentials: "same-origin", ...options }));
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ApiError(0, AWAY);
@@ -95,7 +95,7 @@ loginNeeded.subscribe((needed) => {
 });
 
 /** @param {string} path */
-function asked(path) {
+function earlyAnswer(path) {
   const answer = early?.answers.get(path);
   early?.answers.delete(path);
   return answer;
@@ -279,6 +279,6 @@ export function trouble(watched) {
   const error = watched.error.value;
   if (!error) return "";
   if (!error.passing) return error.message;
-  const known = watched.seen.value ? `Showing what was known at ${time(watched.seen.value.toISOString())}, retrying.` : "Retrying.";
-  return `${sentence(error.message)} ${known}`;
+  const state = watched.seen.value ? `Showing what was known at ${time(watched.seen.value.toISOString())}, retrying.` : "Retrying.";
+  return `${sentence(error.message)} ${state}`;
 }

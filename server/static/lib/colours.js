@@ -43,10 +43,10 @@ export function dress(ids) {
     taken.add(style);
     perColour[style % perColour.length] += 1;
   };
-  const without = (/** @type {readonly string[]} */ some, /** @type {(id: string) => number | undefined} */ wish, most = Infinity) =>
+  const without = (/** @type {readonly string[]} */ some, /** @type {(id: string) => number | undefined} */ wish, limit = Infinity) =>
     some.filter((id) => {
       const style = wish(id);
-      if (style === undefined || taken.has(style) || perColour[style % perColour.length] >= most) return true;
+      if (style === undefined || taken.has(style) || perColour[style % perColour.length] >= limit) return true;
       wear(id, style);
       return false;
     });
@@ -69,11 +69,11 @@ const styleNumber = (id) => hash(id) % STYLES;
  * @param {readonly number[]} perColour
  */
 function freeStyle(from, taken, perColour) {
-  let [best, least] = [from, Infinity];
+  let [best, fewest] = [from, Infinity];
   for (let step = 1; step < STYLES; step += 1) {
     const style = (from + step) % STYLES;
     const wearers = perColour[style % perColour.length] ?? 0;
-    if (!taken.has(style) && wearers < least) [best, least] = [style, wearers];
+    if (!taken.has(style) && wearers < fewest) [best, fewest] = [style, wearers];
   }
   return best;
 }

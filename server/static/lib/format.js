@@ -24,7 +24,7 @@ export function number(value, digits = 5) {
  * @param {unknown} value
  * @returns {string}
  */
-export function shown(value) {
+export function display(value) {
   if (value === null || value === undefined) return NONE;
   if (typeof value === "bigint" || Number.isSafeInteger(value)) return String(value).replace("-", "−");
   if (typeof value === "number") return number(value, 6);
@@ -37,7 +37,7 @@ export function shown(value) {
  * A param's value for people: null is one, such as max_depth: null, and no param is none.
  * @param {unknown} value
  */
-export const param = (value) => (value === null ? "null" : shown(value));
+export const param = (value) => (value === null ? "null" : display(value));
 
 /**
  * Seconds as `1 h 04 min`, in at most two units.
@@ -85,20 +85,20 @@ export function size(bytes) {
 
 /** @typedef {string | number | null | undefined} Moment ISO text, or seconds since 1970 */
 
-/** @param {Moment} moment */
-export function date(moment) {
-  if (moment === null || moment === undefined || moment === "") return null;
-  const value = new Date(typeof moment === "number" ? moment * 1000 : moment);
+/** @param {Moment} when */
+export function date(when) {
+  if (when === null || when === undefined || when === "") return null;
+  const value = new Date(typeof when === "number" ? when * 1000 : when);
   return Number.isNaN(value.getTime()) ? null : value;
 }
 
 /**
  * A time of this place: today's by the clock, others with their day.
- * @param {Moment} moment
+ * @param {Moment} when
  * @param {Date} [now]
  */
-export function time(moment, now = new Date()) {
-  const value = date(moment);
+export function time(when, now = new Date()) {
+  const value = date(when);
   if (!value) return NONE;
   const clock = `${two(value.getHours())}:${two(value.getMinutes())}`;
   if (value.toDateString() === now.toDateString()) return clock;
@@ -108,30 +108,30 @@ export function time(moment, now = new Date()) {
 
 /**
  * The same time to the second.
- * @param {Moment} moment
+ * @param {Moment} when
  * @param {Date} [now]
  */
-export function clock(moment, now) {
-  const value = date(moment);
-  return value ? `${time(moment, now)}:${two(value.getSeconds())}` : NONE;
+export function clock(when, now) {
+  const value = date(when);
+  return value ? `${time(when, now)}:${two(value.getSeconds())}` : NONE;
 }
 
 /**
  * The same time for the title: whole, and in UTC.
- * @param {Moment} moment
+ * @param {Moment} when
  */
-export function timeTitle(moment) {
-  const value = date(moment);
+export function timeTitle(when) {
+  const value = date(when);
   return value ? `${value.toISOString().slice(0, 19).replace("T", " ")} UTC` : "";
 }
 
 /**
  * How long ago, in one unit.
- * @param {Moment} moment
+ * @param {Moment} when
  * @param {Date} [now]
  */
-export function ago(moment, now = new Date()) {
-  const value = date(moment);
+export function ago(when, now = new Date()) {
+  const value = date(when);
   if (!value) return NONE;
   const seconds = (now.getTime() - value.getTime()) / 1000;
   if (seconds < 45) return "just now";

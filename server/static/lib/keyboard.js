@@ -44,10 +44,10 @@ document.addEventListener("keydown", (event) => {
   if (document.querySelector("dialog[open]") || (event.key === "Enter" && isPressed(event.target))) return;
   const pressed = prefix && event.timeStamp - prefixed < 1000 ? `${prefix} ${event.key}` : event.key;
   prefix = "";
-  const found = shortcuts.value.findLast((each) => each.keys === pressed);
-  if (found) {
+  const shortcut = shortcuts.value.findLast((each) => each.keys === pressed);
+  if (shortcut) {
     event.preventDefault();
-    found.run(event);
+    shortcut.run(event);
   } else if (shortcuts.value.some((each) => each.keys.startsWith(`${event.key} `))) {
     prefix = event.key;
     prefixed = event.timeStamp;

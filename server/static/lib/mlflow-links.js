@@ -39,8 +39,8 @@ async function ofExperiment(experiment) {
   const headers = { "Content-Type": "application/json" };
   const answer = await fetch(here("/api/2.0/mlflow/runs/search"), { method: "POST", body, headers, credentials: "same-origin" });
   const { runs } = await answer.json();
-  const { runs: found } = await get(`/runs?${new URLSearchParams({ filter: `run = ${runs[0].info.run_id}`, limit: "1" })}`);
-  return filtered(`project = ${found[0].project}`);
+  const { runs: indexed } = await get(`/runs?${new URLSearchParams({ filter: `run = ${runs[0].info.run_id}`, limit: "1" })}`);
+  return filtered(`project = ${indexed[0].project}`);
 }
 
 /** @param {string} model @param {number} number 0: none is named */
@@ -48,6 +48,6 @@ async function ofModel(model, number) {
   const page = `/models/${encodeURIComponent(model)}`;
   if (!number) return page;
   const { versions } = await get(page);
-  const found = versions.find((/** @type {any} */ each) => each.number === number);
-  return found ? `${page}?version=${found.version}` : page;
+  const version = versions.find((/** @type {any} */ each) => each.number === number);
+  return version ? `${page}?version=${version.version}` : page;
 }

@@ -1,7 +1,7 @@
 /** One dataset: its snapshots, and the facts of the one that is chosen. */
 import { Copy, DagsterLink, Facts, Loaded, Moment, Section, useTitle } from "../components/bits.js";
 import { session, useWatched } from "../lib/api.js";
-import { NONE, counted, shortDigest, shown, size } from "../lib/format.js";
+import { NONE, counted, shortDigest, display, size } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { query } from "../lib/url-state.js";
 
@@ -11,12 +11,12 @@ export default function Dataset({ name }) {
   const watched = useWatched(`/datasets/${encodeURIComponent(name)}`, { every: 10000 });
   return html`<div class="page">
     <p class="crumb"><a href="/datasets">Datasets</a></p>
-    <${Loaded} watched=${watched}>${(/** @type {any} */ data) => html`<${Found} dataset=${data} />`}<//>
+    <${Loaded} watched=${watched}>${(/** @type {any} */ data) => html`<${DatasetView} dataset=${data} />`}<//>
   </div>`;
 }
 
 /** @param {{dataset: {name: string, snapshots: any[]}}} props */
-function Found({ dataset }) {
+function DatasetView({ dataset }) {
   const snapshots = [...dataset.snapshots].reverse();
   const chosen = snapshots.find((each) => each.digest === query.value.get("snapshot")) ?? snapshots[0];
   return html`
@@ -107,7 +107,7 @@ function Features({ views }) {
 }
 
 /** @param {unknown} value */
-const bound = (value) => shown(value).slice(0, 40);
+const bound = (value) => display(value).slice(0, 40);
 
 /**
  * Whether its columns are those of the snapshot before.
@@ -121,10 +121,10 @@ function schema(snapshot, before) {
 
 /** @param {{splits: Record<string, number>}} props */
 function Splits({ splits }) {
-  const known = Object.entries(splits).sort((one, other) => other[1] - one[1]);
-  const total = known.reduce((sum, [, rows]) => sum + rows, 0) || 1;
+  const largestFirst = Object.entries(splits).sort((left, right) => right[1] - left[1]);
+  const total = largestFirst.reduce((sum, [, rows]) => sum + rows, 0) || 1;
   return html`<div class="splits">
-    <div class="bar" aria-hidden="true">${known.map(([name, rows], index) => html`<i key=${name} class="part split-${index % 3}" style=${{ width: `${(100 * rows) / total}%` }} />`)}</div>
-    <ul class="legend">${known.map(([name, rows], index) => html`<li key=${name}><i class="part split-${index % 3}" />${name} <span class="muted">${counted(rows, "row")}, ${Math.round((100 * rows) / total)} %</span></li>`)}</ul>
+    <div class="bar" aria-hidden="true">${largestFirst.map(([name, rows], index) => html`<i key=${name} class="part split-${index % 3}" style=${{ width: `${(100 * rows) / total}%` }} />`)}</div>
+    <ul class="legend">${largestFirst.map(([name, rows], index) => html`<li key=${name}><i class="part split-${index % 3}" />${name} <span class="muted">${counted(rows, "row")}, ${Math.round((100 * rows) / total)} %</span></li>`)}</ul>
   </div>`;
 }

@@ -46,6 +46,6 @@ export default function Login() {
 
 /** Where the login was asked for; only a place of this page. */
 function next() {
-  const asked = url.value.searchParams.get("next") ?? "/";
-  return new URL(asked, window.location.origin).origin === window.location.origin && asked.startsWith("/") ? asked : "/";
+  const address = url.value.searchParams.get("next") ?? "/";
+  return new URL(address, window.location.origin).origin === window.location.origin && address.startsWith("/") ? address : "/";
 }

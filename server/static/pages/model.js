@@ -14,12 +14,12 @@ export default function Model({ name }) {
   const watched = useWatched(`/models/${encodeURIComponent(name)}`, { every: 5000 });
   return html`<div class="page">
     <p class="crumb"><a href="/models">Models</a></p>
-    <${Loaded} watched=${watched}>${(/** @type {any} */ data) => html`<${Found} model=${data} look=${() => watched.look()} />`}<//>
+    <${Loaded} watched=${watched}>${(/** @type {any} */ data) => html`<${ModelView} model=${data} look=${() => watched.look()} />`}<//>
   </div>`;
 }
 
 /** @param {{model: {model: string, description: string, tags: Record<string, string>, aliases: Record<string, string>, versions: any[]}, look: () => Promise<void>}} props */
-function Found({ model, look }) {
+function ModelView({ model, look }) {
   const versions = [...model.versions].reverse();
   const champion = versions.find((each) => each.stage === "champion");
   const chosen = versions.find((each) => each.version === query.value.get("version")) ?? champion ?? versions[0];
@@ -99,26 +99,26 @@ function Change({ version, champion, look }) {
   const path = `/models/${encodeURIComponent(version.model)}/versions/${version.version}`;
   /** @type {Record<string, any>} */
   const possible = changes(version, champion);
-  const asked = possible[asking.value];
+  const decision = possible[asking.value];
   return html`<span class="row-actions">
     ${Object.entries(possible).map(
       ([name, { does }]) => html`<button key=${name} type="button" class="small" aria-label=${`${does}: ${version.model} ${version.version}`}
         onClick=${() => (asking.value = name)}>${does}</button>`,
     )}
-    ${asked && html`<${Decide} key=${asking.value} asked=${asked} path=${`${path}/${asking.value}`} look=${look} onClose=${() => (asking.value = "")} />`}
+    ${decision && html`<${Decide} key=${asking.value} asked=${decision} path=${`${path}/${asking.value}`} look=${look} onClose=${() => (asking.value = "")} />`}
   </span>`;
 }
 
 /** Back to the champion before. @param {{model: string, champion: any, look: () => Promise<void>}} props */
 function Rollback({ model, champion, look }) {
   const asking = useSignal(false);
-  const asked = {
+  const decision = {
     does: "Roll back",
     title: `Roll ${model} back?`,
     text: `The champion before ${champion ? champion.version : "the last one"} becomes the champion again, without asking its gates. Once more, and it goes back one more.`,
   };
   return html`<button type="button" class="small" aria-label=${`Roll back: ${model}`} onClick=${() => (asking.value = true)}>Roll back</button>
-    ${asking.value && html`<${Decide} asked=${asked} path=${`/models/${encodeURIComponent(model)}/rollback`} look=${look} onClose=${() => (asking.value = false)} />`}`;
+    ${asking.value && html`<${Decide} asked=${decision} path=${`/models/${encodeURIComponent(model)}/rollback`} look=${look} onClose=${() => (asking.value = false)} />`}`;
 }
 
 /**

@@ -23,7 +23,7 @@ export function Lifecycle({ run, look }) {
   if (!may("write") || run.files === null) return null;
   /** @type {(keyof typeof CHANGES)[]} */
   const offered = run.lifecycle === "active" ? ["archive", "delete"] : run.lifecycle === "archived" ? ["restore", "delete"] : ["restore"];
-  const asked = asking.value && CHANGES[asking.value];
+  const pending = asking.value && CHANGES[asking.value];
   /** @param {import("../lib/api.js").Send} send */
   const change = async (send) => {
     await send(`/runs/${encodeURIComponent(run.project)}/${encodeURIComponent(run.run)}/${asking.value}`);
@@ -31,7 +31,7 @@ export function Lifecycle({ run, look }) {
   };
   return html`
     ${offered.map((does) => html`<button key=${does} type="button" onClick=${() => (asking.value = does)}>${CHANGES[does].label}</button>`)}
-    ${asked && html`<${Confirm} title=${`${asked.label} ${run.run}?`} text=${asked.text} does=${asked.label} danger=${asking.value === "delete"} act=${change} onClose=${() => (asking.value = "")} />`}
+    ${pending && html`<${Confirm} title=${`${pending.label} ${run.run}?`} text=${pending.text} does=${pending.label} danger=${asking.value === "delete"} act=${change} onClose=${() => (asking.value = "")} />`}
   `;
 }
 

@@ -48,8 +48,8 @@ export function Metrics({ run, look }) {
 
 /** Whether a state that came live is another one than the page shows. @param {any} state */
 function isNews(state) {
-  const known = only.peek();
-  return state.run === known?.id && (state.status !== known?.status || state.attempt !== known?.attempt);
+  const chosen = only.peek();
+  return state.run === chosen?.id && (state.status !== chosen?.status || state.attempt !== chosen?.attempt);
 }
 
 /** What the machine measured: only when it is asked for. @param {{run: any, keys: string[]}} props */
@@ -65,11 +65,11 @@ function System({ run, keys }) {
 
 /** @param {{keys: string[], axis?: "time"}} props */
 function Grid({ keys, axis }) {
-  const most = useSignal(FIRST);
-  const rest = keys.length - most.value;
+  const limit = useSignal(FIRST);
+  const rest = keys.length - limit.value;
   return html`
-    <div class="run-panels">${keys.slice(0, most.value).map((key) => html`<${Panel} key=${key} name=${key} axis=${axis} />`)}</div>
-    ${rest > 0 && html`<p class="more"><button type="button" onClick=${() => (most.value += MORE)}>Show ${Math.min(rest, MORE)} more of ${keys.length}</button></p>`}
+    <div class="run-panels">${keys.slice(0, limit.value).map((key) => html`<${Panel} key=${key} name=${key} axis=${axis} />`)}</div>
+    ${rest > 0 && html`<p class="more"><button type="button" onClick=${() => (limit.value += MORE)}>Show ${Math.min(rest, MORE)} more of ${keys.length}</button></p>`}
   `;
 }
 

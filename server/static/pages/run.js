@@ -2,7 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { Badge, Copy, DagsterLink, Facts, Loaded, Moment, Section, useTitle } from "../components/bits.js";
 import { session, useWatched } from "../lib/api.js";
-import { NONE, counted, duration, sentence, shortDigest, shown } from "../lib/format.js";
+import { NONE, counted, duration, sentence, shortDigest, display } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { Artifacts, Media } from "./run-files.js";
 import { Lifecycle, LifecycleNotice } from "./run-lifecycle.js";
@@ -19,17 +19,17 @@ export default function Run({ project, run }) {
   useTitle(`${project}/${run}`);
   const watched = useWatched(`/runs/${encodeURIComponent(project)}/${encodeURIComponent(run)}`, { every: (data) => PACE[data?.status] ?? 0 });
   const training = useTraining(project, run);
-  const asked = training?.data.value;
+  const trainingRun = training?.data.value;
   const unknown = watched.error.value?.status === 404 && !watched.data.value;
   // The catalog says first that a run begins, and that a paused one goes on.
-  const standing = asked && `${asked.status} ${asked.attempts.length}`;
+  const standing = trainingRun && `${trainingRun.status} ${trainingRun.attempts.length}`;
   const before = useRef(standing);
   useEffect(() => {
     if (before.current !== undefined && before.current !== standing) void watched.look();
     before.current = standing;
   }, [standing]);
   // Its record is there when its process has started: each look that does not find it is followed by another one.
-  const starting = unknown && asked?.attempts.length > 0;
+  const starting = unknown && trainingRun?.attempts.length > 0;
   useEffect(() => {
     if (!starting) return undefined;
     const timer = setTimeout(() => void watched.look(), STARTING_MS);
@@ -39,7 +39,7 @@ export default function Run({ project, run }) {
   return html`<div class="page">${
     unknown && training && training.error.value?.status !== 404
       ? html`<${Loaded} watched=${training}>${(/** @type {any} */ data) => html`<${Awaited} training=${data} look=${look} />`}<//>`
-      : html`<${Loaded} watched=${watched}>${(/** @type {any} */ data) => html`<${Found} run=${data} training=${asked} look=${look} />`}<//>`
+      : html`<${Loaded} watched=${watched}>${(/** @type {any} */ data) => html`<${RunView} run=${data} training=${trainingRun} look=${look} />`}<//>`
   }</div>`;
 }
 
@@ -69,7 +69,7 @@ function Awaited({ training, look }) {
 }
 
 /** @param {{run: any, training: any, look: () => Promise<void>}} props training: undefined where the platform does not know the run */
-function Found({ run, training, look }) {
+function RunView({ run, training, look }) {
   const sweep = run.parent.sweep ?? run.index?.sweep;
   const recorded = run.files !== null; // else its store is away, and this is what the index has
   const last = run.attempts?.at(-1);
@@ -106,14 +106,14 @@ function Found({ run, training, look }) {
         <${Params} params=${run.params} />
         <${Section} title="Belongs to">
           <${Facts} pairs=${[
-            ["tags", Object.keys(run.tags).length > 0 && html`<span class="tags">${Object.entries(run.tags).map(([name, value]) => html`<span key=${name} class="tag">${name} <b>${shown(value)}</b></span>`)}</span>`],
+            ["tags", Object.keys(run.tags).length > 0 && html`<span class="tags">${Object.entries(run.tags).map(([name, value]) => html`<span key=${name} class="tag">${name} <b>${display(value)}</b></span>`)}</span>`],
             ["sweep", sweep && html`<a href=${`/sweeps/${sweep}`}>${sweep}</a>, trial ${run.parent.trial}`],
             ["goes on from", run.parent.restored_from && html`<${Origin} from=${run.parent.restored_from} />`],
             ["dataset", run.parent.dataset && html`<${Dataset} name=${run.parent.dataset} snapshot=${run.parent.snapshot} />`],
             ["trainable", run.parent.trainable],
             ["imported from", run.parent.imported && `${run.parent.imported.tool}: ${run.parent.imported.run} in ${run.parent.imported.path ?? run.parent.imported.uri}`],
             ["seed", run.seed === null ? "not set" : String(run.seed)],
-            ...Object.entries(run.determinism ?? {}).map(([name, value]) => /** @type {[string, any]} */ ([name, value === null ? null : shown(value)])),
+            ...Object.entries(run.determinism ?? {}).map(([name, value]) => /** @type {[string, any]} */ ([name, value === null ? null : display(value)])),
           ]} />
         <//>
         ${training?.time_spent && html`<${TimeSpent} spent=${training.time_spent} />`}

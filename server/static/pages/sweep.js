@@ -6,7 +6,7 @@ import { Ladder } from "../components/ladder.js";
 import { BestSoFar } from "../components/lines.js";
 import { SortHead, ordered } from "../components/sorting.js";
 import { may, session, useWatched } from "../lib/api.js";
-import { NONE, counted, duration, money, number, param, sentence, shortDigest, shown } from "../lib/format.js";
+import { NONE, counted, duration, money, number, param, sentence, shortDigest, display } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { useShortcuts } from "../lib/keyboard.js";
 import { query, setQuery } from "../lib/url-state.js";
@@ -41,7 +41,7 @@ export default function Sweep({ id }) {
   const watched = useWatched(`/hpo/studies/${encodeURIComponent(id)}`, {
     every: (data) => (OVER.includes(data?.status) ? 15000 : 1500),
   });
-  const content = (/** @type {any} */ data) => html`<${data.intent ? NotOpen : Found} sweep=${data} look=${() => watched.look()} />`;
+  const content = (/** @type {any} */ data) => html`<${data.intent ? NotOpen : SweepView} sweep=${data} look=${() => watched.look()} />`;
   return html`<div class="page"><${Loaded} watched=${watched}>${content}<//></div>`;
 }
 
@@ -67,7 +67,7 @@ function NotOpen({ sweep, look }) {
 }
 
 /** @param {{sweep: any, look: () => Promise<void>}} props */
-function Found({ sweep, look }) {
+function SweepView({ sweep, look }) {
   const searching = sweep.status === "searching";
   const best = sweep.standings[0];
   const dagster = session.value?.dagster_url;
@@ -139,25 +139,25 @@ function Said({ sweep }) {
 /** @param {{sweep: any, look: () => Promise<void>}} props */
 function Controls({ sweep, look }) {
   const asking = useSignal("");
-  const most = useSignal(sweep.planned);
+  const limit = useSignal(sweep.planned);
   const path = `/hpo/studies/${encodeURIComponent(sweep.id)}`;
   const close = () => (asking.value = "");
-  const asked = CONTROLS.find((each) => each.does === asking.value);
+  const control = CONTROLS.find((each) => each.does === asking.value);
   useShortcuts([{ keys: "p", does: "pause or resume the sweep", run: () => (asking.value = sweep.control === "run" ? "pause" : "resume") }], [sweep.control]);
   return html`
     ${CONTROLS.filter((each) => each.when(sweep)).map((each) => html`<button key=${each.does} type="button" onClick=${() => (asking.value = each.does)}>${each.label}</button>`)}
-    ${!sweep.final.length && html`<button type="button" onClick=${() => ((most.value = 2 * sweep.planned), (asking.value = "extend"))}>Extend</button>`}
+    ${!sweep.final.length && html`<button type="button" onClick=${() => ((limit.value = 2 * sweep.planned), (asking.value = "extend"))}>Extend</button>`}
     ${
-      asked &&
-      html`<${Confirm} title=${`${asked.label} ${sweep.id}?`} text=${asked.text + (asked.does === "stop" && sweep.final_seeds ? LEFT_OUT : "")} does=${asked.label} danger=${asked.danger}
-        act=${async (/** @type {import("../lib/api.js").Send} */ send) => (await send(`${path}/${asked.does}`), await look())} onClose=${close} />`
+      control &&
+      html`<${Confirm} title=${`${control.label} ${sweep.id}?`} text=${control.text + (control.does === "stop" && sweep.final_seeds ? LEFT_OUT : "")} does=${control.label} danger=${control.danger}
+        act=${async (/** @type {import("../lib/api.js").Send} */ send) => (await send(`${path}/${control.does}`), await look())} onClose=${close} />`
     }
     ${
       asking.value === "extend" &&
       html`<${Confirm} title=${`Extend ${sweep.id}`} text=${`It may start ${sweep.planned} trials now.`} does="Extend"
-        act=${async (/** @type {import("../lib/api.js").Send} */ send) => (await send(`${path}/extend`, { max_trials: most.value }), await look())} onClose=${close}>
-        <label>Trials in all <input type="number" min=${sweep.planned + 1} required value=${most.value}
-          onInput=${(/** @type {InputEvent & {currentTarget: HTMLInputElement}} */ event) => (most.value = Number(event.currentTarget.value))} /></label>
+        act=${async (/** @type {import("../lib/api.js").Send} */ send) => (await send(`${path}/extend`, { max_trials: limit.value }), await look())} onClose=${close}>
+        <label>Trials in all <input type="number" min=${sweep.planned + 1} required value=${limit.value}
+          onInput=${(/** @type {InputEvent & {currentTarget: HTMLInputElement}} */ event) => (limit.value = Number(event.currentTarget.value))} /></label>
       <//>`
     }
   `;
@@ -178,7 +178,7 @@ function Final({ sweep }) {
   const complete = sweep.final.filter((/** @type {any} */ each) => each.status === "completed").length;
   const scores = sweep.final_scores;
   const metrics = Object.keys(scores?.mean ?? {});
-  const of = new Map((scores?.seeds ?? []).map((/** @type {any} */ seed) => [seed.key, seed.metrics]));
+  const metricsByKey = new Map((scores?.seeds ?? []).map((/** @type {any} */ seed) => [seed.key, seed.metrics]));
   const reasons = sweep.final.some((/** @type {any} */ each) => each.error);
   const spread = (/** @type {string} */ name) => `${number(scores.mean[name])}${typeof scores.std[name] === "number" ? ` ± ${number(scores.std[name], 2)}` : ""}`;
   const none = sweep.status === "searching" ? "It begins when the search has no more to do." : "It has not begun.";
@@ -197,7 +197,7 @@ function Final({ sweep }) {
             <th scope="row"><a href=${run(sweep, each.key)}>${each.key}</a></th>
             <td class="right">${each.seed + 1}</td>
             <td><${Badge} status=${each.status} />${each.key === scores?.promotable && html` <strong>the median</strong>`}</td>
-            ${metrics.map((name) => html`<td key=${name} class="right">${number(of.get(each.key)?.[name])}</td>`)}
+            ${metrics.map((name) => html`<td key=${name} class="right">${number(metricsByKey.get(each.key)?.[name])}</td>`)}
             <td class="right">${each.epochs ?? NONE}</td>
             <td class="right">${duration(each.seconds)}</td>
             ${reasons && html`<td class="wrap muted">${each.reason ?? ""}</td>`}
@@ -220,7 +220,7 @@ function Trials({ sweep }) {
   const searched = sweep.trials.filter((/** @type {any} */ trial) => trial.final === null);
   const statuses = [...new Set(searched.map((/** @type {any} */ trial) => became(trial, sweep)))].sort();
   const chosen = searched.filter((/** @type {any} */ trial) => !status.value || became(trial, sweep) === status.value);
-  chosen.sort((/** @type {any} */ one, /** @type {any} */ other) => (place(one) === place(other) ? one.number - other.number : place(one) - place(other)));
+  chosen.sort((/** @type {any} */ left, /** @type {any} */ right) => (place(left) === place(right) ? left.number - right.number : place(left) - place(right)));
   const rows = ordered(chosen, (trial, by) => valueOf(trial, by, sweep, rank));
   const listed = all.value ? rows : rows.slice(0, FIRST);
   const params = [...new Set(sweep.trials.flatMap((/** @type {any} */ trial) => Object.keys(trial.params)))];
@@ -269,7 +269,7 @@ function valueOf(trial, by, sweep, rank) {
   if (by === "time") return trial.seconds;
   if (!by.startsWith("params.")) return trial[by];
   const value = trial.params[by.slice("params.".length)];
-  return typeof value === "object" && value !== null ? shown(value) : value;
+  return typeof value === "object" && value !== null ? display(value) : value;
 }
 
 /** The report's own figures, which bring Plotly with them: only when they are asked for. @param {{id: string}} props */
@@ -315,13 +315,13 @@ const spared = (cost) => (cost.saved ? `${money(cost.saved, cost.currency)} save
  */
 function running(sweep) {
   /** @type {Map<string, number>} */
-  const found = new Map();
-  if (sweep.status !== "searching") return found;
+  const waits = new Map();
+  if (sweep.status !== "searching") return waits;
   for (const attempt of sweep.timeline.attempts) {
     const trial = sweep.trials[attempt.trial];
     if (attempt.ended || trial?.status !== "running") continue;
     const next = `${attempt.bracket}/${Math.max(attempt.rung, trial.rung === null ? 0 : trial.rung + 1)}`;
-    found.set(next, (found.get(next) ?? 0) + 1);
+    waits.set(next, (waits.get(next) ?? 0) + 1);
   }
-  return found;
+  return waits;
 }

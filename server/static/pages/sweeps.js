@@ -7,17 +7,17 @@ import { html } from "../lib/html.js";
 import { query, setQuery } from "../lib/url-state.js";
 
 const FIRST = 200;
-const MOST = 1000; // that the server lists
+const MAX_LISTED = 1000; // that the server lists
 
 export default function Sweeps() {
   useTitle("Sweeps");
-  const most = query.value.get("all") ? MOST : FIRST;
-  const watched = useWatched(`/hpo/studies?limit=${Math.min(MOST, most + 1)}`, { every: 3000 });
-  return html`<div class="page"><h1>Sweeps</h1><${Loaded} watched=${watched}>${(/** @type {{studies: any[]}} */ data) => list(data.studies, most)}<//></div>`;
+  const limit = query.value.get("all") ? MAX_LISTED : FIRST;
+  const watched = useWatched(`/hpo/studies?limit=${Math.min(MAX_LISTED, limit + 1)}`, { every: 3000 });
+  return html`<div class="page"><h1>Sweeps</h1><${Loaded} watched=${watched}>${(/** @type {{studies: any[]}} */ data) => list(data.studies, limit)}<//></div>`;
 }
 
-/** @param {any[]} studies @param {number} most how many are listed */
-function list(studies, most) {
+/** @param {any[]} studies @param {number} limit how many are listed */
+function list(studies, limit) {
   if (!studies.length) {
     return html`<${Empty} title="No sweep was launched yet" command="halving sweep sweeps/digits.yaml">
       A sweep searches for better hyperparameters and stops weak trials early. This one takes a minute:
@@ -31,11 +31,11 @@ function list(studies, most) {
           <${SortHead} by="best" name="Best" right=${true} /><${SortHead} by="launched" name="Launched" right=${true} /><${SortHead} by="ended" name="Ended" right=${true} />
         </tr>
       </thead>
-      <tbody>${ordered(studies.slice(0, most), valueOf).map((each) => html`<${Line} key=${each.id} study=${each} />`)}</tbody>
+      <tbody>${ordered(studies.slice(0, limit), valueOf).map((each) => html`<${Line} key=${each.id} study=${each} />`)}</tbody>
     </table>
   </div>
-  ${most < studies.length && html`<p class="more">The newest ${most} are listed. <button type="button" onClick=${() => setQuery({ all: "1" })}>List up to ${MOST}</button></p>`}
-  ${studies.length >= MOST && html`<p class="more">The newest ${MOST} are listed; there may be more.</p>`}`;
+  ${limit < studies.length && html`<p class="more">The newest ${limit} are listed. <button type="button" onClick=${() => setQuery({ all: "1" })}>List up to ${MAX_LISTED}</button></p>`}
+  ${studies.length >= MAX_LISTED && html`<p class="more">The newest ${MAX_LISTED} are listed; there may be more.</p>`}`;
 }
 
 /** What a column has of a sweep. @param {any} study @param {string} by */
@@ -75,12 +75,12 @@ const PARTS = ["completed", "running", "paused", "stopped", "failed"];
  * @param {{counts: Record<string, number>, planned: number | null, searching: boolean}} props
  */
 export function Progress({ counts, planned, searching }) {
-  const known = PARTS.filter((part) => counts[part]);
+  const present = PARTS.filter((part) => counts[part]);
   const total = Math.max(planned ?? 0, Object.values(counts).reduce((sum, count) => sum + count, 0), 1);
   // When the search is over, what is paused will not go on.
-  const words = known.map((part) => `${counts[part]} ${part === "paused" && !searching ? "stopped" : part}`).join(", ");
+  const words = present.map((part) => `${counts[part]} ${part === "paused" && !searching ? "stopped" : part}`).join(", ");
   return html`<div class="progress">
-    <div class="bar" aria-hidden="true">${known.map((part) => html`<i class=${`part ${part === "paused" && !searching ? "stopped" : part}`} style=${{ width: `${(100 * (counts[part] ?? 0)) / total}%` }} />`)}</div>
+    <div class="bar" aria-hidden="true">${present.map((part) => html`<i class=${`part ${part === "paused" && !searching ? "stopped" : part}`} style=${{ width: `${(100 * (counts[part] ?? 0)) / total}%` }} />`)}</div>
     <span class="muted">${words || "none started"}${planned === null ? null : ` of ${planned}`}</span>
   </div>`;
 }
