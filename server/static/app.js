@@ -12,10 +12,15 @@ import { helpOpen } from "./lib/keyboard.js";
 import { navigate, path } from "./lib/router.js";
 import { choice, choose, theme } from "./lib/theme.js";
 
-/** @typedef {{pattern: RegExp, names: string[], load: () => Promise<{default: import("preact").ComponentType<any>}>}} Route */
+/**
+ * @typedef {{pattern: RegExp, names: string[], load: () => Promise<{default:
+ *   import("preact").ComponentType<any>}>}} Route
+ */
 
-/** A page's module is fetched when the page is opened first; `names` are its component's props, from the path. PATHS in server/pages.py
- * has the same paths and modules. */
+/**
+ * A page's module is fetched when the page is opened first; `names` are its component's props, from the path.
+ * PATHS in server/pages.py has the same paths and modules.
+ */
 const ROUTES = /** @type {Route[]} */ ([
   { pattern: /^\/$/, names: [], load: () => import("./compare/index.js") },
   { pattern: /^\/runs\/([^/]+)\/([^/]+)$/, names: ["project", "run"], load: () => import("./pages/run.js") },
@@ -59,18 +64,26 @@ function Header() {
     <header class="top">
       <a class="brand" href="/" aria-label="Halving, Compare">
         <svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">
-          <rect x="1" y="2" width="14" height="3" rx="1" /><rect x="1" y="6.5" width="7" height="3" rx="1" /><rect x="1" y="11" width="3.5" height="3" rx="1" />
+          <rect x="1" y="2" width="14" height="3" rx="1" /><rect x="1" y="6.5" width="7" height="3" rx="1" />
+          <rect x="1" y="11" width="3.5" height="3" rx="1" />
         </svg>
         <span>Halving</span>
       </a>
       <nav aria-label="Pages">
         ${SECTIONS.map(
-          (each) => html`<a href=${each.href} aria-current=${each.under.test(path.value) ? "page" : undefined}>${each.name}</a>`,
+          (each) =>
+            html`<a href=${each.href} aria-current=${each.under.test(path.value) ? "page" : undefined}>
+              ${each.name}</a>`,
         )}
       </nav>
       <div class="top-end">
-        ${session.value?.dagster_url && html`<a class="quiet wide-only" href=${session.value.dagster_url} target="_blank" rel="noopener">Dagster ↗</a>`}
-        <button class="icon" type="button" title="Keys (?)" aria-label="Show the keys" onClick=${() => (helpOpen.value = true)}>?</button>
+        ${
+          session.value?.dagster_url &&
+          html`<a class="quiet wide-only" href=${session.value.dagster_url} target="_blank" rel="noopener">
+            Dagster ↗</a>`
+        }
+        <button class="icon" type="button" title="Keys (?)" aria-label="Show the keys"
+          onClick=${() => (helpOpen.value = true)}>?</button>
         <${ThemeButton} />
         <${Account} />
       </div>
@@ -84,11 +97,15 @@ function ThemeButton() {
   const system = window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
   const label = `Use the ${next} theme`;
   return html`
-    <button class="icon" type="button" title=${label} aria-label=${label} data-choice=${choice.value} onClick=${() => choose(next === system ? "system" : next)}>
+    <button class="icon" type="button"
+      title=${label} aria-label=${label} data-choice=${choice.value} onClick=${() =>
+        choose(next === system ? "system" : next)}>
       <svg viewBox="0 0 16 16" width="14" height="14" aria-hidden="true">
         ${
           next === "light"
-            ? html`<circle cx="8" cy="8" r="3" /><path d="M8 1v2M8 13v2M1 8h2M13 8h2M3 3l1.4 1.4M11.6 11.6 13 13M3 13l1.4-1.4M11.6 4.4 13 3" class="stroke" />`
+            ? html`<circle cx="8" cy="8" r="3" />
+              <path d="M8 1v2M8 13v2M1 8h2M13 8h2M3 3l1.4 1.4M11.6 11.6 13 13M3 13l1.4-1.4M11.6 4.4 13 3"
+                class="stroke" />`
             : html`<path d="M13.5 10.2A6 6 0 0 1 5.8 2.5a6 6 0 1 0 7.7 7.7z" />`
         }
       </svg>
@@ -117,14 +134,19 @@ function Account() {
     <button class="quiet" type="button" onClick=${leave}>Log out</button>`;
 }
 
-/** A page that breaks leaves the header, and says what to do. @param {{children: import("./lib/html.js").Children}} props */
+/**
+ * A page that breaks leaves the header, and says what to do.
+ * @param {{children: import("./lib/html.js").Children}} props
+ */
 function Guarded({ children }) {
   const [broken] = useErrorBoundary((error) => console.error(error));
   if (!broken) return html`${children}`;
   return html`<div class="page">
     <h1>This page broke</h1>
     <${Problem} text=${`The page made an error: ${broken.message ?? broken}`} />
-    <p>Nothing that is stored is touched by it. <button type="button" onClick=${() => window.location.reload()}>Load it again</button> or go to <a href="/">all runs</a>.</p>
+    <p>Nothing that is stored is touched by
+      it. <button type="button" onClick=${() => window.location.reload()}>Load it again</button> or go
+      to <a href="/">all runs</a>.</p>
   </div>`;
 }
 
@@ -134,7 +156,9 @@ function Page() {
   useLayoutEffect(() => {
     document.title = "Halving";
   }, []);
-  if (!route) return html`<div class="page"><h1>Nothing is here</h1><p>There is no page ${here}. <a href="/">All runs</a></p></div>`;
+  if (!route)
+    return html`<div class="page"><h1>Nothing is here</h1>
+    <p>There is no page ${here}. <a href="/">All runs</a></p></div>`;
   return html`<${Later} load=${() => route.load().then((module) => module.default)} props=${props} />`;
 }
 
@@ -144,7 +168,12 @@ function placeOf(here) {
   if (!route) return null;
   const match = route.pattern.exec(here) ?? [];
   try {
-    return { route, props: Object.fromEntries(route.names.map((name, index) => [name, decodeURIComponent(match[index + 1] ?? "")])) };
+    return {
+      route,
+      props: Object.fromEntries(
+        route.names.map((name, index) => [name, decodeURIComponent(match[index + 1] ?? "")]),
+      ),
+    };
   } catch {
     return null; // a cut link: `%E0%A4%A` is no text
   }

@@ -27,7 +27,12 @@ export function labels(text, log, space) {
     return splits.map((value) => text(value, step));
   };
   if (!log) return { values };
-  const splits = (/** @type {uPlot} */ plot, /** @type {number} */ axis, /** @type {number} */ low, /** @type {number} */ high) => {
+  const splits = (
+    /** @type {uPlot} */ plot,
+    /** @type {number} */ axis,
+    /** @type {number} */ low,
+    /** @type {number} */ high,
+  ) => {
     const length = (axis === 0 ? plot.bbox.width : plot.bbox.height) / uPlot.pxRatio;
     return logSplits(low, high, length / space);
   };
@@ -46,7 +51,11 @@ export function sizes(log, space, per) {
     const step = splits.length > 1 && !log ? splits[1] - splits[0] : 0;
     return splits.map((value) => axisBytes(value, step, log ? value : splits[splits.length - 1]) + per);
   };
-  const splits = (/** @type {uPlot} */ plot, /** @type {number} */ __, /** @type {number} */ low, /** @type {number} */ high) =>
-    byteSplits(low, high, plot.bbox.height / uPlot.pxRatio / space, log);
+  const splits = (
+    /** @type {uPlot} */ plot,
+    /** @type {number} */ __,
+    /** @type {number} */ low,
+    /** @type {number} */ high,
+  ) => byteSplits(low, high, plot.bbox.height / uPlot.pxRatio / space, log);
   return { values, splits, filter: (/** @type {uPlot} */ _, /** @type {number[]} */ ticks) => ticks };
 }

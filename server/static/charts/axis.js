@@ -18,7 +18,8 @@ export const MOST_TEXTS = 40;
  * The number that a value of the API is; NaN for what is none.
  * @param {unknown} value
  */
-export const numberOf = (value) => (typeof value === "number" || typeof value === "bigint" ? Number(value) : Number.NaN);
+export const numberOf = (value) =>
+  typeof value === "number" || typeof value === "bigint" ? Number(value) : Number.NaN;
 
 /**
  * The axis that fits values: of numbers that spread over more than a decade or two, by their logarithm.
@@ -42,8 +43,18 @@ export function axisOf(name, values) {
     texts.add(String(value));
   }
   const kind = others || !numbers ? "text" : "number";
-  const sorted = kind === "text" ? [...texts].sort((left, right) => left.localeCompare(right, "en", { numeric: true })) : [];
-  return { name, kind, log: kind === "number" && lowestPositive > 0 && high / lowestPositive >= LOG_FROM, low, high, texts: sorted };
+  const sorted =
+    kind === "text"
+      ? [...texts].sort((left, right) => left.localeCompare(right, "en", { numeric: true }))
+      : [];
+  return {
+    name,
+    kind,
+    log: kind === "number" && lowestPositive > 0 && high / lowestPositive >= LOG_FROM,
+    low,
+    high,
+    texts: sorted,
+  };
 }
 
 const NOT_FINITE = new Set(["NaN", "Infinity", "-Infinity"]);
@@ -85,7 +96,9 @@ export function valueAt(axis, share) {
 export function ticksOf(axis, limit) {
   if (axis.kind === "text") {
     const stride = Math.ceil(axis.texts.length / Math.max(1, limit));
-    return axis.texts.map((text) => ({ share: shareOf(axis, text) ?? 0, text })).filter((_, index) => index % stride === 0);
+    return axis.texts
+      .map((text) => ({ share: shareOf(axis, text) ?? 0, text }))
+      .filter((_, index) => index % stride === 0);
   }
   if (!Number.isFinite(axis.low)) return [];
   if (axis.low === axis.high) return [{ share: 0.5, text: axisNumber(axis.low, 0) }];

@@ -1,4 +1,7 @@
-/** A marked part of an axis: shares of the axis where it is drawn, values where it is kept, and a condition of a filter. */
+/**
+ * A marked part of an axis: shares of the axis where it is drawn, values where it is kept, and a condition of
+ * a filter.
+ */
 import { numberOf, shareOf, valueAt } from "./axis.js";
 
 /**
@@ -8,7 +11,8 @@ import { numberOf, shareOf, valueAt } from "./axis.js";
  */
 
 /**
- * The values that a brush goes from and to: numbers as precise as can be seen, or the first and the last text; null where none is within.
+ * The values that a brush goes from and to: numbers as precise as can be seen, or the first and the last
+ * text; null where none is within.
  * @param {Axis} axis
  * @param {Brush} brush
  * @returns {Range | null}
@@ -19,10 +23,15 @@ export function rangeOf(axis, brush) {
     const [low, high] = [inside[0], inside[inside.length - 1]];
     return low === undefined || high === undefined ? null : { low, high };
   }
-  const magnitude = axis.log ? 1 : Math.max(Math.abs(axis.low), Math.abs(axis.high)) / (axis.high - axis.low || 1);
+  const magnitude = axis.log
+    ? 1
+    : Math.max(Math.abs(axis.low), Math.abs(axis.high)) / (axis.high - axis.low || 1);
   const digits = Math.min(17, 4 + Math.max(0, Math.ceil(Math.log10(magnitude || 1))));
   const valueOf = (/** @type {number} */ share) => Number(valueAt(axis, share).toPrecision(digits));
-  return { low: brush.low <= 0 ? axis.low : valueOf(brush.low), high: brush.high >= 1 ? axis.high : valueOf(brush.high) };
+  return {
+    low: brush.low <= 0 ? axis.low : valueOf(brush.low),
+    high: brush.high >= 1 ? axis.high : valueOf(brush.high),
+  };
 }
 
 /**
@@ -39,16 +48,22 @@ export function brushOf(axis, { low, high }) {
     return { low: first - margin, high: last + margin };
   }
   if (typeof low !== "number" || typeof high !== "number") return null;
-  if (axis.low === axis.high) return low <= axis.low && axis.low <= high ? { low: 0, high: 1 } : { low: -1, high: -1 };
-  const share = (/** @type {number} */ value) => (axis.log && value <= 0 ? -Infinity : (shareOf(axis, value) ?? 0));
+  if (axis.low === axis.high)
+    return low <= axis.low && axis.low <= high ? { low: 0, high: 1 } : { low: -1, high: -1 };
+  const share = (/** @type {number} */ value) =>
+    axis.log && value <= 0 ? -Infinity : (shareOf(axis, value) ?? 0);
   return { low: share(low), high: share(high) };
 }
 
 /** A brush as far as its axis goes. @param {Brush} brush @returns {Brush} */
-export const onAxis = ({ low, high }) => ({ low: Math.max(0, Math.min(1, low)), high: Math.max(0, Math.min(1, high)) });
+export const onAxis = ({ low, high }) => ({
+  low: Math.max(0, Math.min(1, low)),
+  high: Math.max(0, Math.min(1, high)),
+});
 
 /**
- * What a brush says in a filter's words, such as `params.lr between 0.001 and 0.01`: it chooses of the values those that are within.
+ * What a brush says in a filter's words, such as `params.lr between 0.001 and 0.01`: it chooses of the values
+ * those that are within.
  * @param {Axis} axis
  * @param {Brush} brush
  * @param {readonly unknown[]} values of the runs, on this axis
@@ -57,11 +72,25 @@ export function filterOf(axis, brush, values) {
   const inside = values.filter((value) => isWithin(axis, brush, value));
   if (axis.kind === "text") return `${axis.name} in (${[...new Set(inside.map(literalOf))].join(", ")})`;
   const numbers = inside.map(Number);
-  if (!numbers.length) return `${axis.name} between ${valueAt(axis, brush.low)} and ${valueAt(axis, brush.high)}`;
-  const outside = values.filter((value) => Number.isFinite(numberOf(value)) && !isWithin(axis, brush, value)).map(Number);
-  const [lowest, highest] = [numbers.reduce((one, other) => Math.min(one, other)), numbers.reduce((one, other) => Math.max(one, other))];
-  const low = shortest(valueAt(axis, brush.low), lowest, (bound) => bound <= lowest && !outside.some((value) => value < lowest && value >= bound));
-  const high = shortest(valueAt(axis, brush.high), highest, (bound) => bound >= highest && !outside.some((value) => value > highest && value <= bound));
+  if (!numbers.length)
+    return `${axis.name} between ${valueAt(axis, brush.low)} and ${valueAt(axis, brush.high)}`;
+  const outside = values
+    .filter((value) => Number.isFinite(numberOf(value)) && !isWithin(axis, brush, value))
+    .map(Number);
+  const [lowest, highest] = [
+    numbers.reduce((one, other) => Math.min(one, other)),
+    numbers.reduce((one, other) => Math.max(one, other)),
+  ];
+  const low = shortest(
+    valueAt(axis, brush.low),
+    lowest,
+    (bound) => bound <= lowest && !outside.some((value) => value < lowest && value >= bound),
+  );
+  const high = shortest(
+    valueAt(axis, brush.high),
+    highest,
+    (bound) => bound >= highest && !outside.some((value) => value > highest && value <= bound),
+  );
   return `${axis.name} between ${low} and ${high}`;
 }
 
@@ -87,6 +116,11 @@ function shortest(bound, last, parts) {
   return last;
 }
 
-/** A value as a filter writes it. JSON has no NaN and no infinities, so the API writes them as texts. @param {unknown} value */
+/**
+ * A value as a filter writes it. JSON has no NaN and no infinities, so the API writes them as texts.
+ * @param {unknown} value
+ */
 const literalOf = (value) =>
-  typeof value !== "string" || ["NaN", "Infinity", "-Infinity"].includes(value) ? String(value) : `'${value.replaceAll("'", "''")}'`;
+  typeof value !== "string" || ["NaN", "Infinity", "-Infinity"].includes(value)
+    ? String(value)
+    : `'${value.replaceAll("'", "''")}'`;

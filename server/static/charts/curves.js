@@ -1,4 +1,5 @@
-// Curves as typed arrays: decoding the server's binary answer without copying, smoothing, bounds, appending what arrives live.
+// Curves as typed arrays: decoding the server's binary answer without copying, smoothing, bounds, appending
+// what arrives live.
 
 /**
  * One metric of one run. The arrays may be longer than `length`: what arrives live is appended in place.
@@ -12,10 +13,14 @@
  * @property {Float32Array} value
  * @property {Float32Array | null} min null where every row is one point
  * @property {Float32Array | null} max
- * @property {number} [single] of a bucketed curve the first row that is one point again: from there on it was appended to
- * @property {Curve} [whole] of a window's curve the one that it is a part of, whose earlier values its smoothing goes on from
- * @property {number} [members] of a group's curve how many runs it is the mean of; min and max are then mean ∓ standard deviation
- * @property {{weight: number, length: number, values: Float32Array} | null} [smooth] what {@link smoothed} keeps
+ * @property {number} [single] of a bucketed curve the first row that is one point again: from there on it was
+ *   appended to
+ * @property {Curve} [whole] of a window's curve the one that it is a part of, whose earlier values its
+ *   smoothing goes on from
+ * @property {number} [members] of a group's curve how many runs it is the mean of; min and max are then mean
+ *   ∓ standard deviation
+ * @property {{weight: number, length: number, values: Float32Array} | null} [smooth] what {@link smoothed}
+ *   keeps
  */
 
 /** @typedef {{x: string, curves: Curve[], missing: [string, string][]}} CurveAnswer */
@@ -23,8 +28,8 @@
 /**
  * The curves of a binary answer; the arrays are views on `buffer`.
  *
- * Layout, little endian: uint32 length of the header, the header as JSON, then for each curve float64 x, float32 value, and
- * where it is bucketed float32 min and max, each array padded to 8 bytes.
+ * Layout, little endian: uint32 length of the header, the header as JSON, then for each curve float64 x,
+ * float32 value, and where it is bucketed float32 min and max, each array padded to 8 bytes.
  *
  * @param {ArrayBuffer} buffer
  * @returns {CurveAnswer}
@@ -60,7 +65,16 @@ export function decodeCurves(buffer) {
  * @returns {Curve}
  */
 export function growable(run, key, x, value) {
-  return { run, key, length: x.length, points: x.length, x: Float64Array.from(x), value: Float32Array.from(value), min: null, max: null };
+  return {
+    run,
+    key,
+    length: x.length,
+    points: x.length,
+    x: Float64Array.from(x),
+    value: Float32Array.from(value),
+    min: null,
+    max: null,
+  };
 }
 
 /**
@@ -107,10 +121,11 @@ function makeRoom(curve, rows) {
 }
 
 /**
- * The values as an exponential moving average, unbiased at the start as Adam's moments are (Kingma & Ba 2014, section 3): of single points
- * what `halving.curves(smooth={"ema": weight})` gives. A bucket counts as the points that it stands for, and a window's curve goes on from
- * what was before it, so that the average at a place is nearly the same however the curve was cut. NaN and infinities stay where they are
- * and do not enter the average.
+ * The values as an exponential moving average, unbiased at the start as Adam's moments are (Kingma & Ba 2014,
+ * section 3): of single points what `halving.curves(smooth={"ema": weight})` gives. A bucket counts as the
+ * points that it stands for, and a window's curve goes on from what was before it, so that the average at a
+ * place is nearly the same however the curve was cut. NaN and infinities stay where they are and do not enter
+ * the average.
  *
  * @param {Curve} curve
  * @param {number} weight of the past for each point, 0 (none) to below 1
@@ -121,8 +136,9 @@ export function smoothed(curve, weight) {
   const kept = curve.smooth;
   if (kept && kept.weight === weight && kept.length === curve.length) return kept.values;
   const values = new Float32Array(curve.length);
-  const state = { average: 0, seen: 1 };
-  if (curve.whole && curve.length) blend(curve.whole, weight, state, firstFrom(curve.whole.x, curve.whole.length, curve.x[0]), null);
+  const state = { average: 0, weight: 1 };
+  if (curve.whole && curve.length)
+    blend(curve.whole, weight, state, firstFrom(curve.whole.x, curve.whole.length, curve.x[0]), null);
   blend(curve, weight, state, curve.length, values);
   curve.smooth = { weight, length: curve.length, values };
   return values;
@@ -131,7 +147,7 @@ export function smoothed(curve, weight) {
 /**
  * @param {Curve} curve
  * @param {number} weight
- * @param {{average: number, seen: number}} state
+ * @param {{average: number, weight: number}} state
  * @param {number} rows how many of them, from the first
  * @param {Float32Array | null} values where the averages go
  */
@@ -143,14 +159,15 @@ function blend(curve, weight, state, rows, values) {
     if (Number.isFinite(value)) {
       const past = i < single ? bucket : weight;
       state.average = past * state.average + (1 - past) * value;
-      state.seen *= past;
-      if (values) values[i] = state.average / (1 - state.seen);
+      state.weight *= past;
+      if (values) values[i] = state.average / (1 - state.weight);
     } else if (values) values[i] = value;
   }
 }
 
 /**
- * How many points a bucket of the curve stands for, all but the last of which have equally many; 1 where every row is a point.
+ * How many points a bucket of the curve stands for, all but the last of which have equally many; 1 where
+ * every row is a point.
  *
  * @param {Curve} curve
  */
@@ -269,13 +286,18 @@ export function notPositive(curves) {
  * The end of a curve, also of one of which this is only a window.
  *
  * @param {Curve} curve
- * @returns {{value: number, x: number, bucket: boolean}} bucket: the value is the mean of a bucket that begins at x
+ * @returns {{value: number, x: number, bucket: boolean}} bucket: the value is the mean of a bucket that
+ *   begins at x
  */
 export function lastOf(curve) {
   const whole = curve.whole ?? curve;
   const end = whole.length - 1;
   if (end < 0) return { value: NaN, x: NaN, bucket: false };
-  return { value: whole.value[end], x: whole.x[end], bucket: whole.min !== null && !whole.members && end < (whole.single ?? Infinity) };
+  return {
+    value: whole.value[end],
+    x: whole.x[end],
+    bucket: whole.min !== null && !whole.members && end < (whole.single ?? Infinity),
+  };
 }
 
 /**
@@ -283,7 +305,8 @@ export function lastOf(curve) {
  *
  * @param {Curve} curve
  * @param {Bounds | null} window
- * @returns {{min: number, max: number, points: number, exact: boolean}} exact: no bucket crosses the window's ends
+ * @returns {{min: number, max: number, points: number, exact: boolean}} exact: no bucket crosses the window's
+ *   ends
  */
 export function summaryOf(curve, window) {
   let [min, max, rows, points] = [Infinity, -Infinity, 0, 0];

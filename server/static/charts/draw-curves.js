@@ -5,7 +5,8 @@ import { rowsWithin, smoothed } from "./curves.js";
 /**
  * @typedef {import("./curves.js").Curve} Curve
  * @typedef {{colour: string, dash: number[]}} LineStyle
- * @typedef {{low: number, high: number, log: boolean, from: number, to: number}} Scale values low..high lie at the pixels from..to
+ * @typedef {{low: number, high: number, log: boolean, from: number, to: number}} Scale values low..high lie
+ *   at the pixels from..to
  * @typedef {{left: number, top: number, width: number, height: number}} Box in canvas pixels
  * @typedef {{x: Scale, y: Scale, box: Box, ratio: number}} Frame
  * @typedef {{weight: number, band: boolean, style: (run: string) => LineStyle}} Look
@@ -86,7 +87,8 @@ export function drawHighlight(context, curve, frame, look, veil) {
     context.lineWidth = 2.25 * ratio;
     strokeValues(context, curve, values, frame, dash, 1);
   } else {
-    // A wide line of a noisy curve takes the browser longer than all that lie below it; several of one pixel are as wide, and free.
+    // A wide line of a noisy curve takes the browser longer than all that lie below it; several of one pixel
+    // are as wide, and free.
     const path = new Path2D();
     trace(path, curve, values, frame, null, 1);
     context.lineWidth = 1;
@@ -99,7 +101,13 @@ export function drawHighlight(context, curve, frame, look, veil) {
 }
 
 const FEW = 150; // rows
-const AROUND = [[0, 0], [0.7, 0], [-0.7, 0], [0, 0.7], [0, -0.7]];
+const AROUND = [
+  [0, 0],
+  [0.7, 0],
+  [-0.7, 0],
+  [0, 0.7],
+  [0, -0.7],
+];
 
 /**
  * Many lines are drawn thin: they are told apart better, and one pixel is what the canvas draws fastest.
@@ -139,7 +147,8 @@ export function placed(place, value) {
  */
 function strokeValues(context, curve, values, frame, dash, wide) {
   const [from, to] = rowsWithin(curve, frame.x.low, frame.x.high);
-  // Along a noisy line dashes come to nothing and cost more than the line: where points are close, it is broken by its place instead.
+  // Along a noisy line dashes come to nothing and cost more than the line: where points are close, it is
+  // broken by its place instead.
   const dense = to - from > frame.box.width / 2;
   context.setLineDash(dense ? [] : dash.map((length) => length * frame.ratio));
   context.beginPath();
@@ -294,12 +303,14 @@ function fillBand(context, curve, frame) {
   const [from, to] = rowsWithin(curve, frame.x.low, frame.x.high);
   const horizontal = placing(frame.x);
   const vertical = placing(frame.y);
-  const within = (/** @type {number} */ value) => Math.max(frame.box.top - 1, Math.min(frame.box.top + frame.box.height + 1, value));
+  const within = (/** @type {number} */ value) =>
+    Math.max(frame.box.top - 1, Math.min(frame.box.top + frame.box.height + 1, value));
   context.beginPath();
-  for (let start = from; start < to; ) {
+  for (let start = from; start < to;) {
     let end = start;
     while (end < to && min[end] === min[end] && max[end] === max[end]) end++;
-    for (let i = start; i < end; i++) context.lineTo(placed(horizontal, curve.x[i]), within(placed(vertical, max[i])));
+    for (let i = start; i < end; i++)
+      context.lineTo(placed(horizontal, curve.x[i]), within(placed(vertical, max[i])));
     for (let i = end - 1; i >= start; i--) {
       const low = min[i] > 0 || !frame.y.log ? placed(vertical, min[i]) : Infinity;
       context.lineTo(placed(horizontal, curve.x[i]), within(low));

@@ -6,8 +6,9 @@ const MOST_PLACES = 1000;
 const MOST_LOOKED_AT = 20_000; // of all curves' rows, to find the places
 
 /**
- * The mean of curves at common places of x, and mean ± standard deviation (of a sample) as its range. A curve counts from its first point
- * to its last, between its points by the line that joins them; where it is not finite, it does not count.
+ * The mean of curves at common places of x, and mean ± standard deviation (of a sample) as its range. A curve
+ * counts from its first point to its last, between its points by the line that joins them; where it is not
+ * finite, it does not count.
  *
  * @param {string} id of the group
  * @param {Curve[]} curves of one metric, at least one
@@ -15,7 +16,11 @@ const MOST_LOOKED_AT = 20_000; // of all curves' rows, to find the places
  */
 export function groupCurve(id, curves) {
   const x = placesOf(curves);
-  const [count, mean, squares] = [new Float64Array(x.length), new Float64Array(x.length), new Float64Array(x.length)];
+  const [count, mean, squares] = [
+    new Float64Array(x.length),
+    new Float64Array(x.length),
+    new Float64Array(x.length),
+  ];
   for (const curve of curves) {
     let row = 0;
     for (let index = 0; index < x.length; index++) {
@@ -29,14 +34,28 @@ export function groupCurve(id, curves) {
       squares[index] += away * (value - mean[index]);
     }
   }
-  const [value, min, max] = [new Float32Array(x.length), new Float32Array(x.length), new Float32Array(x.length)];
+  const [value, min, max] = [
+    new Float32Array(x.length),
+    new Float32Array(x.length),
+    new Float32Array(x.length),
+  ];
   for (let index = 0; index < x.length; index++) {
     const deviation = count[index] > 1 ? Math.sqrt(squares[index] / (count[index] - 1)) : 0;
     value[index] = count[index] ? mean[index] : NaN;
     [min[index], max[index]] = [value[index] - deviation, value[index] + deviation];
   }
   const points = Math.max(x.length, ...curves.map((curve) => curve.points));
-  return { run: id, key: curves[0].key, length: x.length, points, x, value, min, max, members: curves.length };
+  return {
+    run: id,
+    key: curves[0].key,
+    length: x.length,
+    points,
+    x,
+    value,
+    min,
+    max,
+    members: curves.length,
+  };
 }
 
 /**
@@ -61,7 +80,9 @@ function between(curve, row, x) {
  */
 function placesOf(curves) {
   const each = Math.max(2, Math.floor(MOST_LOOKED_AT / curves.length));
-  const all = Float64Array.from(curves.flatMap((curve) => [...thinned(curve.x.subarray(0, curve.length), each)])).sort();
+  const all = Float64Array.from(
+    curves.flatMap((curve) => [...thinned(curve.x.subarray(0, curve.length), each)]),
+  ).sort();
   let count = 0;
   for (const place of all) if (count === 0 || place !== all[count - 1]) all[count++] = place;
   return thinned(all.subarray(0, count), MOST_PLACES);
@@ -70,5 +91,8 @@ function placesOf(curves) {
 /** @param {Float64Array} places @param {number} limit */
 function thinned(places, limit) {
   if (places.length <= limit) return places;
-  return Float64Array.from({ length: limit }, (_, index) => places[Math.round((index * (places.length - 1)) / (limit - 1))]);
+  return Float64Array.from(
+    { length: limit },
+    (_, index) => places[Math.round((index * (places.length - 1)) / (limit - 1))],
+  );
 }

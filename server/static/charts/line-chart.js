@@ -1,4 +1,5 @@
-// A chart of curves: uPlot gives axes, scales, cursor and the drag; the curves are drawn by our own path builder.
+// A chart of curves: uPlot gives axes, scales, cursor and the drag; the curves are drawn by our own path
+// builder.
 
 import uPlot from "uplot";
 import { valueAt } from "./axis.js";
@@ -30,7 +31,8 @@ import { axisNumber, axisSpan } from "./ticks.js";
  * @typedef {{run: string, curve: Curve, row: number, left: number, top: number, plot: number}} Hit
  *
  * @typedef {object} ChartEvents
- * @property {(window: Bounds | null, yWindow: Bounds | null) => void} onZoom the user chose windows of x and y, null for all
+ * @property {(window: Bounds | null, yWindow: Bounds | null) => void} onZoom the user chose windows of x and
+ *   y, null for all
  * @property {(hit: Hit | null) => void} onHover the curve nearest to the pointer
  */
 
@@ -119,15 +121,42 @@ export class LineChart {
       padding: [8, 10, 0, 0],
       legend: { show: false },
       scales: {
-        x: { time: state.x === "time", distr: state.logX && state.x !== "time" ? 3 : 1, auto: false, range: () => this.#xRange() },
+        x: {
+          time: state.x === "time",
+          distr: state.logX && state.x !== "time" ? 3 : 1,
+          auto: false,
+          range: () => this.#xRange(),
+        },
         y: { distr: state.logY ? 3 : 1, auto: false, range: () => this.#yRange() },
       },
       axes: [
-        { ...axis, size: 26, gap: 4, space: 56, ...(state.x === "time" ? { values: clockLabels } : labels(tick, state.logX, 64)) },
-        { ...axis, size: widthOf, gap: 4, space: 30, ...(state.unit?.startsWith("bytes") ? sizes(state.logY, 32, state.unit.slice(5)) : labels(axisNumber, state.logY, 32)) },
+        {
+          ...axis,
+          size: 26,
+          gap: 4,
+          space: 56,
+          ...(state.x === "time" ? { values: clockLabels } : labels(tick, state.logX, 64)),
+        },
+        {
+          ...axis,
+          size: widthOf,
+          gap: 4,
+          space: 30,
+          ...(state.unit?.startsWith("bytes")
+            ? sizes(state.logY, 32, state.unit.slice(5))
+            : labels(axisNumber, state.logY, 32)),
+        },
       ],
-      // One series stands for all curves: uPlot asks its path builder, which draws onto the canvas itself and gives no path back.
-      series: [{}, { facets: [{ scale: "x" }, { scale: "y" }], paths: (/** @type {uPlot} */ plot) => this.#draw(plot), points: { show: false } }],
+      // One series stands for all curves: uPlot asks its path builder, which draws onto the canvas itself and
+      // gives no path back.
+      series: [
+        {},
+        {
+          facets: [{ scale: "x" }, { scale: "y" }],
+          paths: (/** @type {uPlot} */ plot) => this.#draw(plot),
+          points: { show: false },
+        },
+      ],
       cursor: {
         y: false,
         points: { show: false },
@@ -177,7 +206,8 @@ export class LineChart {
     const log = logX && x !== "time";
     const bounds = xBounds(curves, log);
     if (!bounds) return log ? [1, 10] : x === "time" ? [Date.now() / 1000 - 60, Date.now() / 1000] : [0, 1];
-    if (bounds.low === bounds.high) return log ? [bounds.low / 2, bounds.low * 2] : [bounds.low - 0.5, bounds.high + 0.5];
+    if (bounds.low === bounds.high)
+      return log ? [bounds.low / 2, bounds.low * 2] : [bounds.low - 0.5, bounds.high + 0.5];
     return [bounds.low, bounds.high];
   }
 
@@ -199,7 +229,11 @@ export class LineChart {
   #frame(plot) {
     const { left, top, width, height } = plot.bbox;
     const { x, y } = plot.scales;
-    const ends = (/** @type {uPlot.Scale} */ scale) => ({ low: scale.min ?? 0, high: scale.max ?? 1, log: scale.distr === 3 });
+    const ends = (/** @type {uPlot.Scale} */ scale) => ({
+      low: scale.min ?? 0,
+      high: scale.max ?? 1,
+      log: scale.distr === 3,
+    });
     return {
       x: { ...ends(x), from: left, to: left + width },
       y: { ...ends(y), from: top + height, to: top },
@@ -217,11 +251,15 @@ export class LineChart {
 
   #drawOverlay() {
     const { overlay, plot } = this;
-    const curve = this.highlighted === null ? undefined : this.state.curves.find((curve) => curve.run === this.highlighted);
+    const curve =
+      this.highlighted === null
+        ? undefined
+        : this.state.curves.find((curve) => curve.run === this.highlighted);
     overlay.hidden = !curve;
     if (!curve) return;
     const { canvas } = plot.ctx;
-    if (overlay.width !== canvas.width || overlay.height !== canvas.height) [overlay.width, overlay.height] = [canvas.width, canvas.height];
+    if (overlay.width !== canvas.width || overlay.height !== canvas.height)
+      [overlay.width, overlay.height] = [canvas.width, canvas.height];
     const context = /** @type {CanvasRenderingContext2D} */ (overlay.getContext("2d"));
     context.clearRect(0, 0, overlay.width, overlay.height);
     const { weight, band, style } = this.state;
@@ -289,7 +327,11 @@ export class LineChart {
     const along = width > 0 && width < plot.over.clientWidth - 1;
     const upright = height > 0 && height < plot.over.clientHeight - 1;
     const { window, yWindow } = this.state;
-    const between = (/** @type {number} */ low, /** @type {number} */ high, /** @type {"x" | "y"} */ scale) => ({
+    const between = (
+      /** @type {number} */ low,
+      /** @type {number} */ high,
+      /** @type {"x" | "y"} */ scale,
+    ) => ({
       low: short(plot.posToVal(low, scale)),
       high: short(plot.posToVal(high, scale)),
     });
@@ -315,7 +357,8 @@ export class LineChart {
       move: (scale, shift) => {
         const [low, high] = [-shift / scale, (1 - shift) / scale].map((share) => short(valueAt(from, share)));
         const [start, end] = this.#wholeX();
-        const window = low <= start && high >= end ? null : { low: Math.max(low, start), high: Math.min(high, end) };
+        const window =
+          low <= start && high >= end ? null : { low: Math.max(low, start), high: Math.min(high, end) };
         if (window && window.low >= window.high) return; // all of it lies beyond the ends
         this.state = { ...this.state, window };
         this.redraw();

@@ -7,8 +7,8 @@ import { SHADES, shades } from "./ramp.js";
 
 /**
  * @typedef {import("./axis.js").Axis} Axis
- * @typedef {{id: string, values: unknown[], share: number | null, inside: boolean}} Line values: one for each axis; share: of the colours, null
- *   where there is none; inside: whether it is within all that is marked
+ * @typedef {{id: string, values: unknown[], share: number | null, inside: boolean}} Line values: one for each
+ *   axis; share: of the colours, null where there is none; inside: whether it is within all that is marked
  * @typedef {import("./brush.js").Brush} Brush
  *
  * @typedef {object} ParallelState
@@ -141,7 +141,9 @@ export class ParallelCoordinates {
   #drawAxes(context) {
     const { axes, brushes, lines } = this.state;
     const { top, bottom } = this.#span();
-    const missing = lines.some((line) => axes.some((axis, index) => shareOf(axis, line.values[index]) === null));
+    const missing = lines.some((line) =>
+      axes.some((axis, index) => shareOf(axis, line.values[index]) === null),
+    );
     const gap = axes.length > 1 ? this.#x(1) - this.#x(0) : this.host.clientWidth / 2;
     context.font = FONT;
     axes.forEach((axis, index) => {
@@ -156,7 +158,15 @@ export class ParallelCoordinates {
       context.textBaseline = "alphabetic";
       context.fillStyle = token("--text");
       const low = axes.length > 6 && index % 2 === 1; // neighbours' names would run into each other
-      context.fillText(fitted(context, axis.name.replace(/^(params|metrics|tags)\./, ""), (axes.length > 6 ? 1.9 : 0.95) * gap), x, low ? 26 : 12);
+      context.fillText(
+        fitted(
+          context,
+          axis.name.replace(/^(params|metrics|tags)\./, ""),
+          (axes.length > 6 ? 1.9 : 0.95) * gap,
+        ),
+        x,
+        low ? 26 : 12,
+      );
       const last = index === axes.length - 1 && axes.length > 1;
       context.textAlign = last ? "right" : "left";
       context.textBaseline = "middle";
@@ -168,7 +178,12 @@ export class ParallelCoordinates {
       const brush = brushes.get(axis.name);
       if (!brush) return;
       const marked = onAxis(brush);
-      const box = /** @type {const} */ ([x - 7, this.#y(marked.high), 14, this.#y(marked.low) - this.#y(marked.high)]);
+      const box = /** @type {const} */ ([
+        x - 7,
+        this.#y(marked.high),
+        14,
+        this.#y(marked.low) - this.#y(marked.high),
+      ]);
       context.fillStyle = token("--accent");
       context.globalAlpha = 0.25;
       context.fillRect(...box);
@@ -180,10 +195,14 @@ export class ParallelCoordinates {
 
   #drawOverlay() {
     const context = cleared(this.overlay, this.host);
-    const line = this.highlighted === null ? undefined : this.state.lines.find((each) => each.id === this.highlighted);
+    const line =
+      this.highlighted === null ? undefined : this.state.lines.find((each) => each.id === this.highlighted);
     if (!line) return;
     context.lineJoin = "round";
-    for (const [colour, width] of /** @type {[string, number][]} */ ([[token("--surface"), 6], [token("--text"), 2.5]])) {
+    for (const [colour, width] of /** @type {[string, number][]} */ ([
+      [token("--surface"), 6],
+      [token("--text"), 2.5],
+    ])) {
       context.lineWidth = width;
       this.#strokeAll(context, [line], colour);
     }
@@ -214,7 +233,10 @@ export class ParallelCoordinates {
       const { x, y } = place(event);
       if (this.drag) this.#brush(y, false);
       else {
-        overlay.classList.toggle("on-axis", this.state.axes.some((_, index) => Math.abs(this.#x(index) - x) <= GRASP));
+        overlay.classList.toggle(
+          "on-axis",
+          this.state.axes.some((_, index) => Math.abs(this.#x(index) - x) <= GRASP),
+        );
         this.events.onHover(this.nearest(x, y), x, y);
       }
     });
@@ -230,7 +252,8 @@ export class ParallelCoordinates {
     const axis = this.drag && this.state.axes[this.drag.axis];
     if (!this.drag || !axis) return;
     const { top, bottom } = this.#span();
-    const share = (/** @type {number} */ pixel) => Math.max(0, Math.min(1, (bottom - pixel) / (bottom - top)));
+    const share = (/** @type {number} */ pixel) =>
+      Math.max(0, Math.min(1, (bottom - pixel) / (bottom - top)));
     const [start, end] = [share(this.drag.from), share(y)];
     if (Math.abs(this.drag.from - y) < 4) {
       if (last) this.events.onBrush(axis, null, true);
@@ -255,7 +278,10 @@ export class ParallelCoordinates {
     const share = (x - this.#x(to - 1)) / (this.#x(to) - this.#x(to - 1));
     let [best, nearest] = [/** @type {string | null} */ (null), NEAR];
     for (const line of lines) {
-      const [from, until] = [this.#y(shareOf(leftAxis, line.values[to - 1])), this.#y(shareOf(rightAxis, line.values[to]))];
+      const [from, until] = [
+        this.#y(shareOf(leftAxis, line.values[to - 1])),
+        this.#y(shareOf(rightAxis, line.values[to])),
+      ];
       const slope = (until - from) / (this.#x(to) - this.#x(to - 1));
       const distance = Math.abs(from + share * (until - from) - y) / Math.hypot(1, slope);
       if (distance < nearest && line.inside) [best, nearest] = [line.id, distance];

@@ -1,4 +1,7 @@
-/** Two fingers on a chart: what is under them stays under them. One finger is left to the page, which it scrolls. */
+/**
+ * Two fingers on a chart: what is under them stays under them. One finger is left to the page, which it
+ * scrolls.
+ */
 
 const MIN_APART = 16; // CSS pixels between the fingers, across
 
@@ -18,7 +21,8 @@ export function onPinch(area, { begin, move, end }) {
     fingers.set(event.pointerId, (event.clientX - left) / width);
   };
   const both = () => /** @type {[number, number]} */ ([...fingers.values()]);
-  const apart = (/** @type {[number, number]} */ [left, right]) => Math.abs(left - right) * area.clientWidth >= MIN_APART;
+  const apart = (/** @type {[number, number]} */ [left, right]) =>
+    Math.abs(left - right) * area.clientWidth >= MIN_APART;
   area.addEventListener("pointerdown", (event) => {
     if (event.pointerType !== "touch") return;
     place(event);

@@ -20,7 +20,10 @@ export function shade(share) {
   const position = Math.max(0, Math.min(1, share)) * (stops.length - 1);
   const below = Math.min(stops.length - 2, Math.floor(position));
   const [low, high] = [parts(stops[below] ?? ""), parts(stops[below + 1] ?? "")];
-  return `rgb(${low.map((value, index) => Math.round(value + (position - below) * ((high[index] ?? 0) - value))).join(" ")})`;
+  const mixed = low.map((value, index) =>
+    Math.round(value + (position - below) * ((high[index] ?? 0) - value)),
+  );
+  return `rgb(${mixed.join(" ")})`;
 }
 
 /** All shades from low to high, for drawing by batches of one colour. */

@@ -9,8 +9,10 @@ import { shade } from "./ramp.js";
 /**
  * @typedef {import("./axis.js").Axis} Axis
  * @typedef {import("./brush.js").Brush} Brush
- * @typedef {{id: string, x: unknown, y: unknown, share: number | null, inside: boolean}} Point inside: whether it is within all that is marked
- * @typedef {{x: Axis, y: Axis, points: Point[], brushes: ReadonlyMap<string, Brush>}} ScatterState brushes: by the axis's name
+ * @typedef {{id: string, x: unknown, y: unknown, share: number | null, inside: boolean}} Point inside:
+ *   whether it is within all that is marked
+ * @typedef {{x: Axis, y: Axis, points: Point[], brushes: ReadonlyMap<string, Brush>}} ScatterState brushes:
+ *   by the axis's name
  *
  * @typedef {object} ScatterEvents
  * @property {(x: Brush | null, y: Brush | null, last: boolean) => void} onBrush last: the drag has ended
@@ -90,20 +92,37 @@ export class ScatterPlot {
     canvas.addEventListener("pointerleave", () => this.events.onHover(null, 0, 0));
   }
 
-  /** @param {{x: number, y: number}} from @param {{x: number, y: number}} to @param {boolean} last a click takes the brushes away */
+  /**
+   * @param {{x: number, y: number}} from
+   * @param {{x: number, y: number}} to
+   * @param {boolean} last a click takes the brushes away
+   */
   #brush(from, to, last) {
     const [wide, high] = [Math.abs(from.x - to.x) >= DRAG, Math.abs(from.y - to.y) >= DRAG];
     if (!wide && !high && !last) return;
     const { left, bottom, width, height } = this.#box();
-    const [across, up] = [(/** @type {number} */ x) => (x - left) / width, (/** @type {number} */ y) => (bottom - y) / height];
-    const between = (/** @type {number} */ start, /** @type {number} */ end) => onAxis({ low: Math.min(start, end), high: Math.max(start, end) });
-    this.events.onBrush(wide ? between(across(from.x), across(to.x)) : null, high ? between(up(from.y), up(to.y)) : null, last);
+    const [across, up] = [
+      (/** @type {number} */ x) => (x - left) / width,
+      (/** @type {number} */ y) => (bottom - y) / height,
+    ];
+    const between = (/** @type {number} */ start, /** @type {number} */ end) =>
+      onAxis({ low: Math.min(start, end), high: Math.max(start, end) });
+    this.events.onBrush(
+      wide ? between(across(from.x), across(to.x)) : null,
+      high ? between(up(from.y), up(to.y)) : null,
+      last,
+    );
   }
 
   /** Where the axes go from 0 to 1. */
   #box() {
     const { clientWidth: width, clientHeight: height } = this.host;
-    return { left: LEFT + INSET, bottom: height - BOTTOM - INSET, width: width - LEFT - RIGHT - 2 * INSET, height: height - TOP - BOTTOM - 2 * INSET };
+    return {
+      left: LEFT + INSET,
+      bottom: height - BOTTOM - INSET,
+      width: width - LEFT - RIGHT - 2 * INSET,
+      height: height - TOP - BOTTOM - 2 * INSET,
+    };
   }
 
   /** @param {Point} point @returns {[number, number] | null} */
@@ -143,7 +162,12 @@ export class ScatterPlot {
     if (!across && !up) return;
     const { left, bottom, width, height } = this.#box();
     const [horizontal, vertical] = [onAxis(across ?? { low: 0, high: 1 }), onAxis(up ?? { low: 0, high: 1 })];
-    const box = /** @type {const} */ ([left + horizontal.low * width, bottom - vertical.high * height, (horizontal.high - horizontal.low) * width, (vertical.high - vertical.low) * height]);
+    const box = /** @type {const} */ ([
+      left + horizontal.low * width,
+      bottom - vertical.high * height,
+      (horizontal.high - horizontal.low) * width,
+      (vertical.high - vertical.low) * height,
+    ]);
     context.fillStyle = token("--accent");
     context.globalAlpha = 0.12;
     context.fillRect(...box);
@@ -211,7 +235,13 @@ export class ScatterPlot {
   }
 }
 
-/** @param {CanvasRenderingContext2D} context @param {number} x @param {number} y @param {number} toX @param {number} toY */
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {number} x
+ * @param {number} y
+ * @param {number} toX
+ * @param {number} toY
+ */
 function line(context, x, y, toX, toY) {
   context.beginPath();
   context.moveTo(x, y);

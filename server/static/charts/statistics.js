@@ -6,9 +6,11 @@
  * @returns {number[]}
  */
 export function ranks(values) {
-  const order = values.map((value, index) => ({ value, index })).sort((left, right) => left.value - right.value);
+  const order = values
+    .map((value, index) => ({ value, index }))
+    .sort((left, right) => left.value - right.value);
   const rankOf = new Array(values.length).fill(0);
-  for (let from = 0; from < order.length; ) {
+  for (let from = 0; from < order.length;) {
     let to = from;
     while (to < order.length && order[to]?.value === order[from]?.value) to += 1;
     for (const { index } of order.slice(from, to)) rankOf[index] = (from + 1 + to) / 2;
@@ -18,9 +20,11 @@ export function ranks(values) {
 }
 
 /**
- * Spearman's rank correlation: 1 where one grows whenever the other does, -1 where it falls. Only pairs of finite numbers count.
+ * Spearman's rank correlation: 1 where one grows whenever the other does, -1 where it falls. Only pairs of
+ * finite numbers count.
  * @param {readonly (readonly [unknown, unknown])[]} pairs
- * @returns {{rho: number, count: number}} rho: NaN with fewer than three pairs, or where one side is always the same
+ * @returns {{rho: number, count: number}} rho: NaN with fewer than three pairs, or where one side is always
+ *   the same
  */
 export function rankCorrelation(pairs) {
   const finite = pairs.filter(([left, right]) => Number.isFinite(left) && Number.isFinite(right));
@@ -39,13 +43,16 @@ export function rankCorrelation(pairs) {
 }
 
 /**
- * The share of the variance of the second sides' ranks that lies between the groups of equal first sides (η²). Pairs without a
- * first side, or whose second is no finite number, do not count.
+ * The share of the variance of the second sides' ranks that lies between the groups of equal first sides
+ * (η²). Pairs without a first side, or whose second is no finite number, do not count.
  * @param {readonly (readonly [unknown, unknown])[]} pairs
- * @returns {{share: number, count: number}} share: NaN with fewer than three pairs, or where one side is always the same
+ * @returns {{share: number, count: number}} share: NaN with fewer than three pairs, or where one side is
+ *   always the same
  */
 export function etaSquared(pairs) {
-  const finite = pairs.filter(([text, value]) => text !== undefined && text !== null && Number.isFinite(value));
+  const finite = pairs.filter(
+    ([text, value]) => text !== undefined && text !== null && Number.isFinite(value),
+  );
   const count = finite.length;
   /** @type {Map<string, {sum: number, count: number}>} */
   const groups = new Map();

@@ -3,7 +3,9 @@
 import { effect } from "@preact/signals";
 import { theme as pageTheme, token } from "../lib/theme.js";
 
-/** @typedef {{text: string, muted: string, grid: string, surface: string, accent: string, font: string}} Theme */
+/**
+ * @typedef {{text: string, muted: string, grid: string, surface: string, accent: string, font: string}} Theme
+ */
 
 const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Liberation Sans", sans-serif';
 

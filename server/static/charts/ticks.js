@@ -26,7 +26,8 @@ const UNITS = [
 
 /** @param {number} value @param {number} step */
 function trimmed(value, step) {
-  const digits = step > 0 ? Math.max(0, Math.min(8, Math.ceil(-Math.log10(step) - 1e-9) + (isCoarse(step) ? 0 : 1))) : 6;
+  const digits =
+    step > 0 ? Math.max(0, Math.min(8, Math.ceil(-Math.log10(step) - 1e-9) + (isCoarse(step) ? 0 : 1))) : 6;
   const text = value.toFixed(digits);
   return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 }
@@ -39,7 +40,10 @@ function isCoarse(step) {
 
 /** @param {number} value */
 function exponent(value) {
-  return value.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
+  return value
+    .toExponential(2)
+    .replace(/\.?0+e/, "e")
+    .replace("e+", "e");
 }
 
 /** @type {[number, string][]} */
@@ -63,7 +67,8 @@ export function axisSpan(seconds) {
 }
 
 /**
- * Where a logarithmic axis has its ticks: at powers of ten, with 2 and 5 between where there are few, evenly where there is hardly one.
+ * Where a logarithmic axis has its ticks: at powers of ten, with 2 and 5 between where there are few, evenly
+ * where there is hardly one.
  *
  * @param {number} low above 0
  * @param {number} high
@@ -100,14 +105,16 @@ export function evenSplits(low, high, limit) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * ([1, 2, 5, 10].find((factor) => factor * power >= rough) ?? 10);
   const splits = [];
-  for (let multiple = Math.ceil(low / step - 1e-9); multiple * step <= high * (1 + 1e-12); multiple++) splits.push(Number((multiple * step).toPrecision(12)));
+  for (let multiple = Math.ceil(low / step - 1e-9); multiple * step <= high * (1 + 1e-12); multiple++)
+    splits.push(Number((multiple * step).toPrecision(12)));
   return splits;
 }
 
 const BYTES = ["B", "kB", "MB", "GB", "TB"];
 
 /** Of the unit that a number of bytes is written in, the power of 1024. @param {number} bytes */
-const powerOf = (bytes) => Math.min(BYTES.length - 1, Math.max(0, Math.floor(Math.log2(Math.max(Math.abs(bytes), 1)) / 10 + 1e-9)));
+const powerOf = (bytes) =>
+  Math.min(BYTES.length - 1, Math.max(0, Math.floor(Math.log2(Math.max(Math.abs(bytes), 1)) / 10 + 1e-9)));
 
 /**
  * Bytes on an axis, in powers of 1024 with their everyday names, as everywhere else.
@@ -131,11 +138,14 @@ export function axisBytes(value, step, largest) {
  */
 export function byteSplits(low, high, limit, log) {
   const unit = 1024 ** powerOf(high);
-  return (log ? logSplits(low / unit, high / unit, limit) : evenSplits(low / unit, high / unit, limit)).map((value) => value * unit);
+  return (log ? logSplits(low / unit, high / unit, limit) : evenSplits(low / unit, high / unit, limit)).map(
+    (value) => value * unit,
+  );
 }
 
 /**
- * A time of this place on an axis: by the clock, with its day where that is another one than the tick's before.
+ * A time of this place on an axis: by the clock, with its day where that is another one than the tick's
+ * before.
  *
  * @param {number} seconds since 1970
  * @param {number} step between ticks

@@ -35,22 +35,44 @@ export function Columns() {
   }, [open.value]);
   const chosen = view.columns.value;
   const toggle = (/** @type {string} */ column) =>
-    setQuery({ columns: (chosen.includes(column) ? chosen.filter((each) => each !== column) : [...chosen, column]).join(",") });
+    setQuery({
+      columns: (chosen.includes(column)
+        ? chosen.filter((each) => each !== column)
+        : [...chosen, column]
+      ).join(","),
+    });
   const matches = matcher(search.value);
   const matching = open.value ? allColumns.value.filter((each) => matches(each.column)) : [];
-  const first = [...matching.filter((each) => chosen.includes(each.column)), ...matching.filter((each) => !chosen.includes(each.column))].slice(0, MAX_LISTED);
+  const first = [
+    ...matching.filter((each) => chosen.includes(each.column)),
+    ...matching.filter((each) => !chosen.includes(each.column)),
+  ].slice(0, MAX_LISTED);
   return html`
     <div class="chooser" ref=${box}>
-      <button type="button" aria-expanded=${open.value} aria-haspopup="dialog" onClick=${() => (open.value = !open.value)}>Columns</button>
-      ${open.value && html`<div class="popup" role="dialog" aria-label="Columns">
+      <button type="button" aria-expanded=${open.value} aria-haspopup="dialog"
+        onClick=${() => (open.value = !open.value)}>Columns</button>
+      ${
+        open.value &&
+        html`<div class="popup" role="dialog" aria-label="Columns">
         <input type="search" placeholder="Find" aria-label="Find columns"
-          value=${search.value} onInput=${(/** @type {Event} */ event) => (search.value = /** @type {HTMLInputElement} */ (event.target).value)} />
+          value=${search.value} onInput=${(/** @type {Event} */ event) =>
+            (search.value = /** @type {HTMLInputElement} */ (event.target).value)} />
         <ul>
-          ${first.map((each) => html`<li key=${each.column}><label><input type="checkbox" checked=${chosen.includes(each.column)} onChange=${() => toggle(each.column)} />
-            <span>${each.column}</span></label></li>`)}
+          ${first.map(
+            (each) =>
+              html`<li key=${each.column}>
+                <label>
+                  <input type="checkbox"
+                    checked=${chosen.includes(each.column)} onChange=${() => toggle(each.column)} />
+            <span>${each.column}</span></label></li>`,
+          )}
         </ul>
-        ${matching.length > first.length && html`<p class="muted">${counted(matching.length - first.length, "more name")}: search for them</p>`}
-      </div>`}
+        ${
+          matching.length > first.length &&
+          html`<p class="muted">${counted(matching.length - first.length, "more name")}: search for them</p>`
+        }
+      </div>`
+      }
     </div>
   `;
 }
@@ -59,11 +81,20 @@ export function Columns() {
 export function GroupBy() {
   const usable = groupColumns.value;
   const value = view.group.value;
-  const options = usable.some((each) => each.column === value) || !value ? usable : [{ column: value, kind: "", type: "" }, ...usable];
+  const options =
+    usable.some((each) => each.column === value) || !value
+      ? usable
+      : [{ column: value, kind: "", type: "" }, ...usable];
   return html`<label class="tool"><span class="sr-only">Group by</span>
-    <select class="group-by" value=${value} onChange=${(/** @type {Event} */ event) => setQuery({ group: /** @type {HTMLSelectElement} */ (event.target).value })}>
+    <select class="group-by"
+      value=${value} onChange=${(/** @type {Event} */ event) =>
+        setQuery({ group: /** @type {HTMLSelectElement} */ (event.target).value })}>
       <option value="">no groups</option>
-      ${options.slice(0, 500).map((each) => html`<option key=${each.column} value=${each.column} selected=${each.column === value}>by ${each.column}</option>`)}
+      ${options.slice(0, 500).map(
+        (each) =>
+          html`<option key=${each.column} value=${each.column} selected=${each.column === value}>
+            by ${each.column}</option>`,
+      )}
     </select>
   </label>`;
 }

@@ -1,4 +1,7 @@
-/** Asking for the curves of the panels that are visible: one question for all that are missing, kept while Compare is open. */
+/**
+ * Asking for the curves of the panels that are visible: one question for all that are missing, kept while
+ * Compare is open.
+ */
 import { effect, signal } from "@preact/signals";
 import { decodeCurves } from "../charts/curves.js";
 import { ApiError, early, request } from "../lib/api.js";
@@ -25,7 +28,10 @@ export const asking = signal(0);
 /** Counts changes of which panels are visible. */
 export const panelsChanged = signal(0);
 
-/** Panels that are visible, by what they show. @type {Map<object, {axis: Axis, keys: string[], changed: () => void}>} */
+/**
+ * Panels that are visible, by what they show.
+ * @type {Map<object, {axis: Axis, keys: string[], changed: () => void}>}
+ */
 const panels = new Map();
 /** @type {Set<AbortController>} */
 const questions = new Set();
@@ -58,7 +64,8 @@ export function want(axis, keys, changed) {
 function wanted() {
   /** @type {Map<Axis, Set<string>>} */
   const keysByAxis = new Map();
-  for (const { axis, keys } of panels.values()) for (const key of keys) keysByAxis.set(axis, (keysByAxis.get(axis) ?? new Set()).add(key));
+  for (const { axis, keys } of panels.values())
+    for (const key of keys) keysByAxis.set(axis, (keysByAxis.get(axis) ?? new Set()).add(key));
   return keysByAxis;
 }
 
@@ -76,7 +83,10 @@ export function plan() {
 function ask() {
   if (Date.now() < retryAt) return;
   const runs = shownIds.peek();
-  /** Metrics that miss the same runs are asked for together. @type {Map<string, {axis: Axis, keys: string[], runs: string[]}>} */
+  /**
+   * Metrics that miss the same runs are asked for together.
+   * @type {Map<string, {axis: Axis, keys: string[], runs: string[]}>}
+   */
   const missing = new Map();
   for (const [axis, keys] of wanted()) {
     for (const key of keys) {
@@ -109,7 +119,8 @@ function takeEarly() {
 
 /**
  * @param {Question} question
- * @param {Promise<Response | null>} [earlyAnswer] its answer, where it is on its way; null where it has to be asked then
+ * @param {Promise<Response | null>} [earlyAnswer] its answer, where it is on its way; null where it has to be
+ *   asked then
  */
 async function fetchCurves(question, earlyAnswer) {
   const number = places.noteQuestion(question);
@@ -134,7 +145,10 @@ async function fetchCurves(question, earlyAnswer) {
   plan();
 }
 
-/** Say why a question failed, and ask again where that may help, when the server says. @param {unknown} failure */
+/**
+ * Say why a question failed, and ask again where that may help, when the server says.
+ * @param {unknown} failure
+ */
 function failed(failure) {
   error.value = failure instanceof Error ? failure.message : String(failure);
   if (failure instanceof ApiError && !failure.passing) return;
@@ -155,7 +169,9 @@ function failed(failure) {
 async function post(question, signal, earlyAnswer) {
   const earlyResponse = await earlyAnswer;
   signal.throwIfAborted();
-  const response = earlyResponse?.ok ? earlyResponse : await request("/curves", { ...posted(question), signal });
+  const response = earlyResponse?.ok
+    ? earlyResponse
+    : await request("/curves", { ...posted(question), signal });
   const body = await response.arrayBuffer();
   signal.throwIfAborted();
   return decodeCurves(body);
@@ -163,20 +179,24 @@ async function post(question, signal, earlyAnswer) {
 
 /** @param {Axis} axis @param {Set<string>} keys */
 function tell(axis, keys) {
-  for (const panel of panels.values()) if (panel.axis === axis && panel.keys.some((key) => keys.has(key))) panel.changed();
+  for (const panel of panels.values())
+    if (panel.axis === axis && panel.keys.some((key) => keys.has(key))) panel.changed();
 }
 
 /** Curves that no panel shows go first. */
 function forget() {
   const [keys, runs] = [wanted(), new Set(shownIds.peek())];
-  places.forget(KEPT, (axis, key, run) => Boolean(runs.has(run) && keys.get(/** @type {Axis} */ (axis))?.has(key)));
+  places.forget(KEPT, (axis, key, run) =>
+    Boolean(runs.has(run) && keys.get(/** @type {Axis} */ (axis))?.has(key)),
+  );
 }
 
 /** What a window hides in buckets is asked for when it stands still. */
 function refineSoon() {
   clearTimeout(refining);
   refiner?.abort();
-  if (places.AXES.some((axis) => zoomOf(axis).peek())) refining = window.setTimeout(() => void refine(), REFINE_MS);
+  if (places.AXES.some((axis) => zoomOf(axis).peek()))
+    refining = window.setTimeout(() => void refine(), REFINE_MS);
 }
 
 async function refine() {
@@ -187,7 +207,8 @@ async function refine() {
     const bounds = zoomOf(axis).peek();
     if (!bounds) continue;
     const coarse = [...keys].filter((key) => runs.some((run) => places.isCoarse(axis, key, run)));
-    for (const question of questionsOf(axis, coarse, runs)) await refineOne({ ...question, ...bounds }, stop.signal);
+    for (const question of questionsOf(axis, coarse, runs))
+      await refineOne({ ...question, ...bounds }, stop.signal);
   }
 }
 
@@ -218,7 +239,8 @@ export function take(...points) {
 }
 
 /**
- * Fetch runs' curves again; those that are shown stay until the new ones are there, and those on another axis are asked for when it is chosen.
+ * Fetch runs' curves again; those that are shown stay until the new ones are there, and those on another axis
+ * are asked for when it is chosen.
  * @param {string[]} runs
  * @param {Set<string>} [only] of these metrics alone
  */

@@ -20,19 +20,33 @@ const MOST_ASKED = 100; // runs of a question: their ids have to fit into a URL
  * @param {Axis} axis
  * @param {number} x
  */
-export const placeText = (axis, x) => (axis === "step" ? `step ${number(x)}` : axis === "time" ? clock(x) : duration(x));
+export const placeText = (axis, x) =>
+  axis === "step" ? `step ${number(x)}` : axis === "time" ? clock(x) : duration(x);
 
-/** @param {{name: string, curves: Curve[], axis: Axis, window: {low: number, high: number} | null, onPoint: (run: string) => void}} props */
+/**
+ * @param {{name: string, curves: Curve[], axis: Axis, window: {low: number, high: number} | null, onPoint:
+ *   (run: string) => void}} props
+ */
 export function CurveTable({ name, curves, axis, window, onPoint }) {
   // While a run trains, its curve knows more than the index does.
-  const ended = curves.filter((curve) => lastOf(curve).bucket && !isLive(curve.run)).map((curve) => curve.run);
+  const ended = curves
+    .filter((curve) => lastOf(curve).bucket && !isLive(curve.run))
+    .map((curve) => curve.run);
   const indexed = useLast(name, ended);
   const groups = curves.some((curve) => curve.members);
   return html`
     <div class="curve-table" tabindex="0" role="region" aria-label=${`${name} as a table`}>
-      ${window && html`<p class="muted">Min, max and points are those from ${placeText(axis, window.low)} to ${placeText(axis, window.high)}; last is the whole run's.</p>`}
+      ${
+        window &&
+        html`<p class="muted">Min, max and points are those
+          from ${placeText(axis, window.low)} to ${placeText(axis, window.high)}; last is the whole run's.
+            </p>`
+      }
       <table>
-        <thead><tr><th scope="col">${groups ? "Group" : "Run"}</th><th scope="col">Last</th><th scope="col">At</th><th scope="col">Min</th><th scope="col">Max</th><th scope="col">${groups ? "Runs" : "Points"}</th></tr></thead>
+        <thead>
+          <tr><th scope="col">${groups ? "Group" : "Run"}</th><th scope="col">Last</th><th scope="col">At</th>
+            <th scope="col">Min</th><th scope="col">Max</th><th scope="col">${groups ? "Runs" : "Points"}</th>
+            </tr></thead>
         <tbody>
           ${curves.map((curve) => {
             const summary = summaryOf(curve, window);
@@ -40,8 +54,10 @@ export function CurveTable({ name, curves, axis, window, onPoint }) {
             const exact = !last.bucket ? last.value : isLive(curve.run) ? undefined : indexed.get(curve.run);
             return html`<tr onMouseEnter=${() => onPoint(curve.run)}>
               <th scope="row">${labelOf(curve.run)}</th>
-              <td>${exact === undefined ? `≈ ${measured(name, last.value)}` : measured(name, exact)}</td><td>${last.bucket ? "from " : ""}${placeText(axis, last.x)}</td>
-              <td>${measured(name, summary.min)}</td><td>${measured(name, summary.max)}</td><td>${curve.members ?? `${summary.exact ? "" : "≈ "}${summary.points}`}</td>
+              <td>${exact === undefined ? `≈ ${measured(name, last.value)}` : measured(name, exact)}</td>
+              <td>${last.bucket ? "from " : ""}${placeText(axis, last.x)}</td>
+              <td>${measured(name, summary.min)}</td><td>${measured(name, summary.max)}</td>
+              <td>${curve.members ?? `${summary.exact ? "" : "≈ "}${summary.points}`}</td>
             </tr>`;
           })}
         </tbody>
@@ -51,7 +67,8 @@ export function CurveTable({ name, curves, axis, window, onPoint }) {
 }
 
 /**
- * The last values of runs as the index has them; of a bucketed curve the page only knows the last bucket's mean.
+ * The last values of runs as the index has them; of a bucketed curve the page only knows the last bucket's
+ * mean.
  * @param {string} name of the metric
  * @param {string[]} runs
  * @returns {ReadonlyMap<string, unknown>}
@@ -62,11 +79,20 @@ function useLast(name, runs) {
     const stop = new AbortController();
     void (async () => {
       for (let from = 0; from < runs.length; from += MOST_ASKED) {
-        const ids = runs.slice(from, from + MOST_ASKED).map((id) => `'${id.slice(id.indexOf("/") + 1).replaceAll("'", "''")}'`);
-        const query = new URLSearchParams({ limit: "1000", columns: `metrics.${quoted(name)}`, filter: `run in (${ids.join(", ")})` });
+        const ids = runs
+          .slice(from, from + MOST_ASKED)
+          .map((id) => `'${id.slice(id.indexOf("/") + 1).replaceAll("'", "''")}'`);
+        const query = new URLSearchParams({
+          limit: "1000",
+          columns: `metrics.${quoted(name)}`,
+          filter: `run in (${ids.join(", ")})`,
+        });
         const answer = await get(`/runs?${query}`, { signal: stop.signal });
         const values = answer.runs.map((/** @type {any} */ run) => [run.id, Object.values(run.values)[0]]);
-        lastValues.value = new Map([...lastValues.peek(), ...values.filter((/** @type {unknown[]} */ [, value]) => value !== undefined)]);
+        lastValues.value = new Map([
+          ...lastValues.peek(),
+          ...values.filter((/** @type {unknown[]} */ [, value]) => value !== undefined),
+        ]);
       }
     })().catch(() => {}); // then the table says "≈"
     return () => stop.abort();

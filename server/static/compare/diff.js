@@ -23,28 +23,46 @@ const all = queryValue("all");
  */
 export function Diff({ runs }) {
   const compared = runs.slice(0, MOST_COMPARED);
-  if (compared.length < 2) return html`<p class="nothing">Show at least two runs to see what differs between them.</p>`;
+  if (compared.length < 2)
+    return html`<p class="nothing">Show at least two runs to see what differs between
+    them.</p>`;
   return html`<${Compared} key=${compared.join()} runs=${compared} more=${runs.length - compared.length} />`;
 }
 
 /** @param {{runs: string[], more: number}} props */
 function Compared({ runs, more }) {
-  const watched = useWatched(`/runs/diff?${new URLSearchParams(runs.map((run) => ["run", run]))}`, { every: 0 });
+  const watched = useWatched(`/runs/diff?${new URLSearchParams(runs.map((run) => ["run", run]))}`, {
+    every: 0,
+  });
   const whole = useComputed(() => all.value === "1");
   const diff = watched.data.value;
-  if (!diff) return html`<div class="tab-body" aria-busy=${!watched.error.value}><${Problem} text=${trouble(watched)} /></div>`;
+  if (!diff)
+    return html`<div class="tab-body" aria-busy=${!watched.error.value}>
+    <${Problem} text=${trouble(watched)} /></div>`;
   const sections = sectionsOf(diff);
   const equal = sections.flatMap(([, rows]) => Object.values(rows)).filter((row) => !row.differs).length;
   return html`
     <div class="tab-body diff" tabindex="0" role="region" aria-label="Differences">
       <div class="tab-bar">
-        <label><input type="checkbox" checked=${!whole.value} onChange=${() => setQuery({ all: whole.value ? null : "1" })} /> Differences only</label>
-        <span class="muted">${counted(runs.length, "run")} compared${more > 0 ? `, the first ${runs.length} of ${runs.length + more} shown` : ""}; ${counted(equal, "value is", "values are")} equal</span>
+        <label>
+          <input type="checkbox"
+            checked=${!whole.value} onChange=${() =>
+              setQuery({ all: whole.value ? null : "1" })} /> Differences only</label>
+        <span class="muted">
+          ${counted(runs.length, "run")} compared${
+            more > 0 ? `, the first ${runs.length} of ${runs.length + more} shown` : ""
+          }; ${counted(equal, "value is", "values are")} equal</span>
       </div>
       <div class="diff-scroll">
         <table class="diff-table">
-          <thead><tr><th scope="col"><span class="sr-only">Name</span></th>${runs.map((run) => html`<th scope="col" key=${run}><${RunName} run=${run} /></th>`)}</tr></thead>
-          ${sections.map(([name, rows]) => html`<${Part} key=${name} name=${name} rows=${rows} runs=${runs} whole=${whole.value} />`)}
+          <thead>
+            <tr><th scope="col"><span class="sr-only">Name</span></th>
+              ${runs.map((run) => html`<th scope="col" key=${run}><${RunName} run=${run} /></th>`)}</tr>
+              </thead>
+          ${sections.map(
+            ([name, rows]) =>
+              html`<${Part} key=${name} name=${name} rows=${rows} runs=${runs} whole=${whole.value} />`,
+          )}
         </table>
       </div>
       <${Patches} patches=${diff.patches} runs=${runs} whole=${whole.value} />
@@ -54,7 +72,8 @@ function Compared({ runs, more }) {
 
 /** @param {{run: string}} props */
 export function RunName({ run }) {
-  return html`<a class="run-tag" href=${`/runs/${run}`} title=${run}><${Swatch} id=${run} />${run.slice(run.indexOf("/") + 1)}</a>`;
+  return html`<a class="run-tag" href=${`/runs/${run}`} title=${run}><${Swatch} id=${run} />
+    ${run.slice(run.indexOf("/") + 1)}</a>`;
 }
 
 /**
@@ -81,13 +100,24 @@ export function sectionsOf(diff) {
 function Part({ name, rows, runs, whole }) {
   const visible = Object.entries(rows).filter(([, row]) => whole || row.differs);
   const equal = Object.keys(rows).length - visible.length;
-  if (!visible.length && !whole) return html`<tbody><tr class="diff-part"><th scope="colgroup" colspan=${runs.length + 1}>${name} <span class="muted">${equal ? `${counted(equal, "value")}, all equal` : "none known"}</span></th></tr></tbody>`;
+  if (!visible.length && !whole)
+    return html`<tbody>
+    <tr class="diff-part">
+      <th scope="colgroup" colspan=${runs.length + 1}>
+        ${name} <span class="muted">${equal ? `${counted(equal, "value")}, all equal` : "none known"}</span>
+        </th></tr></tbody>`;
   return html`<tbody>
-    <tr class="diff-part"><th scope="colgroup" colspan=${runs.length + 1}>${name}${equal > 0 && html` <span class="muted">and ${equal} equal</span>`}</th></tr>
+    <tr class="diff-part">
+      <th scope="colgroup" colspan=${runs.length + 1}>${name}
+        ${equal > 0 && html` <span class="muted">and ${equal} equal</span>`}</th></tr>
     ${visible.map(
       ([key, row]) => html`<tr key=${key} class=${row.differs ? "differs" : "same"}>
         <th scope="row" title=${key}>${key}</th>
-        ${row.values.map((value, index) => html`<td key=${runs[index]} title=${display(value)} class=${isOdd(row, value) ? "other" : ""}>${display(value)}</td>`)}
+        ${row.values.map(
+          (value, index) =>
+            html`<td key=${runs[index]} title=${display(value)} class=${isOdd(row, value) ? "other" : ""}>
+              ${display(value)}</td>`,
+        )}
       </tr>`,
     )}
   </tbody>`;
@@ -102,7 +132,8 @@ function isOdd(row, value) {
   if (!row.differs) return false;
   /** @type {Map<string, number>} */
   const counts = new Map();
-  for (const each of row.values) counts.set(JSON.stringify(each), (counts.get(JSON.stringify(each)) ?? 0) + 1);
+  for (const each of row.values)
+    counts.set(JSON.stringify(each), (counts.get(JSON.stringify(each)) ?? 0) + 1);
   const highest = Math.max(...counts.values());
   if (highest === 1) return row.values.length === 2 && value !== row.values[0];
   const usual = row.values.find((each) => counts.get(JSON.stringify(each)) === highest);
@@ -124,10 +155,14 @@ function Patches({ patches, runs, whole }) {
   if (!by.size || (shared && !whole)) return null;
   return html`<section class="patches" aria-label="Code changed over the commit">
     <h2>Code changed over the commit</h2>
-    ${[...by].map(([patch, having]) => html`<details key=${having[0]} open=${by.size <= 3}>
-      <summary>${having.map((run) => html`<${RunName} run=${run} /> `)} <span class="muted">${changesOf(patch)}</span></summary>
+    ${[...by].map(
+      ([patch, having]) => html`<details key=${having[0]} open=${by.size <= 3}>
+      <summary>
+        ${having.map((run) => html`<${RunName} run=${run} /> `)} <span class="muted">${changesOf(patch)}
+        </span></summary>
       <${Patch} text=${patch} />
-    </details>`)}
+    </details>`,
+    )}
   </section>`;
 }
 
@@ -141,7 +176,11 @@ function changesOf(patch) {
 /** @param {{text: string}} props */
 function Patch({ text }) {
   const lines = text.split("\n");
-  return html`<pre class="patch" tabindex="0">${lines.slice(0, LONGEST_PATCH).map((line, index) => html`<span key=${index} class=${kindOf(line)}>${line}\n</span>`)}${lines.length > LONGEST_PATCH ? `… ${lines.length - LONGEST_PATCH} more lines` : ""}</pre>`;
+  return html`<pre class="patch" tabindex="0">
+    ${lines
+      .slice(0, LONGEST_PATCH)
+      .map((line, index) => html`<span key=${index} class=${kindOf(line)}>${line}\n</span>`)}
+        ${lines.length > LONGEST_PATCH ? `… ${lines.length - LONGEST_PATCH} more lines` : ""}</pre>`;
 }
 
 /** @param {string} line */

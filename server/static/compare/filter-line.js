@@ -18,13 +18,17 @@ export function FilterLine() {
   useLayoutEffect(() => {
     text.value = view.filter.value;
   }, [view.filter.value]);
-  useShortcuts([{ keys: "/", does: "write a filter", run: () => (input.current?.focus(), input.current?.select()) }]);
+  useShortcuts([
+    { keys: "/", does: "write a filter", run: () => (input.current?.focus(), input.current?.select()) },
+  ]);
 
   const apply = () => {
     open.value = false;
     if (text.peek().trim() !== view.filter.peek().trim()) view.setFilter(text.peek());
   };
-  const { word, found: completions } = open.value ? suggestions(text.value.slice(0, caret.value)) : { word: "", found: [] };
+  const { word, completions } = open.value
+    ? suggestions(text.value.slice(0, caret.value))
+    : { word: "", completions: [] };
   const take = (/** @type {string} */ name) => {
     const start = caret.peek() - word.length;
     text.value = `${text.peek().slice(0, start)}${name} ${text.peek().slice(caret.peek()).trimStart()}`;
@@ -49,7 +53,9 @@ export function FilterLine() {
       }
     } else if (completions.length && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
       event.preventDefault();
-      chosen.value = (chosen.value + (event.key === "ArrowDown" ? 1 : chosen.value < 0 ? 0 : -1) + completions.length) % completions.length;
+      chosen.value =
+        (chosen.value + (event.key === "ArrowDown" ? 1 : chosen.value < 0 ? 0 : -1) + completions.length) %
+        completions.length;
     } else if (completions.length && (event.key === "Tab" || (event.key === "Enter" && chosen.value >= 0))) {
       event.preventDefault();
       take(completions[Math.max(0, chosen.value)]?.text ?? "");
@@ -59,19 +65,26 @@ export function FilterLine() {
   const draft = text.value.trim() !== view.filter.value.trim();
   const wrong = failure?.column && !draft ? failure.column : 0;
   return html`
-    <form class="filter" role="search" onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), apply())}>
+    <form class="filter" role="search"
+      onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), apply())}>
       <div class="filter-box">
-        <input ref=${input} type="text" role="combobox" spellcheck="false" autocomplete="off" autocapitalize="off" aria-label="Filter of runs"
+        <input ref=${input} type="text" role="combobox" spellcheck="false" autocomplete="off"
+          autocapitalize="off" aria-label="Filter of runs"
           placeholder="params.lr < 0.01 order by metrics.val_loss"
-          value=${text.value} aria-invalid=${wrong > 0} aria-describedby=${failure ? "filter-error" : undefined}
+          value=${text.value} aria-invalid=${wrong > 0} aria-describedby=${
+            failure ? "filter-error" : undefined
+          }
           aria-autocomplete="list" aria-expanded=${completions.length > 0} aria-controls="filter-names"
           aria-activedescendant=${chosen.value >= 0 ? `filter-name-${chosen.value}` : undefined}
           onInput=${typed} onKeyDown=${keys} onBlur=${() => (open.value = false)}
-          onScroll=${(/** @type {Event} */ event) => (shift.value = /** @type {HTMLElement} */ (event.target).scrollLeft)} />
+          onScroll=${(/** @type {Event} */ event) =>
+            (shift.value = /** @type {HTMLElement} */ (event.target).scrollLeft)} />
         ${wrong > 0 && html`<${Underline} text=${text.value} column=${wrong} shift=${shift.value} />`}
         <ul id="filter-names" class="names" role="listbox" aria-label="Names" hidden=${!completions.length}>
           ${completions.map(
-            (each, index) => html`<li key=${each.text} id=${`filter-name-${index}`} role="option" aria-selected=${index === chosen.value}
+            (each, index) =>
+              html`<li key=${each.text} id=${`filter-name-${index}`} role="option"
+                aria-selected=${index === chosen.value}
               onMouseDown=${(/** @type {Event} */ event) => (event.preventDefault(), take(each.text))}>
               <span>${each.text}</span><small>${each.kind}</small></li>`,
           )}
@@ -86,7 +99,8 @@ export function FilterLine() {
 /** @param {import("../lib/api.js").ApiError} failure */
 function said(failure) {
   if (!failure.passing) return failure.message;
-  return `${sentence(failure.message)} ${runs.total.value === null ? "Retrying." : "Showing the runs as they were, retrying."}`;
+  const consequence = runs.total.value === null ? "Retrying." : "Showing the runs as they were, retrying.";
+  return `${sentence(failure.message)} ${consequence}`;
 }
 
 /**
@@ -96,5 +110,7 @@ function said(failure) {
 function Underline({ text, column, shift }) {
   const before = text.slice(0, column - 1);
   const word = /^(\S+|\s+)/.exec(text.slice(column - 1))?.[0] ?? " ";
-  return html`<span class="filter-under" aria-hidden="true"><span style=${{ marginLeft: `${-shift}px` }}>${before}<u>${word.replaceAll(" ", "\u00a0")}</u></span></span>`;
+  return html`<span class="filter-under" aria-hidden="true">
+    <span style=${{ marginLeft: `${-shift}px` }}>${before}<u>${word.replaceAll(" ", "\u00a0")}</u></span>
+    </span>`;
 }

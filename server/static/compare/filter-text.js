@@ -1,28 +1,39 @@
-/** A filter as text: its condition, its order and its limit. Words and quotes are what sdk/halving/query/run_filter_tokens.py has. */
+/**
+ * A filter as text: its condition, its order and its limit. Words and quotes are what
+ * sdk/halving/query/run_filter_tokens.py has.
+ */
 
 const WORD_LETTER = String.raw`[\p{L}\p{N}_\-/.@:+]`;
 /** A text, a name in quotes, a word, or a sign; a quote that is still open goes to the end. */
-const TOKEN = new RegExp(String.raw`'(?:[^']|'')*'?|(?:${WORD_LETTER}*\.)?"(?:[^"]|"")*"?|${WORD_LETTER}+|\S`, "gu");
+const TOKEN = new RegExp(
+  String.raw`'(?:[^']|'')*'?|(?:${WORD_LETTER}*\.)?"(?:[^"]|"")*"?|${WORD_LETTER}+|\S`,
+  "gu",
+);
 
-/** @typedef {{text: string, at: number}} Token */
+/** @typedef {{text: string, index: number}} Token */
 
 /** @param {string} text @returns {Token[]} */
-const tokensOf = (text) => [...text.matchAll(TOKEN)].map((match) => ({ text: match[0], at: match.index }));
+const tokensOf = (text) => [...text.matchAll(TOKEN)].map((match) => ({ text: match[0], index: match.index }));
 
 /** @param {Token | undefined} token @param {string} keyword */
 const is = (token, keyword) => token?.text.toLowerCase() === keyword;
 
 /**
  * @param {string} filter
- * @returns {{condition: string, order: string, limit: string}} as they stand there, with their keywords; "" for what is left out
+ * @returns {{condition: string, order: string, limit: string}} as they stand there, with their keywords; ""
+ *   for what is left out
  */
 export function partsOf(filter) {
   const tokens = tokensOf(filter);
   const order = tokens.findIndex((token, index) => is(token, "order") && is(tokens[index + 1], "by"));
   const limit = tokens.findIndex((token, index) => index > order && is(token, "limit"));
-  const limitAt = tokens[limit]?.at ?? filter.length;
-  const orderAt = tokens[order]?.at ?? limitAt;
-  return { condition: filter.slice(0, orderAt).trim(), order: filter.slice(orderAt, limitAt).trim(), limit: filter.slice(limitAt).trim() };
+  const limitAt = tokens[limit]?.index ?? filter.length;
+  const orderAt = tokens[order]?.index ?? limitAt;
+  return {
+    condition: filter.slice(0, orderAt).trim(),
+    order: filter.slice(orderAt, limitAt).trim(),
+    limit: filter.slice(limitAt).trim(),
+  };
 }
 
 /**
@@ -64,8 +75,8 @@ export function orderedBy(filter, field) {
  */
 export function fieldsOf(text) {
   const commas = tokensOf(text).filter((token) => token.text === ",");
-  const starts = [0, ...commas.map((comma) => comma.at + 1)];
-  return starts.map((start, index) => text.slice(start, commas[index]?.at).trim()).filter(Boolean);
+  const starts = [0, ...commas.map((comma) => comma.index + 1)];
+  return starts.map((start, index) => text.slice(start, commas[index]?.index).trim()).filter(Boolean);
 }
 
 /** @param {string[]} parts */

@@ -1,5 +1,7 @@
-/** The first questions for curves, asked as soon as it is known which runs and metrics there are: the server reads curves while the
- * browser reads the page. What the page turns out to need besides, it asks for itself. */
+/**
+ * The first questions for curves, asked as soon as it is known which runs and metrics there are: the server
+ * reads curves while the browser reads the page. What the page turns out to need besides, it asks for itself.
+ */
 import { here } from "../lib/base.js";
 import { acrossOf, layout, linesWithin, matcher, metricsOf } from "./layout.js";
 import { axisOf, posted, questionsOf, topOf } from "./questions.js";
@@ -29,12 +31,16 @@ async function ask() {
   const metrics = metricsOf(names.metrics, false).filter(matcher(view.get("metrics") ?? ""));
   const width = innerWidth - widthIn(innerWidth);
   const { lines } = layout(metrics, acrossOf(width), new Set(view.getAll("fold")));
-  const keys = linesWithin(lines, 0, innerHeight - ABOVE).flatMap((line) => (line.kind === "row" ? line.names : []));
+  const keys = linesWithin(lines, 0, innerHeight - ABOVE).flatMap((line) =>
+    line.kind === "row" ? line.names : [],
+  );
   if (!runs.length || !keys.length) return;
   /** @type {Promise<unknown>} */
   let before = Promise.resolve();
   for (const question of questionsOf(axisOf(view.get("x")), keys, runs)) {
-    const answer = before.then(() => fetch(here("/api/v1/curves"), { credentials: "same-origin", ...posted(question) })).catch(() => null);
+    const answer = before
+      .then(() => fetch(here("/api/v1/curves"), { credentials: "same-origin", ...posted(question) }))
+      .catch(() => null);
     early.curves.push({ question, answer });
     before = answer; // one after the other, as the page asks: both at once, and the first panel waits for all
   }

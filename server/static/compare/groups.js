@@ -11,15 +11,20 @@ const MARK = "group\n"; // no run's id has a line break
 const UNKNOWN = `${MARK}?\nnot in the table`;
 
 /** A group's id among those of runs. @param {unknown} value what its runs have in common */
-export const groupId = (value) => `${MARK}${typeof value}\n${value === null || value === undefined ? "none" : display(value)}`;
+export const groupId = (value) =>
+  `${MARK}${typeof value}\n${value === null || value === undefined ? "none" : display(value)}`;
 
 /** @param {string} id of a run or a group */
 export const isGroup = (id) => id.startsWith(MARK);
 
 /** How a run or a group is called on a chart. @param {string} id */
-export const labelOf = (id) => (isGroup(id) ? id.split("\n").slice(2).join(" ") : id.slice(id.indexOf("/") + 1));
+export const labelOf = (id) =>
+  isGroup(id) ? id.split("\n").slice(2).join(" ") : id.slice(id.indexOf("/") + 1);
 
-/** The group of each shown run; null where runs are not grouped, or it is not known yet how. @type {import("@preact/signals").ReadonlySignal<Map<string, string> | null>} */
+/**
+ * The group of each shown run; null where runs are not grouped, or it is not known yet how.
+ * @type {import("@preact/signals").ReadonlySignal<Map<string, string> | null>}
+ */
 const groups = computed(() => {
   const by = groupedBy.value;
   if (!by || only.value) return null;
@@ -62,10 +67,17 @@ export function grouper() {
     for (const [id, own] of members) {
       const lengths = own.map((curve) => curve.length);
       const old = kept.get(id);
-      const same = old && old.members.length === own.length && own.every((curve, index) => curve === old.members[index] && lengths[index] === old.lengths[index]);
+      const same =
+        old &&
+        old.members.length === own.length &&
+        own.every((curve, index) => curve === old.members[index] && lengths[index] === old.lengths[index]);
       next.set(id, same ? old : { members: own, lengths, curve: groupCurve(id, own) });
       const { curve } = next.get(id);
-      if (smoothed && own.some((each) => each.whole)) curve.whole ??= groupCurve(id, own.map((each) => each.whole ?? each));
+      if (smoothed && own.some((each) => each.whole))
+        curve.whole ??= groupCurve(
+          id,
+          own.map((each) => each.whole ?? each),
+        );
     }
     kept = next;
     return [...next.values()].map((each) => each.curve);

@@ -33,10 +33,22 @@ export default function Compare() {
   const folded = useSignal(false);
   useLayoutEffect(() => {
     document.title = "Compare · Halving";
-    const stops = [runs.follow(), effect(() => dress(lines.value)), names.follow(), curves.follow(), live.follow()];
+    const stops = [
+      runs.follow(),
+      effect(() => dress(lines.value)),
+      names.follow(),
+      curves.follow(),
+      live.follow(),
+    ];
     return () => stops.forEach((stop) => stop());
   }, []);
-  useShortcuts([{ keys: "d", does: "what differs between the shown runs, and back", run: () => open(view.tab.peek() === "diff" ? "curves" : "diff") }]);
+  useShortcuts([
+    {
+      keys: "d",
+      does: "what differs between the shown runs, and back",
+      run: () => open(view.tab.peek() === "diff" ? "curves" : "diff"),
+    },
+  ]);
   const tab = view.tab.value;
   return html`
     <div class="compare" data-folded=${folded.value} style=${{ "--side": width.value && `${width.value}px` }}>
@@ -44,7 +56,9 @@ export default function Compare() {
       <section class="side" aria-label="Runs">
         <${FilterLine} />
         <div class="side-line">
-          <button class="quiet fold" type="button" aria-expanded=${!folded.value} onClick=${() => (folded.value = !folded.value)}><span class="caret" aria-hidden="true"></span>Runs</button>
+          <button class="quiet fold" type="button"
+            aria-expanded=${!folded.value} onClick=${() => (folded.value = !folded.value)}>
+              <span class="caret" aria-hidden="true"></span>Runs</button>
           <${Count} />
           <${Top} />
           <${GroupBy} />
@@ -65,9 +79,19 @@ export default function Compare() {
         <div id="tab-panel" role="tabpanel" aria-labelledby=${`tab-${tab}`}>
           <${Problem} text=${view.ignored.value.join("; ")} />
           ${curves.error.value && html`<${Problem} text=${curves.error.value} />`}
-          ${(tab === "curves" || tab === "system") && html`<${Panels} key=${tab} system=${tab === "system"} />`}
-          ${tab === "parameters" && html`<${Later} key=${tab} load=${LATER[tab]} props=${{ filter: view.filter.value, highlighted, onFilter: view.setFilter }} />`}
-          ${(tab === "media" || tab === "diff") && html`<${Later} key=${tab} load=${LATER[tab]} props=${{ runs: runs.shownIds.value }} />`}
+          ${
+            (tab === "curves" || tab === "system") &&
+            html`<${Panels} key=${tab} system=${tab === "system"} />`
+          }
+          ${
+            tab === "parameters" &&
+            html`<${Later} key=${tab} load=${LATER[tab]}
+              props=${{ filter: view.filter.value, highlighted, onFilter: view.setFilter }} />`
+          }
+          ${
+            (tab === "media" || tab === "diff") &&
+            html`<${Later} key=${tab} load=${LATER[tab]} props=${{ runs: runs.shownIds.value }} />`
+          }
         </div>
       </section>
     </div>
@@ -75,7 +99,8 @@ export default function Compare() {
 }
 
 function Waiting() {
-  return html`<span class="waiting-word" role="status">${live.trouble.value || (curves.asking.value ? "fetching…" : "")}</span>`;
+  return html`<span class="waiting-word" role="status">
+    ${live.trouble.value || (curves.asking.value ? "fetching…" : "")}</span>`;
 }
 
 function Count() {
@@ -83,14 +108,25 @@ function Count() {
   const count = runs.shownIds.value.length;
   const besides = runs.pinned.rows.value.size;
   const gone = runs.pinned.gone.value.size;
-  return html`<span class="count" role="status">${total === null ? "…" : `${count} shown${besides ? `, ${besides} of them besides these,` : ""} of ${counted(total, "run")}`}
-    ${gone > 0 && html`<span class="gone"> ${counted(gone, "run")} of this address ${gone === 1 ? "is" : "are"} not there</span>`}</span>`;
+  return html`<span class="count" role="status">
+    ${
+      total === null
+        ? "…"
+        : `${count} shown${besides ? `, ${besides} of them besides these,` : ""} of ${counted(total, "run")}`
+    }
+    ${
+      gone > 0 &&
+      html`<span class="gone"> ${counted(gone, "run")} of this address ${gone === 1 ? "is" : "are"} not there
+        </span>`
+    }</span>`;
 }
 
 /** How many of the order's first runs are shown. */
 function Top() {
-  const change = (/** @type {Event} */ event) => view.setTop(Number(/** @type {HTMLInputElement} */ (event.target).value));
+  const change = (/** @type {Event} */ event) =>
+    view.setTop(Number(/** @type {HTMLInputElement} */ (event.target).value));
   return html`<label class="tool"><span>first</span>
-    <input class="top-n" type="number" min="0" max="1000" value=${view.top.value} onChange=${change} aria-label="How many runs are shown" />
+    <input class="top-n" type="number" min="0" max="1000"
+      value=${view.top.value} onChange=${change} aria-label="How many runs are shown" />
   </label>`;
 }

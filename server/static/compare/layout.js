@@ -1,4 +1,7 @@
-/** Where panels lie, by the prefix of their metric. It imports nothing: first-curves.js asks it before the page is there. */
+/**
+ * Where panels lie, by the prefix of their metric. It imports nothing: first-curves.js asks it before the
+ * page is there.
+ */
 
 const HEIGHT = 236;
 const HEADER = 34;
@@ -6,7 +9,10 @@ export const GAP = 10;
 const WIDEST = 420;
 const MARGIN = 60;
 
-/** @typedef {{kind: "header", top: number, prefix: string, count: number} | {kind: "row", top: number, names: string[]}} Line */
+/**
+ * @typedef {{kind: "header", top: number, prefix: string, count: number} | {kind: "row", top: number, names:
+ *   string[]}} Line
+ */
 
 /** @param {string} name */
 const prefixOf = (name) => (name.includes("/") ? name.slice(0, name.lastIndexOf("/")) : "");
@@ -16,7 +22,9 @@ const prefixOf = (name) => (name.includes("/") ? name.slice(0, name.lastIndexOf(
  * @param {string[]} names
  */
 function naturally(names) {
-  const keys = new Map(names.map((name) => [name, name.toLowerCase().replace(/\d+/g, (digits) => digits.padStart(12, "0"))]));
+  const keys = new Map(
+    names.map((name) => [name, name.toLowerCase().replace(/\d+/g, (digits) => digits.padStart(12, "0"))]),
+  );
   const key = (/** @type {string} */ name) => keys.get(name) ?? name;
   return [...names].sort((a, b) => (key(a) < key(b) ? -1 : Number(key(a) > key(b))));
 }
@@ -29,7 +37,8 @@ export const ABSENT = "\n";
  * @param {string[]} names in the order in which those of a prefix follow one another
  * @param {number} across panels side by side
  * @param {ReadonlySet<string>} hidden sections that are closed
- * @param {ReadonlySet<string> | null} [had] the metrics that shown runs have, null for all: the others come last, in a section of their own
+ * @param {ReadonlySet<string> | null} [had] the metrics that shown runs have, null for all: the others come
+ *   last, in a section of their own
  */
 export function layout(names, across, hidden, had = null) {
   /** @type {Map<string, string[]>} */
@@ -78,7 +87,8 @@ export function matcher(text) {
  * @param {{name: string}[]} metrics
  * @param {boolean} system what the machine measured
  */
-export const metricsOf = (metrics, system) => naturally(metrics.map((each) => each.name).filter((name) => name.startsWith("system/") === system));
+export const metricsOf = (metrics, system) =>
+  naturally(metrics.map((each) => each.name).filter((name) => name.startsWith("system/") === system));
 
 /** How many panels lie side by side. @param {number} width */
 export const acrossOf = (width) => Math.max(1, Math.ceil((width - 2 * GAP) / (WIDEST + GAP)));
@@ -90,4 +100,8 @@ export const acrossOf = (width) => Math.max(1, Math.ceil((width - 2 * GAP) / (WI
  * @param {number} height
  */
 export const linesWithin = (lines, scroll, height) =>
-  lines.filter((line) => line.top < scroll + height + MARGIN && line.top + (line.kind === "row" ? HEIGHT : HEADER) > scroll - MARGIN);
+  lines.filter(
+    (line) =>
+      line.top < scroll + height + MARGIN &&
+      line.top + (line.kind === "row" ? HEIGHT : HEADER) > scroll - MARGIN,
+  );

@@ -1,4 +1,7 @@
-/** What runs log while they are looked at: appended to the curves that are there, fetched again only where that cannot be right. */
+/**
+ * What runs log while they are looked at: appended to the curves that are there, fetched again only where
+ * that cannot be right.
+ */
 import { effect, signal } from "@preact/signals";
 import { listen } from "../lib/live.js";
 import { again, panelsChanged, take, wantedKeys } from "./curve-store.js";
@@ -38,15 +41,22 @@ function repeat(runs) {
 function onPoints({ run, key, x, t, value, attempt }) {
   const started = Date.parse(rowOf.peek().get(run)?.started ?? "") / 1000;
   const on = { step: x, time: t, relative: t.map((time) => time - started) };
-  const rows = take(key, run, (axis) => on[axis], value.map(Number), (curve, places, values) => !overlaps(curve, places, values));
-  const resumed = attempt > (attempts.get(run) ?? attempt); // what a bucketed curve has of later steps is no longer so
+  const rows = take(
+    key,
+    run,
+    (axis) => on[axis],
+    value.map(Number),
+    (curve, places, values) => !overlaps(curve, places, values),
+  );
+  // What a bucketed curve has of later steps is no longer so.
+  const resumed = attempt > (attempts.get(run) ?? attempt);
   attempts.set(run, attempt);
   if (resumed || rows === 0 || rows > LONGEST) repeat([run]);
 }
 
 /**
- * Whether points before the curve's end say something else than it does, as those of another attempt. Those that came twice do not; what is
- * in buckets cannot be told.
+ * Whether points before the curve's end say something else than it does, as those of another attempt. Those
+ * that came twice do not; what is in buckets cannot be told.
  * @param {import("../charts/curves.js").Curve} curve
  * @param {number[]} x
  * @param {number[]} values
@@ -79,7 +89,11 @@ export function follow(onRun = () => {}) {
   let said = false;
   let crowded = "";
 
-  /** Said when a stream has been down for a while, however often it was tried meanwhile. @param {boolean} live @param {string} [reason] */
+  /**
+   * Said when a stream has been down for a while, however often it was tried meanwhile.
+   * @param {boolean} live
+   * @param {string} [reason]
+   */
   const onState = (live, reason = "the stream broke off") => {
     if (live) {
       clearTimeout(down);
@@ -104,7 +118,10 @@ export function follow(onRun = () => {}) {
     const had = { runs: new Set(before[0]?.runs), keys: new Set(before[0]?.keys) };
     for (const run of me.runs) if (!had.runs.has(run)) attempts.set(run, rowOf.peek().get(run)?.attempt ?? 0);
     repeat(me.runs.filter((run) => !had.runs.has(run)));
-    again(me.runs.filter((run) => had.runs.has(run)), new Set(me.keys.filter((key) => !had.keys.has(key))));
+    again(
+      me.runs.filter((run) => had.runs.has(run)),
+      new Set(me.keys.filter((key) => !had.keys.has(key))),
+    );
   };
 
   const choose = () => {
@@ -113,7 +130,8 @@ export function follow(onRun = () => {}) {
     const runs = within(training, MOST_RUNS);
     const neededKeys = wantedKeys();
     if (now && sameRuns(now.runs, runs) && neededKeys.every((key) => now.keys.includes(key))) return;
-    crowded = runs.length < training.length ? `${runs.length} of ${training.length} runs that train are live` : "";
+    crowded =
+      runs.length < training.length ? `${runs.length} of ${training.length} runs that train are live` : "";
     repeat((now?.runs ?? []).filter((run) => !training.includes(run))); // they have ended: what came last
     if (!runs.length || !neededKeys.length) {
       for (const each of streams.splice(0)) each.stop();
@@ -121,7 +139,10 @@ export function follow(onRun = () => {}) {
     }
     // Metrics that were looked at stay in the stream, so that scrolling back begins no other.
     const keys = within([...new Set([...neededKeys, ...(now?.keys ?? [])])], MOST_KEYS);
-    const query = [...runs.map((run) => `run=${encodeURIComponent(run)}`), ...keys.map((key) => `key=${encodeURIComponent(key)}`)].join("&");
+    const query = [
+      ...runs.map((run) => `run=${encodeURIComponent(run)}`),
+      ...keys.map((key) => `key=${encodeURIComponent(key)}`),
+    ].join("&");
     /** @type {Stream} */
     const me = { runs, keys, stop: () => {} };
     let ready = false;
@@ -154,10 +175,16 @@ export function follow(onRun = () => {}) {
   };
 }
 
-/** The first names, no more than so many and no longer than an address may be. @param {string[]} names @param {number} limit */
+/**
+ * The first names, no more than so many and no longer than an address may be.
+ * @param {string[]} names
+ * @param {number} limit
+ */
 function within(names, limit) {
   let characters = 0;
-  const end = names.findIndex((name) => (characters += encodeURIComponent(name).length + 5) > MOST_CHARACTERS);
+  const end = names.findIndex(
+    (name) => (characters += encodeURIComponent(name).length + 5) > MOST_CHARACTERS,
+  );
   return names.slice(0, Math.min(limit, end < 0 ? names.length : end));
 }
 

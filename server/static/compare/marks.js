@@ -1,4 +1,7 @@
-/** What is marked on the axes of params and metrics: the same in all charts, in the URL, and what a filter makes of it. */
+/**
+ * What is marked on the axes of params and metrics: the same in all charts, in the URL, and what a filter
+ * makes of it.
+ */
 import { computed } from "@preact/signals";
 import { brushOf, filterOf, isWithin, rangeOf } from "../charts/brush.js";
 import { Problem } from "../components/problem.js";
@@ -33,7 +36,8 @@ export function marksOn(axes) {
 }
 
 /** @param {Run} run @param {ReadonlyMap<string, Brush>} brushes @param {Record<string, Axis>} axes */
-export const within = (run, brushes, axes) => [...brushes].every(([name, brush]) => isWithin(/** @type {Axis} */ (axes[name]), brush, run.values[name]));
+export const within = (run, brushes, axes) =>
+  [...brushes].every(([name, brush]) => isWithin(/** @type {Axis} */ (axes[name]), brush, run.values[name]));
 
 /**
  * Mark parts of axes, or, with null, mark nothing there.
@@ -52,13 +56,20 @@ export function brush(parts, last) {
 
 /**
  * How many runs are within what is marked, and what to do with it.
- * @param {{runs: Run[], axes: Record<string, Axis>, filter: string, onFilter: (filter: string) => void}} props
+ * @param {{runs: Run[], axes: Record<string, Axis>, filter: string, onFilter: (filter: string) => void}}
+ *   props
  */
 export function Marked({ runs, axes, filter, onFilter }) {
   const brushes = marksOn(axes);
   const clear = () => setMarks(new Map());
   const apply = () => {
-    const words = [...brushes].map(([name, brush]) => filterOf(/** @type {Axis} */ (axes[name]), brush, runs.map((run) => run.values[name])));
+    const words = [...brushes].map(([name, brush]) =>
+      filterOf(
+        /** @type {Axis} */ (axes[name]),
+        brush,
+        runs.map((run) => run.values[name]),
+      ),
+    );
     onFilter(narrowed(filter, words)); // first, so that "back" has the marks
     clear();
   };
@@ -67,12 +78,16 @@ export function Marked({ runs, axes, filter, onFilter }) {
     <div class="tab-bar brushes" role="status">
       ${
         brushes.size
-          ? html`<span>${counted(runs.filter((run) => within(run, brushes, axes)).length, "run")} within what is marked</span>
+          ? html`<span>${counted(runs.filter((run) => within(run, brushes, axes)).length, "run")} within what
+            is marked</span>
               <button class="primary" type="button" onClick=${apply}>Filter by it</button>
               <button type="button" onClick=${clear}>Clear</button>`
-          : html`<span class="muted">Drag along an axis, or over the scatter plot, to mark a part of it.</span>`
+          : html`<span class="muted">Drag along an axis, or over the scatter plot, to mark a part of it.
+            </span>`
       }
     </div>
-    <${Problem} text=${left.map((name) => `in the address mark=${name} is ignored: these runs have no such values of it`).join("; ")} />
+    <${Problem} text=${left
+      .map((name) => `in the address mark=${name} is ignored: these runs have no such values of it`)
+      .join("; ")} />
   `;
 }

@@ -10,7 +10,10 @@ import { RunName } from "./diff.js";
 
 export const MOST_RUNS = 100;
 
-/** @typedef {{run: string, key: string, kind: string, step: number, digest: string, name: string, url: string, media_type?: string}} Medium */
+/**
+ * @typedef {{run: string, key: string, kind: string, step: number, digest: string, name: string, url: string,
+ *   media_type?: string}} Medium
+ */
 
 const step = queryValue("media-step");
 
@@ -29,11 +32,18 @@ export function Media({ runs }) {
 
 /** @param {{runs: string[]}} props */
 function Loaded({ runs }) {
-  const watched = useWatched(`/media?${new URLSearchParams([...runs.map((run) => ["run", run]), ["limit", "10000"]])}`, { every: 5000 });
+  const watched = useWatched(
+    `/media?${new URLSearchParams([...runs.map((run) => ["run", run]), ["limit", "10000"]])}`,
+    { every: 5000 },
+  );
   /** @type {Medium[] | undefined} */
   const media = watched.data.value?.media;
-  if (!media) return html`<div class="tab-body" aria-busy=${!watched.error.value}><${Problem} text=${trouble(watched)} /></div>`;
-  if (!media.length) return html`<p class="nothing">None of the shown runs has logged an image, a table, a histogram or a text.</p>`;
+  if (!media)
+    return html`<div class="tab-body" aria-busy=${!watched.error.value}>
+    <${Problem} text=${trouble(watched)} /></div>`;
+  if (!media.length)
+    return html`<p class="nothing">None of the shown runs has logged an image, a table, a
+    histogram or a text.</p>`;
   const steps = [...new Set(media.map((each) => each.step))].sort((left, right) => left - right);
   const last = steps.at(-1) ?? 0;
   const currentStep = step.value === "" ? last : Number(step.value);
@@ -42,12 +52,23 @@ function Loaded({ runs }) {
     <div class="tab-body" tabindex="0" role="region" aria-label="Media">
       <${Problem} text=${trouble(watched)} />
       <div class="tab-bar steps">
-        ${steps.length > 1 && html`<${Steps} steps=${steps} at=${currentStep} />`}
-        <label>Size <select value=${size.value} onChange=${(/** @type {Event} */ event) => setSize(/** @type {HTMLSelectElement} */ (event.target).value)}>
-          ${SIZES.map((each) => html`<option key=${each} value=${each} selected=${each === size.value}>${each}</option>`)}
+        ${steps.length > 1 && html`<${Steps} steps=${steps} step=${currentStep} />`}
+        <label>
+          Size <select
+            value=${size.value} onChange=${(/** @type {Event} */ event) =>
+              setSize(/** @type {HTMLSelectElement} */ (event.target).value)}>
+          ${SIZES.map(
+            (each) =>
+              html`<option key=${each} value=${each} selected=${each === size.value}>${each}</option>`,
+          )}
         </select></label>
       </div>
-      ${keys.map((key) => html`<${Grid} key=${key} name=${key} media=${media.filter((each) => each.key === key)} at=${currentStep} />`)}
+      ${keys.map(
+        (key) =>
+          html`<${Grid} key=${key} name=${key} media=${media.filter(
+            (each) => each.key === key,
+          )} step=${currentStep} />`,
+      )}
       ${watched.data.value.more && html`<p class="muted">Only the first ${media.length} are shown.</p>`}
     </div>
   `;
@@ -56,15 +77,21 @@ function Loaded({ runs }) {
 /** @param {string} next */
 const setSize = (next) => setQuery({ "media-size": next === "medium" ? null : next });
 
-/** @param {{steps: number[], at: number}} props */
-function Steps({ steps, at }) {
-  const index = Math.max(0, steps.findLastIndex((each) => each <= at));
+/** @param {{steps: number[], step: number}} props */
+function Steps({ steps, step }) {
+  const index = Math.max(
+    0,
+    steps.findLastIndex((each) => each <= step),
+  );
   /** @param {number} next */
   const go = (next) => setQuery({ "media-step": next >= steps.length - 1 ? null : (steps[next] ?? null) });
   return html`<label for="media-step">Step</label>
-    <input id="media-step" type="range" min="0" max=${steps.length - 1} value=${index} aria-valuetext=${`step ${steps[index]}`}
-      onInput=${(/** @type {Event} */ event) => go(Number(/** @type {HTMLInputElement} */ (event.target).value))} />
-    <output>${number(steps[index])}</output> <span class="muted">${counted(steps.length, "step")}; of each run the newest up to it</span>`;
+    <input id="media-step" type="range" min="0"
+      max=${steps.length - 1} value=${index} aria-valuetext=${`step ${steps[index]}`}
+      onInput=${(/** @type {Event} */ event) =>
+        go(Number(/** @type {HTMLInputElement} */ (event.target).value))} />
+    <output>${number(steps[index])}
+    </output> <span class="muted">${counted(steps.length, "step")}; of each run the newest up to it</span>`;
 }
 
 /**
@@ -82,17 +109,20 @@ export function newestOf(media, lastStep) {
   return [...newest.values()];
 }
 
-/** @param {{name: string, media: Medium[], at: number}} props */
-function Grid({ name, media, at }) {
-  const visible = newestOf(media, at);
+/** @param {{name: string, media: Medium[], step: number}} props */
+function Grid({ name, media, step }) {
+  const visible = newestOf(media, step);
   return html`<section class="media-key" aria-label=${name}>
     <h2>${name} <span class="muted">${counted(visible.length, "run")}</span></h2>
     ${visible.length === 0 && html`<p class="muted">Nothing up to this step.</p>`}
     <div class="media-grid" data-size=${size.value}>
-      ${visible.map((each) => html`<figure key=${each.run}>
+      ${visible.map(
+        (each) => html`<figure key=${each.run}>
         <${MediumView} medium=${each} />
-        <figcaption><${RunName} run=${each.run} /><span class="muted">step ${number(each.step)}</span></figcaption>
-      </figure>`)}
+        <figcaption><${RunName} run=${each.run} /><span class="muted">step ${number(each.step)}</span>
+        </figcaption>
+      </figure>`,
+      )}
     </div>
   </section>`;
 }
@@ -101,9 +131,17 @@ function Grid({ name, media, at }) {
 function MediumView({ medium }) {
   const kind = medium.kind.toLowerCase();
   const image = medium.media_type?.startsWith("image/") ?? kind === "image";
-  if (image) return html`<a href=${medium.url} target="_blank" rel="noopener"><img src=${medium.url} loading="lazy" decoding="async" alt=${`${medium.key} of ${medium.run} at step ${medium.step}`} /></a>`;
+  if (image)
+    return html`<a href=${medium.url} target="_blank" rel="noopener">
+    <img src=${medium.url} loading="lazy" decoding="async"
+      alt=${`${medium.key} of ${medium.run} at step ${medium.step}`} /></a>`;
   if (kind === "text") return html`<${Text} key=${medium.digest} url=${medium.url} />`;
-  if (kind === "histogram") return html`<${Histogram} key=${medium.digest} url=${medium.url} name=${`${medium.key} of ${medium.run} at step ${medium.step}`} />`;
-  if (kind === "table") return html`<${Table} key=${medium.digest} url=${medium.url} name=${`${medium.key} of ${medium.run} at step ${medium.step}`} />`;
-  return html`<a class="button" href=${medium.url} download=${medium.name}>${medium.kind}: ${medium.name}</a>`;
+  if (kind === "histogram")
+    return html`<${Histogram} key=${medium.digest} url=${medium.url}
+      name=${`${medium.key} of ${medium.run} at step ${medium.step}`} />`;
+  if (kind === "table")
+    return html`<${Table} key=${medium.digest} url=${medium.url}
+      name=${`${medium.key} of ${medium.run} at step ${medium.step}`} />`;
+  return html`<a class="button" href=${medium.url} download=${medium.name}>${medium.kind}: ${medium.name}
+    </a>`;
 }

@@ -6,18 +6,30 @@ import { valuesFor } from "./values.js";
 import * as view from "./view.js";
 
 /** @typedef {{name: string, count: number, type: "number" | "text" | "bool" | "mixed"}} Name */
-/** @typedef {{fields: {name: string, type: string, about: string}[], params: Name[], metrics: Name[], tags: Name[]}} Names */
+/**
+ * @typedef {{fields: {name: string, type: string, about: string}[], params: Name[], metrics: Name[], tags:
+ *   Name[]}} Names
+ */
 
 const EVERY_MS = 5000;
 const MOST_ASKED = 100; // runs: their ids have to fit into a URL
 
-/** The names that the runs have which the filter chooses; while a new filter is answered, those of the last one. */
+/**
+ * The names that the runs have which the filter chooses; while a new filter is answered, those of the last
+ * one.
+ */
 export const names = signal(/** @type {Names | undefined} */ (undefined));
 
-/** The metrics that the shown runs have; null where these are all of the filter's, too many to ask, or not answered yet. */
+/**
+ * The metrics that the shown runs have; null where these are all of the filter's, too many to ask, or not
+ * answered yet.
+ */
 export const metricsOfShown = signal(/** @type {{name: string}[] | null} */ (null));
 
-/** What all runs have: a filter may be about others than it chooses now. It is only asked for when somebody writes a filter. */
+/**
+ * What all runs have: a filter may be about others than it chooses now. It is only asked for when somebody
+ * writes a filter.
+ */
 const all = signal(/** @type {Names | undefined} */ (undefined));
 const allWanted = signal(false);
 
@@ -25,8 +37,11 @@ const allWanted = signal(false);
 export function follow() {
   const shownFilter = computed(() => {
     const ids = runs.shownIds.value.map((id) => id.slice(id.indexOf("/") + 1));
-    const every = ids.length === runs.total.value && !view.shownIds.value.length; // then they have the names that the filter's runs have
-    return every || !ids.length || ids.length > MOST_ASKED ? null : `run in (${ids.map((id) => `'${id.replaceAll("'", "''")}'`).join(", ")})`;
+    // All runs of the filter are shown, so they have the names that its runs have.
+    const every = ids.length === runs.total.value && !view.shownIds.value.length;
+    return every || !ids.length || ids.length > MOST_ASKED
+      ? null
+      : `run in (${ids.map((id) => `'${id.replaceAll("'", "''")}'`).join(", ")})`;
   });
   const stops = [
     effect(() => watch(view.filter.value, (listed) => (names.value = listed))),
@@ -46,7 +61,7 @@ export function follow() {
 
 /**
  * @param {string} filter
- * @param {(found: Names) => void} then called with each answer
+ * @param {(completions: Names) => void} then called with each answer
  * @returns {() => void} ends it
  */
 function watch(filter, then) {
@@ -60,13 +75,19 @@ function watch(filter, then) {
   };
 }
 
-/** A name as a filter wants it: in quotes where it has more than letters, digits and `_ - / . @ : +`. @param {string} name */
+/**
+ * A name as a filter wants it: in quotes where it has more than letters, digits and `_ - / . @ : +`.
+ * @param {string} name
+ */
 export const quoted = (name) => (/^[\w\-/.@:+]+$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`);
 
 /** @param {string} kind @param {Name[]} all */
-const columnsOf = (kind, all) => all.map((each) => ({ column: `${kind}s.${quoted(each.name)}`, kind, type: each.type }));
+const columnsOf = (kind, all) =>
+  all.map((each) => ({ column: `${kind}s.${quoted(each.name)}`, kind, type: each.type }));
 
-const fields = computed(() => (names.value?.fields ?? []).map((each) => ({ column: each.name, kind: "field", type: each.type })));
+const fields = computed(() =>
+  (names.value?.fields ?? []).map((each) => ({ column: each.name, kind: "field", type: each.type })),
+);
 const params = computed(() => columnsOf("param", names.value?.params ?? []));
 const tags = computed(() => columnsOf("tag", names.value?.tags ?? []));
 
@@ -80,8 +101,15 @@ export const allColumns = computed(() => [
 
 const GROUPS = new Set(["sweep", "dataset", "model", "stage", "project", "commit", "seed"]);
 
-/** All that runs can be grouped by. It is on the screen at first, so it is made without the metrics, of which there may be thousands. */
-export const groupColumns = computed(() => [...fields.value.filter((each) => GROUPS.has(each.column)), ...params.value, ...tags.value]);
+/**
+ * All that runs can be grouped by. It is on the screen at first, so it is made without the metrics, of which
+ * there may be thousands.
+ */
+export const groupColumns = computed(() => [
+  ...fields.value.filter((each) => GROUPS.has(each.column)),
+  ...params.value,
+  ...tags.value,
+]);
 
 /** What a filter may name, however few runs the present one chooses. */
 const completed = computed(() => {
@@ -94,7 +122,19 @@ const completed = computed(() => {
   ];
 });
 
-const KEYWORDS = ["and", "or", "not", "between", "in", "like", "is null", "is not null", "order by", "desc", "limit"];
+const KEYWORDS = [
+  "and",
+  "or",
+  "not",
+  "between",
+  "in",
+  "like",
+  "is null",
+  "is not null",
+  "order by",
+  "desc",
+  "limit",
+];
 /** A word, or a name whose quote is still open. */
 const WORD = /(?:params|metrics|tags)\."(?:[^"]|"")*$|[\w\-/.@:+]*$/i;
 const STATUSES = ["finished", "failed", "paused", "stopped", "crashed", "running", "unfinished"];
@@ -104,21 +144,22 @@ const MAX_COMPLETIONS = 12;
 /** @typedef {{text: string, kind: string}} Suggestion */
 
 /**
- * What may follow at the end of a text: names that hold the word, those that begin with it first; of a status, a sweep, a dataset or a tag its values.
+ * What may follow at the end of a text: names that hold the word, those that begin with it first; of a
+ * status, a sweep, a dataset or a tag its values.
  * @param {string} before the text before the caret
- * @returns {{word: string, found: Suggestion[]}}
+ * @returns {{word: string, completions: Suggestion[]}}
  */
 export function suggestions(before) {
   const values = valuesFor(before);
-  if (values) return { word: values.word, found: values.found.slice(0, MAX_COMPLETIONS) };
+  if (values) return { word: values.word, completions: values.completions.slice(0, MAX_COMPLETIONS) };
   const status = STATUS.exec(before)?.[1]?.toLowerCase();
   if (status !== undefined) {
     const statuses = STATUSES.filter((each) => each.startsWith(status) && each !== status);
-    return { word: status, found: statuses.map((text) => ({ text, kind: "status" })) };
+    return { word: status, completions: statuses.map((text) => ({ text, kind: "status" })) };
   }
   const word = WORD.exec(before)?.[0] ?? "";
   const lower = word.toLowerCase().replaceAll('"', "");
-  if (!lower) return { word, found: [] };
+  if (!lower) return { word, completions: [] };
   /** @type {Suggestion[][]} */
   const ranked = [[], [], []];
   const add = (/** @type {string} */ text, /** @type {string} */ kind) => {
@@ -132,5 +173,5 @@ export function suggestions(before) {
   allWanted.value = true;
   for (const { column, kind } of completed.value) add(column, kind);
   for (const keyword of KEYWORDS) if (keyword.startsWith(lower)) add(keyword, "word");
-  return { word, found: ranked.flat().slice(0, MAX_COMPLETIONS) };
+  return { word, completions: ranked.flat().slice(0, MAX_COMPLETIONS) };
 }

@@ -17,7 +17,10 @@ import * as view from "./view.js";
 /** The run under the pointer, in any panel or the table. */
 export const highlighted = signal(/** @type {string | null} */ (null));
 
-/** Metrics that are shown as tables: a panel that is scrolled out of sight, or whose line moves, is mounted anew. */
+/**
+ * Metrics that are shown as tables: a panel that is scrolled out of sight, or whose line moves, is mounted
+ * anew.
+ */
 const tables = signal(/** @type {ReadonlySet<string>} */ (new Set()));
 
 /** @param {string} name */
@@ -35,7 +38,8 @@ let marks = 0;
 let Chart = null;
 
 /**
- * The chart's module is run when the first question for curves is on its way: it takes as long as the server does to answer.
+ * The chart's module is run when the first question for curves is on its way: it takes as long as the server
+ * does to answer.
  * @param {() => void} then called when it is there
  */
 async function loadChart(then) {
@@ -43,7 +47,8 @@ async function loadChart(then) {
     Chart ??= (await import("../charts/line-chart.js")).LineChart;
     then();
   } catch (failure) {
-    error.value = `The charts could not be loaded: ${failure instanceof Error ? failure.message : failure}. Reload the page.`;
+    const reason = failure instanceof Error ? failure.message : failure;
+    error.value = `The charts could not be loaded: ${reason}. Reload the page.`;
   }
 }
 
@@ -51,7 +56,8 @@ async function loadChart(then) {
 const style = (run) => ({ colour: colourOf(run), dash: /** @type {number[]} */ (styleOf(run).dash) });
 
 /**
- * @param {{name: string, title?: string, axis?: "step" | "time" | "relative"}} props axis: in place of the view's
+ * @param {{name: string, title?: string, axis?: "step" | "time" | "relative"}} props axis: in place of the
+ *   view's
  */
 export function Panel({ name, title = name, axis: fixed }) {
   const host = useRef(/** @type {HTMLDivElement | null} */ (null));
@@ -86,9 +92,22 @@ export function Panel({ name, title = name, axis: fixed }) {
       const next = stateNow();
       const stands = standing(next.x, name, shownIds.peek());
       const hidden = next.logY ? notPositive(next.curves) : { some: 0, all: 0 };
-      note.value = [bucketsOf(next.curves), hidden.some && `log y hides values ≤ 0 of ${counted(hidden.some, "line")}`].filter(Boolean).join(", ");
+      note.value = [
+        bucketsOf(next.curves),
+        hidden.some && `log y hides values ≤ 0 of ${counted(hidden.some, "line")}`,
+      ]
+        .filter(Boolean)
+        .join(", ");
       nothing.value = hidden.all > 0 && hidden.all === next.curves.length;
-      state.value = next.curves.length ? (Chart ? "drawn" : "loading") : stands === "whole" ? "empty" : stands === "refused" ? "refused" : "loading";
+      state.value = next.curves.length
+        ? Chart
+          ? "drawn"
+          : "loading"
+        : stands === "whole"
+          ? "empty"
+          : stands === "refused"
+            ? "refused"
+            : "loading";
       if (!chart) {
         if (!next.curves.length || !Chart) return;
         chart = new Chart(box, next, {
@@ -106,10 +125,12 @@ export function Panel({ name, title = name, axis: fixed }) {
       grown.value += 1;
       if (stands !== "whole") return;
       performance.mark("halving:painted", { detail: name });
-      if (++marks % MOST_MARKS === 0) performance.clearMarks("halving:painted"); // a dashboard may be open for weeks
+      // A dashboard may be open for weeks.
+      if (++marks % MOST_MARKS === 0) performance.clearMarks("halving:painted");
     };
     const changed = () => drawSoon(draw);
-    const light = () => chart?.highlight(highlighted.peek() === null ? null : lineOf(highlighted.peek() ?? ""));
+    const light = () =>
+      chart?.highlight(highlighted.peek() === null ? null : lineOf(highlighted.peek() ?? ""));
     let end = () => {};
     const stops = [
       effect(() => {
@@ -118,12 +139,21 @@ export function Panel({ name, title = name, axis: fixed }) {
         end = want(axis, [name], changed);
       }),
       effect(() => {
-        void [shownIds.value, lines.value, view.axis.value, view.logX.value, view.logY.value, view.smoothing.value, view.band.value];
+        void [
+          shownIds.value,
+          lines.value,
+          view.axis.value,
+          view.logX.value,
+          view.logY.value,
+          view.smoothing.value,
+          view.band.value,
+        ];
         changed();
       }),
       effect(() => {
         const window = view.zoomOf(fixed ?? view.axis.value).value;
-        if (chart && window && sameBounds(chart.state.window, window)) return; // drawn at once; finer curves come later
+        // Drawn at once; finer curves come later.
+        if (chart && window && sameBounds(chart.state.window, window)) return;
         drawSoon(draw, { rest: true }); // the panel that was dragged is seen first
       }),
       effect(() => {
@@ -148,29 +178,47 @@ export function Panel({ name, title = name, axis: fixed }) {
     };
   }, [name, fixed]);
 
-  const curves = table.value ? (void grown.value, grouped(curvesOf(fixed ?? view.axis.value, name, shownIds.value), false)) : [];
+  const curves = table.value
+    ? (void grown.value, grouped(curvesOf(fixed ?? view.axis.value, name, shownIds.value), false))
+    : [];
   return html`
     <figure class="panel" data-metric=${name} data-state=${state.value}>
       <figcaption>
         <span class="panel-title" title=${name}>${title}</span>
         <span class="panel-note" title=${note.value}>${note.value}</span>
-        <button class="icon" type="button" aria-pressed=${table.value} aria-label=${`${name} as a table`} title="As a table" onClick=${() => turnTable(name)}>
-          <svg viewBox="0 0 16 16" width="13" height="13" aria-hidden="true"><path class="stroke" d="M2 3h12v10H2zM2 6.5h12M2 9.7h12M6.5 3v10" /></svg>
+        <button class="icon" type="button"
+          aria-pressed=${table.value} aria-label=${`${name} as a table`} title="As a table"
+            onClick=${() => turnTable(name)}>
+          <svg viewBox="0 0 16 16" width="13" height="13" aria-hidden="true">
+            <path class="stroke" d="M2 3h12v10H2zM2 6.5h12M2 9.7h12M6.5 3v10" /></svg>
         </button>
-        <button class="icon wide-only" type="button" aria-label=${`${name} on the whole screen`} title="On the whole screen" onClick=${whole}>
-          <svg viewBox="0 0 16 16" width="13" height="13" aria-hidden="true"><path class="stroke" d="M2 6V2h4M10 2h4v4M14 10v4h-4M6 14H2v-4" /></svg>
+        <button class="icon wide-only" type="button"
+          aria-label=${`${name} on the whole screen`} title="On the whole screen" onClick=${whole}>
+          <svg viewBox="0 0 16 16" width="13" height="13" aria-hidden="true">
+            <path class="stroke" d="M2 6V2h4M10 2h4v4M14 10v4h-4M6 14H2v-4" /></svg>
         </button>
       </figcaption>
       <div class="plot" role="img" aria-label=${`Chart of ${name}: ${counted(shownIds.value.length, "run")}`}>
         <div class="plot-host" ref=${host}></div>
         ${state.value === "loading" && html`<span class="plot-word">…</span>`}
-        ${nothing.value && html`<span class="plot-word">No value is above 0: log y has nothing to show</span>`}
+        ${
+          nothing.value && html`<span class="plot-word">No value is above 0: log y has nothing to show</span>`
+        }
         ${state.value === "refused" && html`<span class="plot-word">Could not be read: see above</span>`}
-        ${state.value === "empty" && html`<span class="plot-word">${shownIds.value.length ? "None of the shown runs has it" : "No run is shown"}</span>`}
+        ${
+          state.value === "empty" &&
+          html`<span class="plot-word">
+            ${shownIds.value.length ? "None of the shown runs has it" : "No run is shown"}</span>`
+        }
       </div>
       <${Tip} name=${name} hit=${hit} axis=${fixed ?? view.axis.value} />
-      ${table.value && html`<${CurveTable} name=${name} curves=${curves} axis=${fixed ?? view.axis.value} window=${view.zoomOf(fixed ?? view.axis.value).value}
-        onPoint=${(/** @type {string} */ run) => (highlighted.value = run)} />`}
+      ${
+        table.value &&
+        html`<${CurveTable} name=${name} curves=${curves} axis=${
+          fixed ?? view.axis.value
+        } window=${view.zoomOf(fixed ?? view.axis.value).value}
+        onPoint=${(/** @type {string} */ run) => (highlighted.value = run)} />`
+      }
     </figure>
   `;
 }
@@ -185,14 +233,17 @@ function whole(event) {
 /** @param {import("../charts/curves.js").Curve[]} curves */
 function bucketsOf(curves) {
   if (curves.some((curve) => curve.members)) return "mean ± std of groups";
-  const sizes = curves.filter((curve) => curve.min).map((curve) => Math.max(2, Math.round(bucketSize(curve))));
+  const sizes = curves
+    .filter((curve) => curve.min)
+    .map((curve) => Math.max(2, Math.round(bucketSize(curve))));
   if (!sizes.length) return "";
   const [smallest, largest] = [Math.min(...sizes), Math.max(...sizes)];
   return smallest === largest ? `buckets of ${largest}` : `buckets of ${smallest}–${largest}`;
 }
 
 /**
- * What is under the pointer. It takes the signal, so that a move of the mouse renders nothing else of the panel.
+ * What is under the pointer. It takes the signal, so that a move of the mouse renders nothing else of the
+ * panel.
  * @param {{hit: import("@preact/signals").Signal<import("../charts/line-chart.js").Hit | null>, name: string,
  *   axis: "step" | "time" | "relative"}} props
  */
@@ -205,14 +256,24 @@ function Tip({ name, hit: under, axis }) {
   const left = hit.left > 180;
   return html`
     <div class="tip" ref=${(/** @type {HTMLElement | null} */ box) => box && place(box, hit, left)}>
-      <strong>${labelOf(hit.run)}${curve.members ? html` <small>mean of ${counted(curve.members, "run")}</small>` : null}</strong>
-      <span>${measured(name, curve.value[row])}${low !== undefined && low !== high ? html` <small>${measured(name, low, 4)} … ${measured(name, high, 4)}</small>` : null}</span>
+      <strong>${labelOf(hit.run)}
+        ${curve.members ? html` <small>mean of ${counted(curve.members, "run")}</small>` : null}</strong>
+      <span>${measured(name, curve.value[row])}
+        ${
+          low !== undefined && low !== high
+            ? html` <small>${measured(name, low, 4)} … ${measured(name, high, 4)}</small>`
+            : null
+        }</span>
       <span class="muted">${placeText(axis, curve.x[row] ?? 0)}</span>
     </div>
   `;
 }
 
-/** @param {HTMLElement} box @param {{left: number, top: number, plot: number}} pointer @param {boolean} left */
+/**
+ * @param {HTMLElement} box
+ * @param {{left: number, top: number, plot: number}} pointer
+ * @param {boolean} left
+ */
 function place(box, pointer, left) {
   box.style.left = `${pointer.plot + pointer.left + (left ? -10 : 10)}px`;
   box.style.top = `${34 + Math.max(0, pointer.top - 26)}px`;

@@ -1,4 +1,7 @@
-/** Panels by the prefix of their metric. Only those near to what is seen are there: 12,000 names cost no more than twelve. */
+/**
+ * Panels by the prefix of their metric. Only those near to what is seen are there: 12,000 names cost no more
+ * than twelve.
+ */
 import { computed, useComputed, useSignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { counted } from "../lib/format.js";
@@ -9,11 +12,18 @@ import { metricsOfShown, names as columnNames } from "./names.js";
 import { Panel } from "./panel.js";
 import * as view from "./view.js";
 
-/** Sections that are not as they are at first, by the prefix of their metrics; "" for those without one. What no shown run has is folded
- * at first. */
+/**
+ * Sections that are not as they are at first, by the prefix of their metrics; "" for those without one. What
+ * no shown run has is folded at first.
+ */
 const turnedText = computed(() => JSON.stringify(query.value.getAll("fold")));
 const turned = computed(() => /** @type {ReadonlySet<string>} */ (new Set(JSON.parse(turnedText.value))));
-const closed = computed(() => /** @type {ReadonlySet<string>} */ (new Set([ABSENT, ...turned.value].filter((each) => (each === ABSENT) !== turned.value.has(each)))));
+const closed = computed(
+  () =>
+    /** @type {ReadonlySet<string>} */ (
+      new Set([ABSENT, ...turned.value].filter((each) => (each === ABSENT) !== turned.value.has(each)))
+    ),
+);
 
 /**
  * @param {{system?: boolean}} props system: what the machine measured
@@ -22,16 +32,24 @@ export function Panels({ system = false }) {
   const scroller = useRef(/** @type {HTMLDivElement | null} */ (null));
   const size = useSignal({ width: 0, height: 0 });
   const scroll = useSignal(0);
-  const had = useComputed(() => metricsOfShown.value && new Set(metricsOfShown.value.map((each) => each.name)));
+  const had = useComputed(
+    () => metricsOfShown.value && new Set(metricsOfShown.value.map((each) => each.name)),
+  );
   const all = useComputed(() => {
     const chosen = columnNames.value?.metrics ?? [];
-    const theirs = new Set(chosen.map((each) => each.name)); // a run may be shown that the filter does not choose
-    return metricsOf([...chosen, ...(metricsOfShown.value ?? []).filter((each) => !theirs.has(each.name))], system);
+    // A run may be shown that the filter does not choose.
+    const theirs = new Set(chosen.map((each) => each.name));
+    return metricsOf(
+      [...chosen, ...(metricsOfShown.value ?? []).filter((each) => !theirs.has(each.name))],
+      system,
+    );
   });
   const names = useComputed(() => all.value.filter(matcher(view.metricSearch.value)));
   const across = useComputed(() => acrossOf(size.value.width));
   const laid = useComputed(() => layout(names.value, across.value, closed.value, had.value));
-  const visible = useComputed(() => (size.value.width ? linesWithin(laid.value.lines, scroll.value, size.value.height) : []));
+  const visible = useComputed(() =>
+    size.value.width ? linesWithin(laid.value.lines, scroll.value, size.value.height) : [],
+  );
   useLayoutEffect(() => {
     const box = /** @type {HTMLDivElement} */ (scroller.current);
     const measure = () => {
@@ -45,21 +63,42 @@ export function Panels({ system = false }) {
   }, []);
   const width = (size.value.width - GAP * (across.value + 1)) / across.value;
   return html`
-    <div class="panels" ref=${scroller} tabindex="0" role="region" aria-label=${system ? "System metrics" : "Curves"}
-      onScroll=${(/** @type {Event} */ event) => (scroll.value = /** @type {HTMLElement} */ (event.target).scrollTop)}>
+    <div class="panels" ref=${scroller} tabindex="0" role="region"
+      aria-label=${system ? "System metrics" : "Curves"}
+      onScroll=${(/** @type {Event} */ event) =>
+        (scroll.value = /** @type {HTMLElement} */ (event.target).scrollTop)}>
       <${Space} height=${laid.value.height + GAP}>
         ${visible.value.flatMap((line) =>
           line.kind === "header"
             ? [html`<${Section} key=${`/${line.prefix}`} line=${line} />`]
             : line.names.map(
-                (name, index) => html`<${Placed} key=${name} left=${GAP + index * (width + GAP)} top=${line.top} width=${width}>
-                  <${Panel} name=${name} title=${name.slice(name.lastIndexOf("/") + 1)} axis=${system ? view.systemAxis.value : undefined} />
+                (name, index) =>
+                  html`<${Placed} key=${name} left=${GAP + index * (width + GAP)} top=${line.top}
+                    width=${width}>
+                  <${Panel} name=${name} title=${name.slice(name.lastIndexOf("/") + 1)} axis=${
+                    system ? view.systemAxis.value : undefined
+                  } />
                 <//>`,
               ),
         )}
       <//>
-      ${columnNames.value && !names.value.length && html`<p class="nothing">${view.metricSearch.value ? "No metric has this name." : system ? "None of these runs has measured its machine." : "None of these runs has a metric yet."}
-        ${view.metricSearch.value && html` <button class="quiet" type="button" onClick=${() => setQuery({ metrics: null })}>All metrics</button>`}</p>`}
+      ${
+        columnNames.value &&
+        !names.value.length &&
+        html`<p class="nothing">
+          ${
+            view.metricSearch.value
+              ? "No metric has this name."
+              : system
+                ? "None of these runs has measured its machine."
+                : "None of these runs has a metric yet."
+          }
+        ${
+          view.metricSearch.value &&
+          html` <button class="quiet" type="button" onClick=${() => setQuery({ metrics: null })}>All metrics
+            </button>`
+        }</p>`
+      }
     </div>
   `;
 }
@@ -73,7 +112,8 @@ function Space({ height, children }) {
 
 /** @param {{left: number, top: number, width: number, children?: any}} props */
 function Placed({ left, top, width, children }) {
-  return html`<div class="panel-at" style=${{ left: `${left}px`, top: `${top}px`, width: `${width}px` }}>${children}</div>`;
+  return html`<div class="panel-at" style=${{ left: `${left}px`, top: `${top}px`, width: `${width}px` }}>
+    ${children}</div>`;
 }
 
 /** @param {{line: {top: number, prefix: string, count: number}}} props */
@@ -86,7 +126,9 @@ function Section({ line }) {
   };
   return html`<h2 class="section" style=${{ top: `${line.top}px` }}>
     <button class="quiet" type="button" aria-expanded=${!shut} onClick=${toggle}>
-      <span class="caret" aria-hidden="true"></span>${line.prefix === ABSENT ? "no shown run has these" : line.prefix || "other"} <span class="muted">${counted(line.count, "metric")}</span>
+      <span class="caret" aria-hidden="true"></span>
+      ${line.prefix === ABSENT ? "no shown run has these" : line.prefix || "other"} <span class="muted">
+      ${counted(line.count, "metric")}</span>
     </button>
   </h2>`;
 }

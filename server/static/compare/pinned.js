@@ -1,4 +1,6 @@
-/** Runs that are shown by their ids, though the filter does not choose them or nobody has scrolled to them. */
+/**
+ * Runs that are shown by their ids, though the filter does not choose them or nobody has scrolled to them.
+ */
 import { signal } from "@preact/signals";
 import { jsonOf, request } from "../lib/api.js";
 
@@ -24,7 +26,11 @@ export async function look(ids, columns, signal) {
   /** @type {typeof answers} */
   const next = new Map();
   for (const part of parts(ids.filter((id) => id.includes("/")))) {
-    const question = new URLSearchParams({ filter: part, limit: "1000", ...(columns ? { columns } : {}) }).toString();
+    const question = new URLSearchParams({
+      filter: part,
+      limit: "1000",
+      ...(columns ? { columns } : {}),
+    }).toString();
     const cached = answers.get(question);
     /** @type {Record<string, string>} */
     const headers = { Accept: "application/json", ...(cached ? { "If-None-Match": cached.etag } : {}) };
@@ -33,12 +39,15 @@ export async function look(ids, columns, signal) {
     next.set(question, { etag: response.headers.get("ETag") ?? "", runs });
   }
   if (signal.aborted) return;
-  const isNews = next.size !== answers.size || [...next].some(([question, { runs }]) => answers.get(question)?.runs !== runs);
+  const isNews =
+    next.size !== answers.size ||
+    [...next].some(([question, { runs }]) => answers.get(question)?.runs !== runs);
   answers = next;
   const runsById = new Map([...next.values()].flatMap(({ runs }) => runs).map((run) => [run.id, run]));
   const missing = ids.filter((id) => !runsById.has(id));
   if (isNews) rows.value = runsById;
-  if (missing.length !== gone.peek().size || missing.some((id) => !gone.peek().has(id))) gone.value = new Set(missing);
+  if (missing.length !== gone.peek().size || missing.some((id) => !gone.peek().has(id)))
+    gone.value = new Set(missing);
 }
 
 /** Filters that choose runs by their ids, none too long. @param {string[]} ids */
@@ -51,7 +60,8 @@ function parts(ids) {
   const questions = [];
   for (const each of conditions) {
     const last = questions.at(-1);
-    if (last !== undefined && last.length + each.length < CHARACTERS) questions[questions.length - 1] = `${last} or ${each}`;
+    if (last !== undefined && last.length + each.length < CHARACTERS)
+      questions[questions.length - 1] = `${last} or ${each}`;
     else questions.push(each);
   }
   return questions;

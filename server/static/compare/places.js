@@ -1,8 +1,11 @@
-/** What is known of the curves of panels. A place is one metric of one run on one axis: it is unknown, asked for, refused, or known, which is
- * a curve or that the run has none.
+/**
+ * What is known of the curves of panels. A place is one metric of one run on one axis: it is unknown, asked
+ * for, refused, or known, which is a curve or that the run has none.
  *
- * What is streamed goes to the curve that is known, to the finer one of the zoomed window, and is kept beside a question that is on its way,
- * whose answer may be older. Of two questions for a place the answer of the one that was asked last counts, whichever comes last. */
+ * What is streamed goes to the curve that is known, to the finer one of the zoomed window, and is kept beside
+ * a question that is on its way, whose answer may be older. Of two questions for a place the answer of the
+ * one that was asked last counts, whichever comes last.
+ */
 import { append, growable } from "../charts/curves.js";
 import { zoomOf } from "./view.js";
 
@@ -10,9 +13,14 @@ import { zoomOf } from "./view.js";
 /** @typedef {import("./questions.js").Axis} Axis */
 /** @typedef {import("./questions.js").Question} Question */
 /** @typedef {{low: number, high: number}} Bounds */
-/** @typedef {{curve: Curve | null, asked: number}} Known asked: the number of the question; curve is null where the run has none */
-/** @typedef {{questions: number, x: number[], value: number[], outdated?: number}} Pending how many questions are on their way, what was
- * streamed meanwhile, and the last question whose answer counts no more */
+/**
+ * @typedef {{curve: Curve | null, question: number}} Known question: the number of the question; curve is
+ *   null where the run has none
+ */
+/**
+ * @typedef {{questions: number, x: number[], value: number[], outdated?: number}} Pending how many questions
+ *   are on their way, what was streamed meanwhile, and the last question whose answer counts no more
+ */
 
 export const AXES = /** @type {const} */ (["step", "time", "relative"]);
 
@@ -22,7 +30,10 @@ const entries = new Map();
 const pending = new Map();
 /** Places that the server gives nothing of, until other runs are shown. @type {Set<string>} */
 const refused = new Set();
-/** Finer curves of a zoomed window, by axis. @type {Map<Axis, {window: string, curves: Map<string, Curve>}>} */
+/**
+ * Finer curves of a zoomed window, by axis.
+ * @type {Map<Axis, {window: string, curves: Map<string, Curve>}>}
+ */
 const fine = new Map();
 let count = 0; // of questions
 
@@ -57,7 +68,8 @@ export function curvesOf(axis, key, runs) {
 }
 
 /**
- * What is known of all that a panel asked for: "whole", "refused" where the server gave nothing of a part, or "asked".
+ * What is known of all that a panel asked for: "whole", "refused" where the server gave nothing of a part, or
+ * "asked".
  * @param {Axis} axis
  * @param {string} key
  * @param {string[]} runs
@@ -68,11 +80,23 @@ export function standing(axis, key, runs) {
   return missing.every((name) => refused.has(name)) ? "refused" : "asked";
 }
 
-/** Whether nothing is known of a place, and nothing asked. @param {Axis} axis @param {string} key @param {string} run */
-export const isUnknown = (axis, key, run) => [entries, pending, refused].every((places) => !places.has(place(axis, key, run)));
+/**
+ * Whether nothing is known of a place, and nothing asked.
+ * @param {Axis} axis
+ * @param {string} key
+ * @param {string} run
+ */
+export const isUnknown = (axis, key, run) =>
+  [entries, pending, refused].every((places) => !places.has(place(axis, key, run)));
 
-/** Whether a zoomed window may have more points of a curve than are known. @param {Axis} axis @param {string} key @param {string} run */
-export const isCoarse = (axis, key, run) => Boolean(entries.get(place(axis, key, run))?.curve?.min && !fineNow(axis)?.has(place(axis, key, run)));
+/**
+ * Whether a zoomed window may have more points of a curve than are known.
+ * @param {Axis} axis
+ * @param {string} key
+ * @param {string} run
+ */
+export const isCoarse = (axis, key, run) =>
+  Boolean(entries.get(place(axis, key, run))?.curve?.min && !fineNow(axis)?.has(place(axis, key, run)));
 
 /** Note that a question is asked; its number. @param {Question} question */
 export function noteQuestion(question) {
@@ -93,7 +117,8 @@ export function over(question) {
 }
 
 /**
- * What is known of runs on an axis, and what is being answered, may lack points: it is asked for when it is wanted again.
+ * What is known of runs on an axis, and what is being answered, may lack points: it is asked for when it is
+ * wanted again.
  * @param {Axis} axis
  * @param {string[]} runs
  * @param {Set<string>} [only] of these metrics alone
@@ -131,13 +156,13 @@ export function keep(question, curves, number) {
   for (const key of question.keys) {
     for (const run of question.runs) {
       const name = place(axis, key, run);
-      if ((entries.get(name)?.asked ?? 0) > number) continue;
+      if ((entries.get(name)?.question ?? 0) > number) continue;
       const streamed = pending.get(name);
       if (number <= (streamed?.outdated ?? 0)) continue;
       let curve = curvesByName.get(name) ?? null;
       if (curve && streamed) append(curve, streamed.x, streamed.value);
       else if (streamed?.x.length) curve = growable(run, key, streamed.x, streamed.value);
-      entries.set(name, { curve, asked: number });
+      entries.set(name, { curve, question: number });
       fine.get(axis)?.curves.delete(name);
     }
   }
@@ -171,8 +196,14 @@ export function keepFine(question, curves) {
  * @param {Bounds} window
  */
 function grow(curve, x, value, { low, high }) {
-  const within = Array.from(x).flatMap((position, index) => (position >= low && position <= high ? [index] : []));
-  append(curve, within.map((index) => x[index]), within.map((index) => value[index]));
+  const within = Array.from(x).flatMap((position, index) =>
+    position >= low && position <= high ? [index] : [],
+  );
+  append(
+    curve,
+    within.map((index) => x[index]),
+    within.map((index) => value[index]),
+  );
 }
 
 /**

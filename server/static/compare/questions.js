@@ -10,7 +10,10 @@ const AXES = /** @type {const} */ (["step", "time", "relative"]);
 export const TOP = 20;
 
 /** @typedef {typeof AXES[number]} Axis */
-/** @typedef {{runs: string[], keys: string[], x: Axis, max_points: number, low?: number, high?: number}} Question */
+/**
+ * @typedef {{runs: string[], keys: string[], x: Axis, max_points: number, low?: number, high?: number}}
+ *   Question
+ */
 
 /** The axis of a URL. @param {string | null} text @returns {Axis} */
 export const axisOf = (text) => AXES.find((each) => each === text) ?? "step";
@@ -30,7 +33,8 @@ export function topOf(text) {
 export const questionOf = (axis, keys, runs) => ({ runs, keys, x: axis, max_points: POINTS });
 
 /**
- * What asks for all curves of some panels. The first panel does not wait for the others where those are much to read.
+ * What asks for all curves of some panels. The first panel does not wait for the others where those are much
+ * to read.
  * @param {Axis} axis
  * @param {string[]} keys
  * @param {string[]} runs

@@ -1,5 +1,7 @@
-/** Ranges by name, as the URL has them: `val/loss:0.1_0.5` of numbers, `params.optimizer:(adam)_(sgd)` of texts: a browser leaves these signs as
- * they are. */
+/**
+ * Ranges by name, as the URL has them: `val/loss:0.1_0.5` of numbers, `params.optimizer:(adam)_(sgd)` of
+ * texts: a browser leaves these signs as they are.
+ */
 
 const BOUND = String.raw`[-+\d.e]+|\((?:[^)]|\)\))*\)`;
 const RANGE = new RegExp(`^(.+?):(${BOUND})_(${BOUND})$`, "is");
@@ -8,7 +10,7 @@ const RANGE = new RegExp(`^(.+?):(${BOUND})_(${BOUND})$`, "is");
 
 /**
  * @param {string[]} texts
- * @returns {{found: Map<string, Range>, wrong: string[]}} by name; wrong: texts that say no range
+ * @returns {{ranges: Map<string, Range>, wrong: string[]}} by name; wrong: texts that say no range
  */
 export function rangesOf(texts) {
   /** @type {Map<string, Range>} */
@@ -20,7 +22,7 @@ export function rangesOf(texts) {
     if (range) ranges.set(name, range);
     else wrong.push(text);
   }
-  return { found: ranges, wrong };
+  return { ranges, wrong };
 }
 
 /** @param {string} from @param {string} to @returns {Range | null} */
@@ -39,4 +41,5 @@ const textOf = (literal) => literal.slice(1, -1).replaceAll("))", ")");
 const written = (bound) => (typeof bound === "string" ? `(${bound.replaceAll(")", "))")})` : String(bound));
 
 /** @param {ReadonlyMap<string, Range>} ranges */
-export const textsOf = (ranges) => [...ranges].map(([name, { low, high }]) => `${name}:${written(low)}_${written(high)}`);
+export const textsOf = (ranges) =>
+  [...ranges].map(([name, { low, high }]) => `${name}:${written(low)}_${written(high)}`);

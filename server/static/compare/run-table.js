@@ -59,7 +59,8 @@ export function RunTable() {
   const lines = [];
   for (let index = from; index <= to; index++) lines.push({ index, run: runs.rowAt(index) });
 
-  // Runs that come or go above do not move what is looked at: whoever has scrolled, or points at a line, keeps the runs that are there.
+  // Runs that come or go above do not move what is looked at: whoever has scrolled, or points at a line,
+  // keeps the runs that are there.
   const before = useRef(lines);
   useLayoutEffect(() => {
     const box = /** @type {HTMLDivElement} */ (scroller.current);
@@ -74,7 +75,8 @@ export function RunTable() {
       const index = places.get(now.id);
       if (index !== undefined && index !== now.index) chosen.value = { ...now, index };
     }
-    if (now.index >= 0 && !now.id) chosen.value = placeAt(now.index); // it was not there yet when the keys came to it
+    // It was not there yet when the keys came to it.
+    if (now.index >= 0 && !now.id) chosen.value = placeAt(now.index);
   }, [runs.changes.value, total, runs.loading.value]);
   useLayoutEffect(() => void (before.current = lines));
 
@@ -95,7 +97,11 @@ export function RunTable() {
     { keys: "k", does: "the run before", run: () => move(chosen.peek().index - 1) },
     { keys: "x", does: "show the run or hide it", run: () => toggle(chosen.peek().id) },
     { keys: "o", does: "show only this run", run: () => chosen.peek().id && view.showOnly(chosen.peek().id) },
-    { keys: "Enter", does: "open the run", run: () => chosen.peek().id && navigate(`/runs/${chosen.peek().id}`) },
+    {
+      keys: "Enter",
+      does: "open the run",
+      run: () => chosen.peek().id && navigate(`/runs/${chosen.peek().id}`),
+    },
   ]);
   const scrolled = () => {
     scroll.value = /** @type {HTMLDivElement} */ (scroller.current).scrollTop;
@@ -109,13 +115,17 @@ export function RunTable() {
     const line = lines.find((each) => each.run?.id === run.id);
     if (line) chosen.value = { index: line.index, id: run.id };
   };
-  /** By moves alone: lines that pass under a resting pointer while it scrolls are not pointed at. @param {MouseEvent} event */
+  /**
+   * By moves alone: lines that pass under a resting pointer while it scrolls are not pointed at.
+   * @param {MouseEvent} event
+   */
   const pointedAt = (event) => {
     pointed.current = true;
     const run = runUnder(event);
     highlighted.value = run?.id ?? null;
     const part = /** @type {Element} */ (event.target).closest("[role=gridcell]");
-    if (run && part) /** @type {HTMLElement} */ (part).title = titleOf(/** @type {Element} */ (event.target), run);
+    if (run && part)
+      /** @type {HTMLElement} */ (part).title = titleOf(/** @type {Element} */ (event.target), run);
   };
   const left = () => {
     pointed.current = false;
@@ -124,19 +134,28 @@ export function RunTable() {
   const empty = runs.total.value === 0 && !runs.loading.value;
   const { index: position, id } = chosen.value;
   return html`
-    <div class="runs" ref=${scroller} role="grid" aria-label="Runs" aria-rowcount=${total + 1} aria-colcount=${columns.length + 3} tabindex="0"
-      aria-activedescendant=${position >= from && position <= to ? `run-${position}` : undefined} aria-busy=${runs.loading.value} data-empty=${empty}
+    <div class="runs" ref=${scroller} role="grid" aria-label="Runs"
+      aria-rowcount=${total + 1} aria-colcount=${columns.length + 3} tabindex="0"
+      aria-activedescendant=${
+        position >= from && position <= to ? `run-${position}` : undefined
+      } aria-busy=${runs.loading.value} data-empty=${empty}
       onScroll=${scrolled} onClick=${clicked} onMouseMove=${pointedAt} onMouseLeave=${left}
-      onKeyDown=${(/** @type {KeyboardEvent} */ event) => onArrows(event, chosen.peek().index, move, height.peek())}>
-      <div class="runs-space" style=${{ height: `${(total + 1) * HEIGHT}px`, minWidth: `${MIN_LINE + columns.length * COLUMN}px` }}>
+      onKeyDown=${(/** @type {KeyboardEvent} */ event) =>
+        onArrows(event, chosen.peek().index, move, height.peek())}>
+      <div class="runs-space"
+        style=${{ height: `${(total + 1) * HEIGHT}px`, minWidth: `${MIN_LINE + columns.length * COLUMN}px` }}>
         <div class="run-line run-head" role="row" aria-rowindex="1">
           <span role="columnheader"><span class="sr-only">Shown</span></span>
           <${Head} field="run" name="Run" kind="run-name" />
           <${Head} field="status" name="Status" kind="status" />
-          ${columns.map((column) => html`<${Head} key=${column} field=${column} name=${label(column)} kind="number" />`)}
+          ${columns.map(
+            (column) => html`<${Head} key=${column} field=${column} name=${label(column)} kind="number" />`,
+          )}
         </div>
         ${lines.map(
-          ({ index, run }) => html`<${Line} key=${index % slots.value} index=${index} run=${run} columns=${columns} at=${id && run ? run.id === id : index === position} />`,
+          ({ index, run }) =>
+            html`<${Line} key=${index % slots.value} index=${index} run=${run} columns=${columns}
+              isCurrent=${id && run ? run.id === id : index === position} />`,
         )}
       </div>
     </div>
@@ -163,7 +182,8 @@ function placesNear(lines) {
 }
 
 /**
- * By how many rows the runs of these lines have moved together: 0 where not most of them did, as when they are in another order.
+ * By how many rows the runs of these lines have moved together: 0 where not most of them did, as when they
+ * are in another order.
  * @param {Place[]} lines
  * @param {Map<string, number>} places
  */
@@ -189,10 +209,22 @@ function toggle(id) {
   if (id) view.setShown(id, !runs.shownSet.peek().has(id), runs.byRule.peek().has(id));
 }
 
-/** @param {KeyboardEvent} event @param {number} position @param {(next: number) => void} move @param {number} height */
+/**
+ * @param {KeyboardEvent} event
+ * @param {number} position
+ * @param {(next: number) => void} move
+ * @param {number} height
+ */
 function onArrows(event, position, move, height) {
   const page = Math.max(1, Math.floor(height / HEIGHT) - 2);
-  const steps = /** @type {Record<string, number>} */ ({ ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity });
+  const steps = /** @type {Record<string, number>} */ ({
+    ArrowDown: 1,
+    ArrowUp: -1,
+    PageDown: page,
+    PageUp: -page,
+    Home: -Infinity,
+    End: Infinity,
+  });
   const step = steps[event.key];
   if (step === undefined || event.ctrlKey || event.metaKey) return;
   event.preventDefault();
@@ -203,8 +235,11 @@ function onArrows(event, position, move, height) {
 function Head({ field, name, kind }) {
   const { field: by, down } = view.order.value;
   const mine = by === field;
-  return html`<span role="columnheader" class=${kind} aria-sort=${mine ? (down ? "descending" : "ascending") : "none"} title=${field}>
-    <button class="quiet head" type="button" onClick=${() => view.orderBy(field)}><span class="head-name">${name}</span><span aria-hidden="true">${mine ? (down ? "↓" : "↑") : ""}</span></button>
+  return html`<span role="columnheader"
+    class=${kind} aria-sort=${mine ? (down ? "descending" : "ascending") : "none"} title=${field}>
+    <button class="quiet head" type="button" onClick=${() => view.orderBy(field)}>
+      <span class="head-name">${name}</span><span aria-hidden="true">${mine ? (down ? "↓" : "↑") : ""}</span>
+      </button>
   </span>`;
 }
 
@@ -214,7 +249,8 @@ function NoRuns() {
     return html`<div class="no-runs"><p>No run matches the filter.</p>
       <button type="button" onClick=${() => view.setFilter("")}>Clear the filter</button></div>`;
   }
-  return html`<div class="no-runs"><${Empty} title="No run was recorded yet" command="halving sweep sweeps/digits.yaml">
+  return html`<div class="no-runs">
+    <${Empty} title="No run was recorded yet" command="halving sweep sweeps/digits.yaml">
     A script records one with halving.init, and a sweep one for each trial. This sweep takes a minute:
   <//></div>`;
 }

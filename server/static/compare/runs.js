@@ -1,4 +1,7 @@
-/** The runs that the filter chooses: fetched by windows where they are looked at, kept up to date by their ETag. */
+/**
+ * The runs that the filter chooses: fetched by windows where they are looked at, kept up to date by their
+ * ETag.
+ */
 import { computed, effect, signal } from "@preact/signals";
 import { ApiError, jsonOf, request } from "../lib/api.js";
 import { setQuery } from "../lib/url-state.js";
@@ -11,8 +14,8 @@ const EVERY_MS = 2000;
 const RETRY_MS = 5000;
 
 /**
- * @typedef {{id: string, project: string, run: string, status: string, started: string, ended: string | null, seconds: number | null,
- *   epoch: number | null, values: Record<string, any>, [name: string]: any}} Run
+ * @typedef {{id: string, project: string, run: string, status: string, started: string, ended: string | null,
+ *   seconds: number | null, epoch: number | null, values: Record<string, any>, [name: string]: any}} Run
  * @typedef {{etag: string, rows: Run[]}} Window
  */
 
@@ -32,7 +35,9 @@ export const looked = signal({ from: 0, to: 40 });
 let windows = new Map();
 let lastQuestion = "";
 let timer = 0;
-/** Whether Compare was just opened: without a filter and columns the server chooses what is looked at first. */
+/**
+ * Whether Compare was just opened: without a filter and columns the server chooses what is looked at first.
+ */
 let opening = false;
 /** @type {AbortController | null} */
 let asking = null;
@@ -56,10 +61,17 @@ export function firstRows(count) {
 /** The one run of a page of its own, in place of those that the filter chooses. */
 export const only = signal(/** @type {Run | null} */ (null));
 
-/** Ids of the address that are or were runs: what else is in it is not asked for, nor what nobody has looked for yet. @type {Set<string>} */
+/**
+ * Ids of the address that are or were runs: what else is in it is not asked for, nor what nobody has looked
+ * for yet.
+ * @type {Set<string>}
+ */
 const everKnown = new Set();
 
-/** The ids that are shown: the first `top` of the order without those hidden, and those that are shown besides. */
+/**
+ * The ids that are shown: the first `top` of the order without those hidden, and those that are shown
+ * besides.
+ */
 const shownText = computed(() => {
   if (only.value) return only.value.id;
   const hidden = new Set(view.hiddenIds.value);
@@ -107,7 +119,9 @@ async function look() {
   if (fresh) loading.value = true;
   let wait = EVERY_MS;
   try {
-    const answers = await Promise.all(wanted().map((page) => fetchWindow(page, question, fresh, here.signal)));
+    const answers = await Promise.all(
+      wanted().map((page) => fetchWindow(page, question, fresh, here.signal)),
+    );
     if (here.signal.aborted) return;
     let changed = fresh;
     /** @type {{filter: string, columns: string[]} | null} */
@@ -124,13 +138,19 @@ async function look() {
     opening = opening && !chosen && total.value === 0; // an index that is built just now has no sweep yet
     if (changed) {
       windows = forgotten(next);
-      lastQuestion = chosen ? questionOf(chosen.filter, columnsOf(chosen.columns)) : question; // so what is here answers what is asked next
+      // So what is here answers what is asked next.
+      lastQuestion = chosen ? questionOf(chosen.filter, columnsOf(chosen.columns)) : question;
       changes.value += 1;
     }
-    if (chosen) setQuery({ filter: chosen.filter, columns: chosen.columns.join(",") }); // the URL is the whole view, as ever; looks again
+    // The URL is the whole view, as ever; looks again.
+    if (chosen) setQuery({ filter: chosen.filter, columns: chosen.columns.join(",") });
     if (here.signal.aborted) return;
     const loaded = new Set([...windows.values()].flatMap((window) => window.rows.map((row) => row.id)));
-    await pinned.look(view.shownIds.peek().filter((id) => !loaded.has(id)), columns.join(","), here.signal);
+    await pinned.look(
+      view.shownIds.peek().filter((id) => !loaded.has(id)),
+      columns.join(","),
+      here.signal,
+    );
     if (here.signal.aborted) return;
     error.value = null;
   } catch (failure) {
@@ -166,11 +186,18 @@ async function fetchWindow(page, question, fresh, signal) {
   /** @type {Record<string, string>} */
   const headers = { Accept: "application/json" };
   if (window?.etag) headers["If-None-Match"] = window.etag;
-  const response = await request(`/runs?${question}&offset=${page * PAGE}`, { headers, signal, cache: "no-store" });
+  const response = await request(`/runs?${question}&offset=${page * PAGE}`, {
+    headers,
+    signal,
+    cache: "no-store",
+  });
   return [page, response.headers.get("ETag") ?? "", response.status === 304 ? null : await jsonOf(response)];
 }
 
-/** Windows that nobody looks at are not kept up to date, so they go when something changed. @param {Map<number, Window>} next */
+/**
+ * Windows that nobody looks at are not kept up to date, so they go when something changed.
+ * @param {Map<number, Window>} next
+ */
 function forgotten(next) {
   const kept = new Set(wanted());
   return new Map([...next].filter(([page]) => kept.has(page)));
@@ -201,7 +228,15 @@ let key = "";
 /** Look again where the question or the window is another one. */
 function schedule() {
   const { from, to } = looked.value;
-  const next = [view.filter.value, view.columns.value.join(","), view.group.value, view.top.value, view.shownIds.value.join(","), Math.floor(from / PAGE), Math.floor(Math.max(0, to) / PAGE)].join("|");
+  const next = [
+    view.filter.value,
+    view.columns.value.join(","),
+    view.group.value,
+    view.top.value,
+    view.shownIds.value.join(","),
+    Math.floor(from / PAGE),
+    Math.floor(Math.max(0, to) / PAGE),
+  ].join("|");
   if (next === key) return;
   key = next;
   void look();

@@ -17,7 +17,8 @@ function choose(next) {
 
 export function SideHandle() {
   const handle = useRef(/** @type {HTMLDivElement | null} */ (null));
-  const now = useSignal(MIN_WIDTH); // px, whoever chose them: a reader of the screen is told where the handle stands
+  // Px, whoever chose them: a reader of the screen is told where the handle stands.
+  const now = useSignal(MIN_WIDTH);
   useLayoutEffect(() => {
     const side = /** @type {HTMLElement} */ (handle.current?.parentElement);
     const measure = () => (now.value = Math.round(side.getBoundingClientRect().width));
@@ -29,7 +30,8 @@ export function SideHandle() {
   /** @param {Event} event */
   const handleOf = (event) => /** @type {HTMLElement} */ (event.currentTarget);
   /** @param {Event} event */
-  const widthNow = (event) => /** @type {HTMLElement} */ (handleOf(event).parentElement).getBoundingClientRect().width;
+  const widthNow = (event) =>
+    /** @type {HTMLElement} */ (handleOf(event).parentElement).getBoundingClientRect().width;
   /** @param {PointerEvent} event */
   const dragged = (event) => {
     if (handleOf(event).hasPointerCapture(event.pointerId)) choose(event.clientX);
@@ -37,13 +39,26 @@ export function SideHandle() {
   /** @param {KeyboardEvent} event */
   const keys = (event) => {
     const now = widthNow(event);
-    const next = /** @type {Record<string, number | null>} */ ({ ArrowLeft: now - STEP, ArrowRight: now + STEP, Home: MIN_WIDTH, End: Infinity, Enter: null })[event.key];
+    const next = /** @type {Record<string, number | null>} */ ({
+      ArrowLeft: now - STEP,
+      ArrowRight: now + STEP,
+      Home: MIN_WIDTH,
+      End: Infinity,
+      Enter: null,
+    })[event.key];
     if (next === undefined) return;
     event.preventDefault();
     choose(next);
   };
-  return html`<div class="side-handle" ref=${handle} role="separator" tabindex="0" aria-orientation="vertical" aria-label="Width of the runs" title="Drag to make the runs wider; a double click undoes it"
-    aria-valuenow=${now.value} aria-valuemin=${MIN_WIDTH} aria-valuemax=${Math.max(now.value, mostOf(innerWidth))} aria-valuetext=${`${now.value} pixels`}
-    onPointerDown=${(/** @type {PointerEvent} */ event) => (event.preventDefault(), handleOf(event).setPointerCapture(event.pointerId))} onPointerMove=${dragged}
+  return html`<div class="side-handle" ref=${handle} role="separator" tabindex="0" aria-orientation="vertical"
+    aria-label="Width of the runs" title="Drag to make the runs wider; a double click undoes it"
+    aria-valuenow=${now.value} aria-valuemin=${MIN_WIDTH} aria-valuemax=${Math.max(
+      now.value,
+      mostOf(innerWidth),
+    )} aria-valuetext=${`${now.value} pixels`}
+    onPointerDown=${(/** @type {PointerEvent} */ event) => (
+      event.preventDefault(),
+      handleOf(event).setPointerCapture(event.pointerId)
+    )} onPointerMove=${dragged}
     onDblClick=${() => choose(null)} onKeyDown=${keys}></div>`;
 }

@@ -1,5 +1,7 @@
-/** How wide the runs are beside the panels, as it was chosen in this browser. It imports nothing: first-curves.js asks it before the
- * page is there. compare.css has the same bounds. */
+/**
+ * How wide the runs are beside the panels, as it was chosen in this browser. It imports nothing:
+ * first-curves.js asks it before the page is there. compare.css has the same bounds.
+ */
 const KEY = "halving.side";
 export const MIN_WIDTH = 300;
 const OTHERS = 320; // px that the panels keep
@@ -27,4 +29,8 @@ export function keepWidth(width) {
 export const mostOf = (window) => Math.max(MIN_WIDTH, window - OTHERS);
 
 /** The side's width in a window of so many px. @param {number} window */
-export const widthIn = (window) => Math.min(mostOf(window), Math.max(MIN_WIDTH, chosenWidth() ?? Math.min(0.34 * window, Math.max(440, 0.3 * window))));
+export const widthIn = (window) =>
+  Math.min(
+    mostOf(window),
+    Math.max(MIN_WIDTH, chosenWidth() ?? Math.min(0.34 * window, Math.max(440, 0.3 * window))),
+  );

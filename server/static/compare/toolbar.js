@@ -19,7 +19,9 @@ export function Tabs() {
   };
   return html`<div class="tabs" role="tablist" aria-label="What is compared" onKeyDown=${keys}>
     ${view.TABS.map(
-      (each) => html`<button key=${each} id=${`tab-${each}`} role="tab" type="button" aria-selected=${view.tab.value === each} aria-controls="tab-panel"
+      (each) =>
+        html`<button key=${each} id=${`tab-${each}`} role="tab" type="button"
+          aria-selected=${view.tab.value === each} aria-controls="tab-panel"
         tabindex=${view.tab.value === each ? 0 : -1} onClick=${() => open(each)}>${NAMES[each]}</button>`,
     )}
   </div>`;
@@ -29,15 +31,18 @@ export function Tabs() {
 export const open = (tab) => setQuery({ tab: tab === "curves" ? null : tab }, { push: true });
 
 export function MetricSearch() {
-  return html`<input class="metric-search" type="search" aria-label="Find metrics" placeholder="Find metrics" value=${view.metricSearch.value}
+  return html`<input class="metric-search" type="search" aria-label="Find metrics" placeholder="Find metrics"
+    value=${view.metricSearch.value}
     onInput=${(/** @type {Event} */ event) => setQuery({ metrics: valueOf(event) })} />`;
 }
 
 export function AxisTools() {
   return html`
     <label class="tool"><span>x</span>
-      <select value=${view.axis.value} aria-label="Horizontal axis" onChange=${(/** @type {Event} */ event) => view.setAxis(/** @type {view.Axis} */ (valueOf(event)))}>
-        <option value="step">step</option><option value="relative">relative time</option><option value="time">time</option>
+      <select value=${view.axis.value} aria-label="Horizontal axis"
+        onChange=${(/** @type {Event} */ event) => view.setAxis(/** @type {view.Axis} */ (valueOf(event)))}>
+        <option value="step">step</option><option value="relative">relative time</option>
+        <option value="time">time</option>
       </select>
     </label>
     <${SharedTools} axis=${view.axis.value} logX=${view.axis.value !== "time"} />
@@ -48,7 +53,8 @@ export function SystemTools() {
   return html`
     <label class="tool"><span>x</span>
       <select value=${view.systemAxis.value} aria-label="Horizontal axis"
-        onChange=${(/** @type {Event} */ event) => setQuery({ sysx: valueOf(event) === "time" ? "time" : null })}>
+        onChange=${(/** @type {Event} */ event) =>
+          setQuery({ sysx: valueOf(event) === "time" ? "time" : null })}>
         <option value="relative">relative time</option><option value="time">time</option>
       </select>
     </label>
@@ -63,15 +69,23 @@ function SharedTools({ axis, logX = false }) {
     <${Toggle} on=${view.logY.value} name="logy" text="log y" />
     <label class="tool"><span>smooth</span>
       <input type="range" min="0" max="0.99" step="0.01" value=${view.smoothing.value} aria-label="Smoothing"
-        onInput=${(/** @type {Event} */ event) => setQuery({ smooth: Number(valueOf(event)) || null }, { often: true })} />
+        onInput=${(/** @type {Event} */ event) =>
+          setQuery({ smooth: Number(valueOf(event)) || null }, { often: true })} />
       <output>${view.smoothing.value ? view.smoothing.value.toFixed(2) : "off"}</output>
     </label>
-    <button class="toggle" type="button" aria-pressed=${view.band.value} title="The range of what a bucket holds; of groups, mean ± standard deviation" onClick=${() => setQuery({ band: view.band.peek() ? "0" : null })}>band</button>
-    ${view.isZoomed(axis) && html`<button type="button" onClick=${() => view.showAll(axis)}>Whole range</button>`}
+    <button class="toggle" type="button"
+      aria-pressed=${view.band.value}
+        title="The range of what a bucket holds; of groups, mean ± standard deviation"
+          onClick=${() => setQuery({ band: view.band.peek() ? "0" : null })}>band</button>
+    ${
+      view.isZoomed(axis) &&
+      html`<button type="button" onClick=${() => view.showAll(axis)}>Whole range</button>`
+    }
   `;
 }
 
 /** @param {{on: boolean, name: string, text: string}} props */
 function Toggle({ on, name, text }) {
-  return html`<button class="toggle" type="button" aria-pressed=${on} onClick=${() => setQuery({ [name]: on ? null : "1" })}>${text}</button>`;
+  return html`<button class="toggle" type="button"
+    aria-pressed=${on} onClick=${() => setQuery({ [name]: on ? null : "1" })}>${text}</button>`;
 }

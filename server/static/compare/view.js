@@ -14,7 +14,11 @@ export const TABS = /** @type {const} */ (["curves", "parameters", "system", "me
 
 /** @param {string} name @param {string} [otherwise] */
 const text = (name, otherwise = "") => computed(() => query.value.get(name) ?? otherwise);
-/** A list as a signal that only changes when its content does. @param {string} name @param {(text: string) => string[]} split */
+/**
+ * A list as a signal that only changes when its content does.
+ * @param {string} name
+ * @param {(text: string) => string[]} split
+ */
 const list = (name, split) => {
   const joined = text(name);
   return computed(() => split(joined.value));
@@ -65,7 +69,10 @@ export const zoomOf = (axis) => windows[axis];
 /** @typedef {{low: number, high: number}} Bounds */
 /** @typedef {import("./ranges.js").Range} Range */
 
-/** Ranges by name that the URL has several of, as a signal that only changes when their text does. @param {string} name */
+/**
+ * Ranges by name that the URL has several of, as a signal that only changes when their text does.
+ * @param {string} name
+ */
 const ranges = (name) => {
   const joined = computed(() => JSON.stringify(query.value.getAll(name)));
   return computed(() => rangesOf(JSON.parse(joined.value)));
@@ -76,12 +83,15 @@ const zoomsY = ranges(ZOOM_Y);
 const marksRead = ranges(MARK);
 
 /** The window of values that a metric's panel shows, null for all. @param {string} metric */
-export const zoomYOf = (metric) => computed(() => boundsOf(zoomsY.value.found.get(metric)));
+export const zoomYOf = (metric) => computed(() => boundsOf(zoomsY.value.ranges.get(metric)));
 /** @param {Range | undefined} range @returns {Bounds | null} */
-const boundsOf = (range) => (range && typeof range.low === "number" && typeof range.high === "number" && range.low < range.high ? { low: range.low, high: range.high } : null);
+const boundsOf = (range) =>
+  range && typeof range.low === "number" && typeof range.high === "number" && range.low < range.high
+    ? { low: range.low, high: range.high }
+    : null;
 
 /** Whether anything is zoomed. @param {Axis} axis */
-export const isZoomed = (axis) => zoomOf(axis).value !== null || zoomsY.value.found.size > 0;
+export const isZoomed = (axis) => zoomOf(axis).value !== null || zoomsY.value.ranges.size > 0;
 
 /**
  * What a panel shows: of the axis, which all panels share, and of its own values.
@@ -91,7 +101,7 @@ export const isZoomed = (axis) => zoomOf(axis).value !== null || zoomsY.value.fo
  * @param {Bounds | null} values
  */
 export function setZoom(axis, window, metric, values) {
-  const next = new Map(zoomsY.peek().found);
+  const next = new Map(zoomsY.peek().ranges);
   if (values) next.set(metric, values);
   else next.delete(metric);
   setQuery({ [ZOOM[axis]]: window ? `${window.low}_${window.high}` : null, [ZOOM_Y]: textsOf(next) });
@@ -101,18 +111,29 @@ export function setZoom(axis, window, metric, values) {
 export const showAll = (axis) => setQuery({ [ZOOM[axis]]: null, [ZOOM_Y]: null });
 
 /** What is marked of params and metrics, by their names as a filter has them. */
-export const marks = computed(() => marksRead.value.found);
+export const marks = computed(() => marksRead.value.ranges);
 /** @param {ReadonlyMap<string, Range>} next @param {{often?: boolean}} [options] */
 export const setMarks = (next, options) => setQuery({ [MARK]: textsOf(next) }, options);
 
 /** What the URL has of ranges that are none, each with the reason: they are left out. */
 export const ignored = computed(() => {
-  const windowsWrong = AXES.filter((each) => query.value.get(ZOOM[each]) && !windows[each].value).map((each) => `${ZOOM[each]}=${query.value.get(ZOOM[each])}`);
-  const upright = [...zoomsY.value.found].filter(([, range]) => !boundsOf(range)).map(textsOfOne);
+  const windowsWrong = AXES.filter((each) => query.value.get(ZOOM[each]) && !windows[each].value).map(
+    (each) => `${ZOOM[each]}=${query.value.get(ZOOM[each])}`,
+  );
+  const upright = [...zoomsY.value.ranges].filter(([, range]) => !boundsOf(range)).map(textsOfOne);
   return [
-    ...windowsWrong.map((text) => `in the address ${text} is ignored: give LOW_HIGH, two numbers, the lower one first`),
-    ...[...zoomsY.value.wrong, ...upright].map((text) => `in the address ${ZOOM_Y}=${text} is ignored: give METRIC:LOW_HIGH, two numbers, the lower one first`),
-    ...marksRead.value.wrong.map((text) => `in the address ${MARK}=${text} is ignored: give NAME:LOW_HIGH, two numbers or two texts in parentheses, the lower one first`),
+    ...windowsWrong.map(
+      (text) => `in the address ${text} is ignored: give LOW_HIGH, two numbers, the lower one first`,
+    ),
+    ...[...zoomsY.value.wrong, ...upright].map(
+      (text) =>
+        `in the address ${ZOOM_Y}=${text} is ignored: give METRIC:LOW_HIGH, two numbers, the lower one first`,
+    ),
+    ...marksRead.value.wrong.map(
+      (text) =>
+        `in the address ${MARK}=${text} is ignored: give NAME:LOW_HIGH, ` +
+        "two numbers or two texts in parentheses, the lower one first",
+    ),
   ];
 });
 /** @param {[string, Range]} entry */
@@ -122,7 +143,8 @@ const textsOfOne = (entry) => textsOf(new Map([entry]))[0] ?? "";
 export const setAxis = (value) => setQuery({ x: value === "step" ? null : value });
 
 /** @param {string} value */
-export const setFilter = (value) => setQuery({ filter: value.trim(), show: null, hide: null }, { push: true });
+export const setFilter = (value) =>
+  setQuery({ filter: value.trim(), show: null, hide: null }, { push: true });
 
 /** @param {number} value */
 export const setTop = (value) => setQuery({ top: value === TOP ? null : value, show: null, hide: null });

@@ -32,21 +32,26 @@ const TONES = /** @type {Record<string, string>} */ ({
 
 /** @param {{status: string | null | undefined, title?: string}} props */
 export function Badge({ status, title }) {
-  return status ? html`<span class=${`badge ${TONES[status] ?? "idle"}`} title=${title}>${status}</span>` : NONE;
+  return status
+    ? html`<span class=${`badge ${TONES[status] ?? "idle"}`} title=${title}>${status}
+    </span>`
+    : NONE;
 }
 
-/** @param {{at: import("../lib/format.js").Moment, relative?: boolean}} props relative: how long ago */
-export function Moment({ at, relative = false }) {
-  const value = date(at);
+/** @param {{time: import("../lib/format.js").TimeLike, relative?: boolean}} props relative: how long ago */
+export function Timestamp({ time: when, relative = false }) {
+  const value = date(when);
   if (!value) return html`${NONE}`;
-  return html`<time datetime=${value.toISOString()} title=${timeTitle(at)}>${relative ? ago(at) : time(at)}</time>`;
+  return html`<time datetime=${value.toISOString()} title=${timeTitle(when)}>
+    ${relative ? ago(when) : time(when)}</time>`;
 }
 
 /**
  * Text to take along, such as a command.
- * @param {{text: string, shown?: string, label?: string}} props shown: less of it; label: for screen readers, what is copied
+ * @param {{text: string, shortText?: string, label?: string}} props shortText: less of it; label: for screen
+ *   readers, what is copied
  */
-export function Copy({ text, shown: shortText = text, label = text }) {
+export function Copy({ text, shortText = text, label = text }) {
   const done = useSignal(false);
   const byHand = useSignal(false);
   const copy = async (/** @type {Event} */ event) => {
@@ -60,7 +65,9 @@ export function Copy({ text, shown: shortText = text, label = text }) {
   const visibleText = byHand.value ? text : shortText;
   const word = byHand.value ? "mark it to copy it" : done.value ? "copied" : "copy";
   return html`<span class="copy"
-    ><code title=${visibleText === text ? undefined : text}>${visibleText}</code><button type="button" class="quiet small" aria-label=${`Copy ${label}`} onClick=${copy}>${word}</button></span
+    ><code title=${visibleText === text ? undefined : text}>${visibleText}</code>
+      <button type="button" class="quiet small" aria-label=${`Copy ${label}`} onClick=${copy}>${word}</button>
+      </span
   >`;
 }
 
@@ -74,9 +81,14 @@ async function copied(text, button) {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    // A browser gives its clipboard only to https and this machine. Elsewhere a text is copied where it stands, marked.
+    // A browser gives its clipboard only to https and this machine. Elsewhere a text is copied where it
+    // stands, marked.
   }
-  const field = Object.assign(document.createElement("textarea"), { value: text, readOnly: true, className: "sr-only" });
+  const field = Object.assign(document.createElement("textarea"), {
+    value: text,
+    readOnly: true,
+    className: "sr-only",
+  });
   button.before(field); // beside the button: a dialog leaves nothing else to be marked
   field.select();
   const done = document.execCommand("copy");
@@ -90,8 +102,11 @@ async function copied(text, button) {
  * @param {{pairs: [string, Children][]}} props
  */
 export function Facts({ pairs }) {
-  const present = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false);
-  return html`<dl class="facts">${present.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+  const present = pairs.filter(
+    ([, value]) => value !== null && value !== undefined && value !== "" && value !== false,
+  );
+  return html`<dl class="facts">
+    ${present.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
 /**
@@ -99,28 +114,38 @@ export function Facts({ pairs }) {
  * @param {{title: string, command?: string, children?: Children}} props
  */
 export function Empty({ title, command, children }) {
-  return html`<div class="empty"><h2>${title}</h2>${children && html`<p>${children}</p>`}${command && html`<p><${Copy} text=${command} /></p>`}</div>`;
+  return html`<div class="empty"><h2>${title}</h2>${children && html`<p>${children}</p>`}
+    ${command && html`<p><${Copy} text=${command} /></p>`}</div>`;
 }
 
-/** @param {{title: Children, count?: number | string | undefined, children?: Children, aside?: Children}} props */
+/**
+ * @param {{title: Children, count?: number | string | undefined, children?: Children, aside?: Children}}
+ *   props
+ */
 export function Section({ title, count, children, aside }) {
   return html`<section class="card">
-    <div class="card-top"><h2>${title}${count === undefined ? "" : html` <span class="count">${count}</span>`}</h2>${aside}</div>
+    <div class="card-top"><h2>${title}${count === undefined ? "" : html` <span class="count">${count}</span>`}
+      </h2>${aside}</div>
     ${children}
   </section>`;
 }
 
 /**
  * What the server says of something, or why it says nothing.
- * @param {{watched: import("../lib/api.js").Watched, part?: boolean, children: (data: any) => Children}} props part: it is not what the page
- *   is of, so that the page stands without it
+ * @param {{watched: import("../lib/api.js").Watched, part?: boolean, children: (data: any) => Children}}
+ *   props part: it is not what the page is of, so that the page stands without it
  */
 export function Loaded({ watched, part = false, children }) {
   const data = watched.data.value;
   const missing = data === undefined && watched.error.value?.status === 404;
   if (missing && part) return html`<p class="muted">${sentence(trouble(watched))}</p>`;
   return html`${missing && html`<h1>This is not here</h1>`}<${Problem} text=${trouble(watched)} />
-    ${data !== undefined ? children(data) : !watched.error.value && html`<div class="skeleton" role="status"><span class="sr-only">Loading</span></div>`}`;
+    ${
+      data !== undefined
+        ? children(data)
+        : !watched.error.value &&
+          html`<div class="skeleton" role="status"><span class="sr-only">Loading</span></div>`
+    }`;
 }
 
 /** @param {string} title of the tab */
@@ -136,6 +161,7 @@ export function useTitle(title) {
  */
 export function DagsterLink({ base, asset, partition }) {
   if (!base) return null;
-  const href = `${base.replace(/\/$/, "")}/assets/${asset}?view=partitions&partition=${encodeURIComponent(partition)}`;
+  const query = `view=partitions&partition=${encodeURIComponent(partition)}`;
+  const href = `${base.replace(/\/$/, "")}/assets/${asset}?${query}`;
   return html`<a class="button" href=${href} target="_blank" rel="noopener">Dagster ↗</a>`;
 }

@@ -32,9 +32,10 @@ export function Dialog({ title, onClose, children }) {
 
 /**
  * Ask before something is done that others see.
- * @param {{title: string, text: import("../lib/html.js").Children, does: string, leaves?: string, danger?: boolean, 
- *   act: (send: import("../lib/api.js").Send) => Promise<unknown>, onClose: () => void, children?: import("../lib/html.js").Children}} props does, leaves: the words on
- *   the button that does it, and on the other; act: sends with what it is given, so that a second press does nothing twice
+ * @param {{title: string, text: import("../lib/html.js").Children, does: string, leaves?: string, danger?:
+ *   boolean, act: (send: import("../lib/api.js").Send) => Promise<unknown>, onClose: () => void, children?:
+ *   import("../lib/html.js").Children}} props does, leaves: the words on the button that does it, and on the
+ *   other; act: sends with what it is given, so that a second press does nothing twice
  */
 export function Confirm({ title, text, does, leaves = "Cancel", danger = false, act, onClose, children }) {
   const busy = useSignal(false);

@@ -10,7 +10,9 @@ export function KeyHelp() {
     <${Dialog} title="Keys" onClose=${() => (helpOpen.value = false)}>
       <dl class="keys">
         ${[...byKeys.values()].map(
-          (each) => html`<div><dt>${each.keys.split(" ").map((key) => html`<kbd>${key}</kbd> `)}</dt><dd>${each.does}</dd></div>`,
+          (each) =>
+            html`<div><dt>${each.keys.split(" ").map((key) => html`<kbd>${key}</kbd> `)}</dt><dd>${each.does}
+              </dd></div>`,
         )}
         <div><dt><kbd>Esc</kbd></dt><dd>close this</dd></div>
       </dl>

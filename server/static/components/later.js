@@ -16,7 +16,10 @@ export function Later({ load, props }) {
   useLayoutEffect(() => {
     load().then(
       (loaded) => (component.value = loaded),
-      (error) => (failed.value = `This page could not be loaded: ${error.message}. Reload it when the server is back.`),
+      (error) => {
+        const advice = "Reload it when the server is back.";
+        failed.value = `This page could not be loaded: ${error.message}. ${advice}`;
+      },
     );
   }, []);
   if (failed.value) return html`<div class="page"><${Problem} text=${failed.value} /></div>`;

@@ -13,8 +13,10 @@ function scale(values) {
 }
 
 /**
- * Results over time as dots, and the best so far as a line. The table of trials beside it says the same in words.
- * @param {{results: {at: string, value: number, trial: number}[], direction: string, metric: string}} props in order of time
+ * Results over time as dots, and the best so far as a line. The table of trials beside it says the same in
+ * words.
+ * @param {{results: {at: string, value: number, trial: number}[], direction: string, metric: string}} props
+ *   in order of time
  */
 export function BestSoFar({ results, direction, metric }) {
   const finite = results.filter((each) => Number.isFinite(each.value));
@@ -33,12 +35,21 @@ export function BestSoFar({ results, direction, metric }) {
     line += `V${yOf(best).toFixed(1)}`;
   });
   const values = finite.map((each) => each.value);
-  const said = `${metric} of ${finite.length} results over time, from ${number(Math.min(...values))} to ${number(Math.max(...values))}; the best so far is ${number(best)}`;
+  const extent = `from ${number(Math.min(...values))} to ${number(Math.max(...values))}`;
+  const subject = `${metric} of ${finite.length} results over time`;
+  const said = `${subject}, ${extent}; the best so far is ${number(best)}`;
   return html`<figure class="best">
-    <div class="best-scale" aria-hidden="true"><span>${number(Math.max(...values), 4)}</span><span>${number(Math.min(...values), 4)}</span></div>
+    <div class="best-scale" aria-hidden="true"><span>${number(Math.max(...values), 4)}</span>
+      <span>${number(Math.min(...values), 4)}</span></div>
     <svg viewBox="0 0 ${width} ${height}" preserveAspectRatio="none" role="img" aria-label=${said}>
       <path class="best-line" d=${line} vector-effect="non-scaling-stroke" />
-      ${finite.map((each, index) => html`<path class="best-dot" d=${`M${xOf(index).toFixed(1)} ${yOf(each.value).toFixed(1)}h0`} vector-effect="non-scaling-stroke"><title>trial ${each.trial}: ${number(each.value)}</title></path>`)}
+      ${finite.map(
+        (each, index) =>
+          html`<path class="best-dot"
+            d=${`M${xOf(index).toFixed(1)} ${yOf(each.value).toFixed(1)}h0`}
+              vector-effect="non-scaling-stroke"><title>trial ${each.trial}: ${number(each.value)}</title>
+                </path>`,
+      )}
     </svg>
   </figure>`;
 }

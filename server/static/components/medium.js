@@ -1,4 +1,7 @@
-/** What a run logged that can be read: a text as it is, a histogram as bars, a table's first rows. Each is fetched when it is looked at. */
+/**
+ * What a run logged that can be read: a text as it is, a histogram as bars, a table's first rows. Each is
+ * fetched when it is looked at.
+ */
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { here } from "../lib/base.js";
@@ -9,7 +12,8 @@ import { parsed } from "../lib/json.js";
 const MOST_LETTERS = 20_000;
 
 /**
- * The text behind an address, "" until it is there: asked for when the box is seen, since a hundred runs may have a long one each.
+ * The text behind an address, "" until it is there: asked for when the box is seen, since a hundred runs may
+ * have a long one each.
  * @param {string} url as the API gives it
  * @param {{current: HTMLElement | null}} box
  */
@@ -42,7 +46,8 @@ function useSeenText(url, box) {
 export function Text({ url }) {
   const box = useRef(/** @type {HTMLPreElement | null} */ (null));
   const { text, failed } = useSeenText(url, box);
-  return html`<pre class="media-text" tabindex="0" ref=${box}>${failed || text.slice(0, MOST_LETTERS) || "…"}</pre>`;
+  return html`<pre class="media-text" tabindex="0" ref=${box}>${failed || text.slice(0, MOST_LETTERS) || "…"}
+    </pre>`;
 }
 
 /**
@@ -53,13 +58,21 @@ export function Histogram({ url, name }) {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
   const { text, failed } = useSeenText(url, box);
   const read = text ? histogramOf(text) : null;
-  return html`<div class="histogram" ref=${box}>${read ? html`<${Bars} of=${read} name=${name} />` : html`<span class="muted">${failed || (text ? "It is no histogram." : "…")}</span>`}</div>`;
+  return html`<div class="histogram" ref=${box}>
+    ${
+      read
+        ? html`<${Bars} histogram=${read} name=${name} />`
+        : html`<span class="muted">${failed || (text ? "It is no histogram." : "…")}</span>`
+    }</div>`;
 }
 
 const MOST_ROWS = 100;
 const NUMBERS = /^(u?int|float|double|half|decimal)/; // Arrow's types
 
-/** @typedef {{columns: {name: string, type: string}[], rows: (string | number | bigint | boolean | null)[][], total: number, total_columns: number}} Rows */
+/**
+ * @typedef {{columns: {name: string, type: string}[], rows: (string | number | bigint | boolean | null)[][],
+ *   total: number, total_columns: number}} Rows
+ */
 
 /**
  * The first rows of a table.
@@ -71,23 +84,41 @@ export function Table({ url, name }) {
   /** @type {Rows | null} */
   const read = text ? parsed(text) : null;
   return html`<div class="media-table" tabindex="0" role="region" aria-label=${`Rows of ${name}`} ref=${box}>
-    ${read ? html`<${Cells} of=${read} />` : html`<span class="muted">${failed || "…"}</span>`}
+    ${read ? html`<${Cells} table=${read} />` : html`<span class="muted">${failed || "…"}</span>`}
   </div>
   ${read && html`<p class="muted media-parts">${partsOf(read)} <a href=${url}>Download</a></p>`}`;
 }
 
-/** @param {{of: Rows}} props */
-function Cells({ of }) {
+/** @param {{table: Rows}} props */
+function Cells({ table }) {
   return html`<table>
-    <thead><tr>${of.columns.map((column) => html`<th scope="col" class=${NUMBERS.test(column.type) ? "number" : ""} title=${column.type}>${column.name}</th>`)}</tr></thead>
-    <tbody>${of.rows.map((row) => html`<tr>${row.map((cell) => html`<td class=${typeof cell === "number" || typeof cell === "bigint" ? "number" : ""}>${typeof cell === "number" && !Number.isInteger(cell) ? number(cell) : display(cell)}</td>`)}</tr>`)}</tbody>
+    <thead>
+      <tr>${table.columns.map(
+        (column) =>
+          html`<th scope="col" class=${NUMBERS.test(column.type) ? "number" : ""} title=${column.type}>
+            ${column.name}</th>`,
+      )}</tr></thead>
+    <tbody>
+      ${table.rows.map(
+        (row) =>
+          html`<tr>
+            ${row.map(
+              (cell) =>
+                html`<td class=${typeof cell === "number" || typeof cell === "bigint" ? "number" : ""}>
+                  ${typeof cell === "number" && !Number.isInteger(cell) ? number(cell) : display(cell)}
+                  </td>`,
+            )}</tr>`,
+      )}</tbody>
   </table>`;
 }
 
-/** @param {Rows} of */
+/** @param {Rows} rows */
 function partsOf({ rows, total, columns, total_columns }) {
-  const lines = rows.length < total ? `The first ${rows.length} of ${counted(total, "row")}` : counted(total, "row");
-  return columns.length < total_columns ? `${lines}, ${columns.length} of ${counted(total_columns, "column")}.` : `${lines}.`;
+  const lines =
+    rows.length < total ? `The first ${rows.length} of ${counted(total, "row")}` : counted(total, "row");
+  return columns.length < total_columns
+    ? `${lines}, ${columns.length} of ${counted(total_columns, "column")}.`
+    : `${lines}.`;
 }
 
 /** @typedef {{counts: number[], edges: number[], nan?: number, inf?: number, "-inf"?: number}} Counted */
@@ -96,30 +127,49 @@ function partsOf({ rows, total, columns, total_columns }) {
 function histogramOf(text) {
   try {
     const histogram = JSON.parse(text);
-    const whole = Array.isArray(histogram.counts) && Array.isArray(histogram.edges) && histogram.edges.length === histogram.counts.length + 1 && histogram.counts.length > 0;
-    return whole && [...histogram.counts, ...histogram.edges].every((each) => typeof each === "number") ? histogram : null;
+    const whole =
+      Array.isArray(histogram.counts) &&
+      Array.isArray(histogram.edges) &&
+      histogram.edges.length === histogram.counts.length + 1 &&
+      histogram.counts.length > 0;
+    return whole && [...histogram.counts, ...histogram.edges].every((each) => typeof each === "number")
+      ? histogram
+      : null;
   } catch {
     return null;
   }
 }
 
-/** Each bar as wide as its bin, and as high as its count. @param {{of: Counted, name: string}} props */
-function Bars({ of, name }) {
-  const { counts, edges } = of;
+/**
+ * Each bar as wide as its bin, and as high as its count.
+ * @param {{histogram: Counted, name: string}} props
+ */
+function Bars({ histogram, name }) {
+  const { counts, edges } = histogram;
   const [low, high] = [edges[0] ?? 0, edges.at(-1) ?? 1];
   const highest = Math.max(...counts, 1);
   const shareOf = (/** @type {number} */ edge) => (high > low ? (100 * (edge - low)) / (high - low) : 0);
   const total = counts.reduce((sum, count) => sum + count, 0);
-  const words = `${number(total)} values from ${number(low)} to ${number(high)}, at most ${number(highest)} in one of ${counts.length} bins`;
-  const apart = /** @type {const} */ (["nan", "inf", "-inf"]).filter((kind) => of[kind]).map((kind) => `${number(of[kind])} ${kind}`);
+  const extent = `${number(total)} values from ${number(low)} to ${number(high)}`;
+  const words = `${extent}, at most ${number(highest)} in one of ${counts.length} bins`;
+  const apart = /** @type {const} */ (["nan", "inf", "-inf"])
+    .filter((kind) => histogram[kind])
+    .map((kind) => `${number(histogram[kind])} ${kind}`);
   return html`
-    <svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label=${`Histogram of ${name}: ${words}`}>
+    <svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img"
+      aria-label=${`Histogram of ${name}: ${words}`}>
       ${counts.map((count, bin) => {
         const left = shareOf(edges[bin] ?? 0);
         const width = high > low ? shareOf(edges[bin + 1] ?? 0) - left : 100;
-        return count > 0 && html`<rect x=${left} y=${100 - (100 * count) / highest} width=${width} height=${(100 * count) / highest}><title>${`${number(edges[bin])} to ${number(edges[bin + 1])}: ${count}`}</title></rect>`;
+        return (
+          count > 0 &&
+          html`<rect
+            x=${left} y=${100 - (100 * count) / highest} width=${width} height=${(100 * count) / highest}>
+              <title>${`${number(edges[bin])} to ${number(edges[bin + 1])}: ${count}`}</title></rect>`
+        );
       })}
     </svg>
-    <div class="histogram-ends"><span>${number(low)}</span>${apart.length > 0 && html`<span>${apart.join(", ")}</span>`}<span>${number(high)}</span></div>
+    <div class="histogram-ends"><span>${number(low)}</span>
+      ${apart.length > 0 && html`<span>${apart.join(", ")}</span>`}<span>${number(high)}</span></div>
   `;
 }

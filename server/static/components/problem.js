@@ -4,5 +4,8 @@ import { html } from "../lib/html.js";
 
 /** @param {{text: string}} props */
 export function Problem({ text }) {
-  return text ? html`<p class="problem" role="alert"><span aria-hidden="true">!</span>${sentence(text)}</p>` : null;
+  return text
+    ? html`<p class="problem" role="alert"><span aria-hidden="true">!</span>${sentence(text)}
+    </p>`
+    : null;
 }

@@ -1,4 +1,7 @@
-/** Tables that a click on a head orders; the order is in the URL: `order=name` upwards, `order=-name` downwards. */
+/**
+ * Tables that a click on a head orders; the order is in the URL: `order=name` upwards, `order=-name`
+ * downwards.
+ */
 import { computed } from "@preact/signals";
 import { html } from "../lib/html.js";
 import { query, setQuery } from "../lib/url-state.js";
@@ -7,13 +10,15 @@ const order = computed(() => query.value.get("order") ?? "");
 
 /**
  * A head that orders by its column: upwards, then downwards, then as before.
- * @param {{by: string, name: import("../lib/html.js").Children, right?: boolean}} props by: the column's name in the URL
+ * @param {{by: string, name: import("../lib/html.js").Children, right?: boolean}} props by: the column's name
+ *   in the URL
  */
 export function SortHead({ by, name, right = false }) {
   const direction = order.value === by ? "ascending" : order.value === `-${by}` ? "descending" : "none";
   const next = { none: by, ascending: `-${by}`, descending: null }[direction];
   return html`<th scope="col" class=${right ? "right" : ""} aria-sort=${direction}>
-    <button class="quiet sort" type="button" onClick=${() => setQuery({ order: next })}>${name}<span aria-hidden="true">${{ none: "", ascending: " ↑", descending: " ↓" }[direction]}</span></button>
+    <button class="quiet sort" type="button" onClick=${() => setQuery({ order: next })}>${name}
+      <span aria-hidden="true">${{ none: "", ascending: " ↑", descending: " ↓" }[direction]}</span></button>
   </th>`;
 }
 
@@ -29,7 +34,8 @@ export function ordered(rows, valueOf) {
   if (!by) return rows;
   const keyed = rows.map((row) => ({ row, value: valueOf(row, by) ?? null }));
   keyed.sort((left, right) => {
-    if (left.value === null || right.value === null) return Number(left.value === null) - Number(right.value === null);
+    if (left.value === null || right.value === null)
+      return Number(left.value === null) - Number(right.value === null);
     return (down ? -1 : 1) * compared(left.value, right.value);
   });
   return keyed.map(({ row }) => row);

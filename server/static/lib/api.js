@@ -1,4 +1,7 @@
-/** Asking the server: its errors as one clear sentence, and answers that are only fetched again when they are new. */
+/**
+ * Asking the server: its errors as one clear sentence, and answers that are only fetched again when they are
+ * new.
+ */
 import { signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { here } from "./base.js";
@@ -10,7 +13,10 @@ const RETRY_SECONDS = 5;
 const LONGEST_RETRY_SECONDS = 60;
 const AWAY = "the server does not answer: is halving serve still running?";
 
-/** @typedef {{actor: string, scopes: string[], projects: string[] | null, dagster_url: string | null, auth: boolean, csrf: string | null}} Session */
+/**
+ * @typedef {{actor: string, scopes: string[], projects: string[] | null, dagster_url: string | null, auth:
+ *   boolean, csrf: string | null}} Session
+ */
 
 /** Who looks at the page; null until it is known, and where the server wants a login first. */
 export const session = signal(/** @type {Session | null} */ (null));
@@ -51,14 +57,16 @@ export async function request(path, options = {}) {
   const asker = session.peek();
   let response;
   try {
-    response = (await earlyAnswer(path)) ?? (await fetch(API + path, { credentials: "same-origin", ...options }));
+    response =
+      (await earlyAnswer(path)) ?? (await fetch(API + path, { credentials: "same-origin", ...options }));
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ApiError(0, AWAY);
   }
   if (response.ok || response.status === 304) return response;
   const error = await problem(response);
-  if (error.status === 401 && asker === session.peek()) loginNeeded.value = true; // what was asked before a login says nothing of it
+  // What was asked before a login says nothing of it.
+  if (error.status === 401 && asker === session.peek()) loginNeeded.value = true;
   throw error;
 }
 
@@ -78,11 +86,13 @@ export async function jsonOf(response) {
 }
 
 /**
- * What `early.js` and `compare/first-curves.js` have asked before this module was there; each answer is handed out once.
+ * What `early.js` and `compare/first-curves.js` have asked before this module was there; each answer is
+ * handed out once.
  * @typedef {object} Early
  * @property {Map<string, Promise<Response | null>>} answers by path; null where there was none
  * @property {WeakMap<Response, Promise<any>>} bodies those that were read already
- * @property {{question: any, answer: Promise<Response | null>}[]} curves what Compare has asked, which alone knows these questions
+ * @property {{question: any, answer: Promise<Response | null>}[]} curves what Compare has asked, which alone
+ *   knows these questions
  * @property {boolean} taken whether Compare asks for curves itself from now on
  */
 export const early = /** @type {Early | undefined} */ (/** @type {any} */ (window).early);
@@ -114,7 +124,10 @@ async function problem(response) {
   } catch {
     // Not ours: a proxy's page, for example.
   }
-  const detail = typeof body?.detail === "string" ? body.detail : `the server answered ${response.status} ${response.statusText}`.trim();
+  const detail =
+    typeof body?.detail === "string"
+      ? body.detail
+      : `the server answered ${response.status} ${response.statusText}`.trim();
   return new ApiError(response.status, detail, { column: body?.column, retry });
 }
 
@@ -132,7 +145,8 @@ export async function get(path, options = {}) {
  * Change something.
  * @param {string} path
  * @param {unknown} [body]
- * @param {{method?: "POST" | "DELETE", key?: string}} [options] key: the server does once what is sent with it again; see `sender`
+ * @param {{method?: "POST" | "DELETE", key?: string}} [options] key: the server does once what is sent with
+ *   it again; see `sender`
  * @returns {Promise<any>}
  */
 export async function send(path, body, { method = "POST", key = newKey() } = {}) {
@@ -140,14 +154,19 @@ export async function send(path, body, { method = "POST", key = newKey() } = {})
   const headers = { Accept: "application/json", "Idempotency-Key": key };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (session.value?.csrf) headers["X-CSRF-Token"] = session.value.csrf;
-  const response = await request(path, { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
+  const response = await request(path, {
+    method,
+    headers,
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+  });
   return response.status === 204 ? null : jsonOf(response);
 }
 
 /** @typedef {(path: string, body?: unknown) => Promise<any>} Send */
 
 /**
- * A `send` for one decision of a person: where an answer was lost and the same is sent again, the server does not do it again.
+ * A `send` for one decision of a person: where an answer was lost and the same is sent again, the server does
+ * not do it again.
  * @returns {Send}
  */
 export function sender() {
@@ -165,12 +184,15 @@ export function sender() {
 const newKey = () => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
 
 /**
- * Who looks at the page, as the server says. Where Dagster's UI is said to be at a path, that is one of the host, not below our own.
+ * Who looks at the page, as the server says. Where Dagster's UI is said to be at a path, that is one of the
+ * host, not below our own.
  * @param {Session} answer
  * @returns {Session}
  */
 export const viewerOf = (answer) =>
-  answer.dagster_url?.startsWith("/") ? { ...answer, dagster_url: window.location.origin + answer.dagster_url } : answer;
+  answer.dagster_url?.startsWith("/")
+    ? { ...answer, dagster_url: window.location.origin + answer.dagster_url }
+    : answer;
 
 /** Ask who looks at the page. */
 export async function loadSession() {
@@ -182,13 +204,14 @@ export async function loadSession() {
 export const may = (scope) => session.value?.scopes.includes(scope) ?? false;
 
 /**
- * Something on the server that is looked at again and again, and fetched again only when it has changed (ETag).
- * What was known stays while the server is away.
+ * Something on the server that is looked at again and again, and fetched again only when it has changed
+ * (ETag). What was known stays while the server is away.
  */
 export class Watched {
   /**
    * @param {string} path
-   * @param {{every?: number | ((data: any) => number)}} [options] every: milliseconds between looks, or what gives them; 0 looks no more
+   * @param {{every?: number | ((data: any) => number)}} [options] every: milliseconds between looks, or what
+   *   gives them; 0 looks no more
    */
   constructor(path, { every = 2000 } = {}) {
     this.path = path;
@@ -198,7 +221,7 @@ export class Watched {
     /** Why the last look failed. */
     this.error = signal(/** @type {ApiError | null} */ (null));
     /** When the server last said that `data` is so. */
-    this.seen = signal(/** @type {Date | null} */ (null));
+    this.lastRead = signal(/** @type {Date | null} */ (null));
     this.etag = "";
     this.timer = 0;
     this.failures = 0;
@@ -231,7 +254,7 @@ export class Watched {
         this.etag = response.headers.get("ETag") ?? "";
         this.data.value = body;
       }
-      this.seen.value = new Date();
+      this.lastRead.value = new Date();
       this.error.value = null;
       this.failures = 0;
       wait = typeof this.every === "number" ? this.every : this.every(this.data.peek());
@@ -242,7 +265,8 @@ export class Watched {
       wait = error.passing ? 1000 * (error.retry ?? pauseAfter(error.status, this.failures)) : 0;
       this.failures += 1;
     }
-    if (wait && !document.hidden && !this.closed) this.timer = window.setTimeout(() => void this.look(), wait);
+    if (wait && !document.hidden && !this.closed)
+      this.timer = window.setTimeout(() => void this.look(), wait);
   }
 
   close() {
@@ -254,11 +278,13 @@ export class Watched {
 }
 
 /**
- * Seconds until a failed look is repeated: a server that is away is back at any moment, one that fails may go on failing.
+ * Seconds until a failed look is repeated: a server that is away is back at any moment, one that fails may go
+ * on failing.
  * @param {number} status
  * @param {number} before how many looks have failed one after the other
  */
-export const pauseAfter = (status, before) => (status ? Math.min(RETRY_SECONDS * 2 ** before, LONGEST_RETRY_SECONDS) : RETRY_SECONDS);
+export const pauseAfter = (status, before) =>
+  status ? Math.min(RETRY_SECONDS * 2 ** before, LONGEST_RETRY_SECONDS) : RETRY_SECONDS;
 
 /**
  * Watch a path while a component is shown.
@@ -279,6 +305,8 @@ export function trouble(watched) {
   const error = watched.error.value;
   if (!error) return "";
   if (!error.passing) return error.message;
-  const state = watched.seen.value ? `Showing what was known at ${time(watched.seen.value.toISOString())}, retrying.` : "Retrying.";
+  const state = watched.lastRead.value
+    ? `Showing what was known at ${time(watched.lastRead.value.toISOString())}, retrying.`
+    : "Retrying.";
   return `${sentence(error.message)} ${state}`;
 }

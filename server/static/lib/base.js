@@ -1,4 +1,7 @@
-/** The path below which a proxy shows this page, such as JupyterHub's `/user/ada/proxy/3001`; the server writes it into the HTML. */
+/**
+ * The path below which a proxy shows this page, such as JupyterHub's `/user/ada/proxy/3001`; the server
+ * writes it into the HTML.
+ */
 
 /** It is empty where the page is at the root of its host, and has no slash at its end. */
 export const BASE = document.documentElement.dataset.base ?? "";

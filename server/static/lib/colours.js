@@ -1,12 +1,40 @@
-/** Colours of runs: by id, and no two alike on the same charts; told apart in both themes (each has a contrast of 3 or more with its
- * background), and by dashes, too. */
+/**
+ * Colours of runs: by id, and no two alike on the same charts; told apart in both themes (each has a contrast
+ * of 3 or more with its background), and by dashes, too.
+ */
 import { signal } from "@preact/signals";
 import { theme } from "./theme.js";
 
 /** @type {{light: readonly string[], dark: readonly string[]}} */
 export const PALETTE = {
-  light: ["#2f6bdb", "#c4520f", "#178a4c", "#c62f59", "#7d4bd0", "#0b8494", "#946c00", "#b23a9f", "#4d7c0f", "#a0522d", "#4a6078", "#d1382a"],
-  dark: ["#6ea8ff", "#ff9d57", "#4fd18b", "#ff7d9d", "#b493ff", "#3fd0df", "#e2b93b", "#f08be0", "#a6d64a", "#d99f78", "#a3b8cf", "#ff8577"],
+  light: [
+    "#2f6bdb",
+    "#c4520f",
+    "#178a4c",
+    "#c62f59",
+    "#7d4bd0",
+    "#0b8494",
+    "#946c00",
+    "#b23a9f",
+    "#4d7c0f",
+    "#a0522d",
+    "#4a6078",
+    "#d1382a",
+  ],
+  dark: [
+    "#6ea8ff",
+    "#ff9d57",
+    "#4fd18b",
+    "#ff7d9d",
+    "#b493ff",
+    "#3fd0df",
+    "#e2b93b",
+    "#f08be0",
+    "#a6d64a",
+    "#d99f78",
+    "#a3b8cf",
+    "#ff8577",
+  ],
 };
 
 /** Line patterns for canvases, in CSS pixels; the first is a whole line. */
@@ -15,7 +43,8 @@ export const DASHES = /** @type {readonly (readonly number[])[]} */ ([[], [7, 3]
 /** @param {string} text */
 function hash(text) {
   let value = 2166136261;
-  for (let index = 0; index < text.length; index += 1) value = Math.imul(value ^ text.charCodeAt(index), 16777619);
+  for (let index = 0; index < text.length; index += 1)
+    value = Math.imul(value ^ text.charCodeAt(index), 16777619);
   value ^= value >>> 15;
   return Math.imul(value, 2246822519) >>> 0;
 }
@@ -28,9 +57,10 @@ const worn = signal(/** @type {ReadonlyMap<string, number>} */ (new Map()));
 let dressed = new Set();
 
 /**
- * Give the lines that are on the charts styles of their own, as far as there are so many: what a line wore before, else its own style by
- * its id, else a free one of the colours that the fewest wear. Lines that are shown or hidden beside it leave a line as it is; its old
- * style is kept for one that is hidden until another one needs it.
+ * Give the lines that are on the charts styles of their own, as far as there are so many: what a line wore
+ * before, else its own style by its id, else a free one of the colours that the fewest wear. Lines that are
+ * shown or hidden beside it leave a line as it is; its old style is kept for one that is hidden until another
+ * one needs it.
  *
  * @param {readonly string[]} ids
  */
@@ -43,18 +73,26 @@ export function dress(ids) {
     taken.add(style);
     perColour[style % perColour.length] += 1;
   };
-  const without = (/** @type {readonly string[]} */ some, /** @type {(id: string) => number | undefined} */ wish, limit = Infinity) =>
+  const without = (
+    /** @type {readonly string[]} */ some,
+    /** @type {(id: string) => number | undefined} */ wish,
+    limit = Infinity,
+  ) =>
     some.filter((id) => {
       const style = wish(id);
-      if (style === undefined || taken.has(style) || perColour[style % perColour.length] >= limit) return true;
+      if (style === undefined || taken.has(style) || perColour[style % perColour.length] >= limit)
+        return true;
       wear(id, style);
       return false;
     });
-  // Those that are on the charts keep theirs, and only then others wish; by id, so that it is the same in whatever order runs come.
+  // Those that are on the charts keep theirs, and only then others wish; by id, so that it is the same in
+  // whatever order runs come.
   let left = without([...ids].sort(), (id) => (dressed.has(id) ? worn.peek().get(id) : undefined));
   left = without(left, (id) => worn.peek().get(id));
-  left = without(left, styleNumber, Math.ceil(ids.length / perColour.length)); // few lines have a colour of their own, not just a dash
-  for (const id of left) wear(id, taken.size < STYLES ? freeStyle(styleNumber(id), taken, perColour) : styleNumber(id));
+  // Few lines have a colour of their own, not just a dash.
+  left = without(left, styleNumber, Math.ceil(ids.length / perColour.length));
+  for (const id of left)
+    wear(id, taken.size < STYLES ? freeStyle(styleNumber(id), taken, perColour) : styleNumber(id));
   dressed = new Set(ids);
   if (ids.some((id) => worn.peek().get(id) !== next.get(id))) worn.value = next;
 }
@@ -85,11 +123,15 @@ function freeStyle(from, taken, perColour) {
  */
 export function styleOf(id) {
   const style = worn.value.get(id) ?? styleNumber(id);
-  return { index: style % PALETTE.light.length, dash: DASHES[Math.floor(style / PALETTE.light.length)] ?? [] };
+  return {
+    index: style % PALETTE.light.length,
+    dash: DASHES[Math.floor(style / PALETTE.light.length)] ?? [],
+  };
 }
 
 /**
  * A line's colour in the theme that is shown.
  * @param {string} id
  */
-export const colourOf = (id) => PALETTE[theme.value === "dark" ? "dark" : "light"][styleOf(id).index] ?? "#888";
+export const colourOf = (id) =>
+  PALETTE[theme.value === "dark" ? "dark" : "light"][styleOf(id).index] ?? "#888";

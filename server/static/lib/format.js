@@ -13,7 +13,8 @@ export function number(value, digits = 5) {
   if (!Number.isFinite(value)) return String(value).replace("Infinity", "∞");
   if (Number.isInteger(value) && Math.abs(value) < 1e9) return String(value).replace("-", "−");
   const size = Math.abs(value);
-  const text = size !== 0 && (size < 1e-4 || size >= 1e9) ? value.toExponential(digits - 1) : value.toPrecision(digits);
+  const text =
+    size !== 0 && (size < 1e-4 || size >= 1e9) ? value.toExponential(digits - 1) : value.toPrecision(digits);
   const [mantissa = "", exponent] = text.split("e");
   const short = mantissa.includes(".") ? mantissa.replace(/0+$/, "").replace(/\.$/, "") : mantissa;
   return (exponent === undefined ? short : `${short}e${exponent.replace("+", "")}`).replaceAll("-", "−");
@@ -48,7 +49,11 @@ export function duration(seconds) {
   if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 59.95) return `${number(Math.round(seconds * 10) / 10, 3)} s`;
   const whole = Math.round(seconds);
-  const [minutes, hours, days] = [Math.floor(whole / 60), Math.floor(whole / 3600), Math.floor(whole / 86400)];
+  const [minutes, hours, days] = [
+    Math.floor(whole / 60),
+    Math.floor(whole / 3600),
+    Math.floor(whole / 86400),
+  ];
   if (hours === 0) return `${minutes} min ${two(whole % 60)} s`;
   if (days === 0) return `${hours} h ${two(minutes % 60)} min`;
   return `${days} d ${two(hours % 24)} h`;
@@ -60,7 +65,10 @@ export function duration(seconds) {
  * @param {string} currency
  */
 export function money(value, currency) {
-  const digits = value > 0 && value < 0.01 ? { maximumSignificantDigits: 2 } : { minimumFractionDigits: 2, maximumFractionDigits: 2 };
+  const digits =
+    value > 0 && value < 0.01
+      ? { maximumSignificantDigits: 2 }
+      : { minimumFractionDigits: 2, maximumFractionDigits: 2 };
   return `${value.toLocaleString("en", digits)} ${currency}`;
 }
 
@@ -83,9 +91,9 @@ export function size(bytes) {
   return `${number(Math.abs(value) < 1000 ? value : Math.round(value), 3)} ${units[unit]}`;
 }
 
-/** @typedef {string | number | null | undefined} Moment ISO text, or seconds since 1970 */
+/** @typedef {string | number | null | undefined} TimeLike ISO text, or seconds since 1970 */
 
-/** @param {Moment} when */
+/** @param {TimeLike} when */
 export function date(when) {
   if (when === null || when === undefined || when === "") return null;
   const value = new Date(typeof when === "number" ? when * 1000 : when);
@@ -94,7 +102,7 @@ export function date(when) {
 
 /**
  * A time of this place: today's by the clock, others with their day.
- * @param {Moment} when
+ * @param {TimeLike} when
  * @param {Date} [now]
  */
 export function time(when, now = new Date()) {
@@ -108,7 +116,7 @@ export function time(when, now = new Date()) {
 
 /**
  * The same time to the second.
- * @param {Moment} when
+ * @param {TimeLike} when
  * @param {Date} [now]
  */
 export function clock(when, now) {
@@ -118,7 +126,7 @@ export function clock(when, now) {
 
 /**
  * The same time for the title: whole, and in UTC.
- * @param {Moment} when
+ * @param {TimeLike} when
  */
 export function timeTitle(when) {
   const value = date(when);
@@ -127,7 +135,7 @@ export function timeTitle(when) {
 
 /**
  * How long ago, in one unit.
- * @param {Moment} when
+ * @param {TimeLike} when
  * @param {Date} [now]
  */
 export function ago(when, now = new Date()) {
@@ -152,10 +160,12 @@ export const counted = (count, noun, plural = `${noun}s`) => `${count} ${count =
  * A message as a sentence among others.
  * @param {string} text
  */
-export const sentence = (text) => (text ? text.charAt(0).toUpperCase() + text.slice(1) + (/[.?!:]$/.test(text) ? "" : ".") : "");
+export const sentence = (text) =>
+  text ? text.charAt(0).toUpperCase() + text.slice(1) + (/[.?!:]$/.test(text) ? "" : ".") : "";
 
 /**
  * The start of a digest, without its algorithm.
  * @param {unknown} digest
  */
-export const shortDigest = (digest) => (typeof digest === "string" ? digest.replace("sha256:", "").slice(0, 12) : NONE);
+export const shortDigest = (digest) =>
+  typeof digest === "string" ? digest.replace("sha256:", "").slice(0, 12) : NONE;

@@ -1,4 +1,7 @@
-/** Drawing in frames: as much in each as leaves it short, so that what was asked for first is seen first and the page answers meanwhile. */
+/**
+ * Drawing in frames: as much in each as leaves it short, so that what was asked for first is seen first and
+ * the page answers meanwhile.
+ */
 
 const LONG_MS = 8; // of scripts; the browser then needs about as long for the pixels
 
@@ -32,7 +35,8 @@ function drawSome() {
       if (performance.now() > end) break;
     }
   } finally {
-    // Also where one of them failed. After a rest by a task of its own: a browser that is late begins the next frame at once.
+    // Also where one of them failed. After a rest by a task of its own: a browser that is late begins the
+    // next frame at once.
     const next = () => requestAnimationFrame(drawSome);
     frame = waiting.size ? (rests ? window.setTimeout(next) : next()) : 0;
   }

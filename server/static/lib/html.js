@@ -11,14 +11,21 @@ export const html = /** @type {(strings: TemplateStringsArray, ...values: any[])
 );
 
 /**
- * A node whose addresses are below the base path: templates write those of this server as its routes have them, `/sweeps`.
+ * A node whose addresses are below the base path: templates write those of this server as its routes have
+ * them, `/sweeps`.
  * @param {any} type a component gets its props as they are
  * @param {Record<string, any> | null} props
  * @param {any[]} children
  */
 function below(type, props, ...children) {
   const moved = typeof type === "string" ? ["href", "src"].filter((name) => isOwn(props?.[name])) : [];
-  return h(type, moved.length ? { ...props, ...Object.fromEntries(moved.map((name) => [name, here(props?.[name])])) } : props, ...children);
+  return h(
+    type,
+    moved.length
+      ? { ...props, ...Object.fromEntries(moved.map((name) => [name, here(props?.[name])])) }
+      : props,
+    ...children,
+  );
 }
 
 /** @param {unknown} address */

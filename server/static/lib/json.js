@@ -1,6 +1,7 @@
 /** JSON whose whole numbers stay exact. Those that a double cannot hold, such as ids, are BigInts here. */
 
-const MAYBE_LONG = /(?:^|[[,:\s-])\d{16}/; // parsing by a function takes some times longer, and most answers need none
+// Parsing by a function takes some times longer, and most answers need none.
+const MAYBE_LONG = /(?:^|[[,:\s-])\d{16}/;
 
 /**
  * What a JSON text says.
@@ -8,7 +9,8 @@ const MAYBE_LONG = /(?:^|[[,:\s-])\d{16}/; // parsing by a function takes some t
  * @returns {any}
  * @throws {SyntaxError}
  */
-export const parsed = (text) => (MAYBE_LONG.test(text) ? JSON.parse(text, /** @type {any} */ (exact)) : JSON.parse(text));
+export const parsed = (text) =>
+  MAYBE_LONG.test(text) ? JSON.parse(text, /** @type {any} */ (exact)) : JSON.parse(text);
 
 /**
  * @param {string} key a step is a place on an axis, with which is calculated: it stays a double

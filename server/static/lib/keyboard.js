@@ -3,7 +3,10 @@ import { signal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
 import { navigate } from "./router.js";
 
-/** @typedef {{keys: string, does: string, run: (event: KeyboardEvent) => void}} Shortcut keys: one, or two that are pressed one after the other ("g s") */
+/**
+ * @typedef {{keys: string, does: string, run: (event: KeyboardEvent) => void}} Shortcut keys: one, or two
+ *   that are pressed one after the other ("g s")
+ */
 
 /** All shortcuts of what is shown, the newest last. */
 export const shortcuts = signal(/** @type {Shortcut[]} */ ([]));
@@ -40,7 +43,8 @@ let prefix = "";
 let prefixed = 0;
 
 document.addEventListener("keydown", (event) => {
-  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target))
+    return;
   if (document.querySelector("dialog[open]") || (event.key === "Enter" && isPressed(event.target))) return;
   const pressed = prefix && event.timeStamp - prefixed < 1000 ? `${prefix} ${event.key}` : event.key;
   prefix = "";
@@ -57,8 +61,12 @@ document.addEventListener("keydown", (event) => {
 /** @param {EventTarget | null} target */
 function isTyping(target) {
   if (!(target instanceof HTMLElement)) return false;
-  return target.isContentEditable || target.matches("textarea, select, input:not([type=checkbox], [type=radio], [type=button], [type=range])");
+  return (
+    target.isContentEditable ||
+    target.matches("textarea, select, input:not([type=checkbox], [type=radio], [type=button], [type=range])")
+  );
 }
 
 /** Whether Enter is for what has the focus. @param {EventTarget | null} target */
-const isPressed = (target) => target instanceof HTMLElement && target.matches("a, button, summary, input, [role=separator]");
+const isPressed = (target) =>
+  target instanceof HTMLElement && target.matches("a, button, summary, input, [role=separator]");

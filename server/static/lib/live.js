@@ -1,18 +1,27 @@
-/** Points and changes of runs while they train: one stream for everything that a page shows, for a browser allows six connections. */
+/**
+ * Points and changes of runs while they train: one stream for everything that a page shows, for a browser
+ * allows six connections.
+ */
 import { request } from "./api.js";
 import { parsed } from "./json.js";
 
 const RETRY_MS = [500, 1000, 2000, 5000];
 const SILENT_MS = 45_000; // the server says something every 15 s
 
-/** @typedef {{run: string, key: string, x: number[], t: number[], value: (number | string)[], attempt: number}} Points */
-/** @typedef {{onPoints?: (points: Points) => void, onRun?: (row: any) => void, onState?: (live: boolean, reason?: string) => void,
- *   onReady?: () => void, onResync?: (run: string | undefined) => void}} Listener */
+/**
+ * @typedef {{run: string, key: string, x: number[], t: number[], value: (number | string)[], attempt:
+ *   number}} Points
+ */
+/**
+ * @typedef {{onPoints?: (points: Points) => void, onRun?: (row: any) => void, onState?: (live: boolean,
+ *   reason?: string) => void, onReady?: () => void, onResync?: (run: string | undefined) => void}} Listener
+ */
 
 /**
  * Listen; a stream that breaks is taken up where it broke.
  *
- * It is read with `fetch`, because an `EventSource` neither names its cursor in its first request nor says why a server refused it.
+ * It is read with `fetch`, because an `EventSource` neither names its cursor in its first request nor says
+ * why a server refused it.
  * @param {string} path such as `/live?run=…&key=…`
  * @param {Listener} listener
  * @returns {() => void} stops listening
@@ -44,7 +53,11 @@ async function follow(path, listener, signal) {
       const headers = { Accept: "text/event-stream" };
       if (cursor) headers["Last-Event-ID"] = cursor;
       heard();
-      const response = await request(path, { headers, signal: AbortSignal.any([signal, silent.signal]), cache: "no-store" });
+      const response = await request(path, {
+        headers,
+        signal: AbortSignal.any([signal, silent.signal]),
+        cache: "no-store",
+      });
       if (!response.body) return;
       listener.onState?.(true);
       for await (const event of events(response.body, heard)) {
@@ -57,7 +70,11 @@ async function follow(path, listener, signal) {
       }
     } catch (error) {
       if (signal.aborted) return;
-      reason = silent.signal.aborted ? "the stream fell silent" : error instanceof Error ? error.message : String(error);
+      reason = silent.signal.aborted
+        ? "the stream fell silent"
+        : error instanceof Error
+          ? error.message
+          : String(error);
       const status = /** @type {{status?: number}} */ (error).status ?? 0;
       if (status >= 400 && status < 500 && status !== 429) {
         listener.onState?.(false, reason);

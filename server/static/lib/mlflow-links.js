@@ -1,4 +1,7 @@
-/** MLflow's clients print links to pages of MLflow's own, such as `/#/experiments/1/runs/…`: what they mean is here at another address. */
+/**
+ * MLflow's clients print links to pages of MLflow's own, such as `/#/experiments/1/runs/…`: what they mean is
+ * here at another address.
+ */
 import { get } from "./api.js";
 import { here } from "./base.js";
 
@@ -37,9 +40,16 @@ async function ofRun(run) {
 async function ofExperiment(experiment) {
   const body = JSON.stringify({ experiment_ids: [experiment], max_results: 1 });
   const headers = { "Content-Type": "application/json" };
-  const answer = await fetch(here("/api/2.0/mlflow/runs/search"), { method: "POST", body, headers, credentials: "same-origin" });
+  const answer = await fetch(here("/api/2.0/mlflow/runs/search"), {
+    method: "POST",
+    body,
+    headers,
+    credentials: "same-origin",
+  });
   const { runs } = await answer.json();
-  const { runs: indexed } = await get(`/runs?${new URLSearchParams({ filter: `run = ${runs[0].info.run_id}`, limit: "1" })}`);
+  const { runs: indexed } = await get(
+    `/runs?${new URLSearchParams({ filter: `run = ${runs[0].info.run_id}`, limit: "1" })}`,
+  );
   return filtered(`project = ${indexed[0].project}`);
 }
 

@@ -1,4 +1,7 @@
-/** The page's place: which page is shown and, in the query, its whole view. Everything that is worth a link is in the URL. */
+/**
+ * The page's place: which page is shown and, in the query, its whole view. Everything that is worth a link is
+ * in the URL.
+ */
 import { computed, signal } from "@preact/signals";
 import { here, isHere, within } from "./base.js";
 
@@ -15,8 +18,8 @@ let late = 0;
 /**
  * Go to another place of this page.
  * @param {string} href a path of the page's own, `/sweeps`, a query, or a whole URL
- * @param {{replace?: boolean, often?: boolean}} [options] replace: do not leave the old place in the history; often: replace it, and write
- *   the last of several such places alone
+ * @param {{replace?: boolean, often?: boolean}} [options] replace: do not leave the old place in the history;
+ *   often: replace it, and write the last of several such places alone
  */
 export function navigate(href, { replace = false, often = false } = {}) {
   const next = new URL(href.startsWith("/") ? here(href) : href, url.value);
@@ -81,18 +84,34 @@ export const kept = (name) => places.get(`${entry} ${name}`) ?? 0;
 
 /** Follow links inside of this page without loading it again; all others are the browser's. */
 document.addEventListener("click", (event) => {
-  if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  if (
+    event.defaultPrevented ||
+    event.button !== 0 ||
+    event.metaKey ||
+    event.ctrlKey ||
+    event.shiftKey ||
+    event.altKey
+  )
+    return;
   const link = event.target instanceof Element ? event.target.closest("a") : null;
   if (!link || link.target || link.hasAttribute("download") || link.origin !== window.location.origin) return;
-  if (link.getAttribute("href")?.startsWith("#") || !isHere(link.pathname) || within(link.pathname).startsWith("/api/")) return;
+  if (
+    link.getAttribute("href")?.startsWith("#") ||
+    !isHere(link.pathname) ||
+    within(link.pathname).startsWith("/api/")
+  )
+    return;
   event.preventDefault();
   navigate(link.href);
 });
 
 let scrolling = new AbortController();
 
-/** Scroll the window there as soon as the page is as long, unless the reader does something before: its content comes later than the
- * browser would scroll. @param {number} top in px */
+/**
+ * Scroll the window there as soon as the page is as long, unless the reader does something before: its
+ * content comes later than the browser would scroll.
+ * @param {number} top in px
+ */
 function scrollBack(top) {
   scrolling.abort();
   scrolling = new AbortController();
@@ -105,10 +124,13 @@ function scrollBack(top) {
   });
   sized.observe(document.body);
   ends.signal.addEventListener("abort", () => sized.disconnect());
-  for (const does of ["wheel", "pointerdown", "keydown", "touchstart"]) addEventListener(does, () => ends.abort(), { once: true, signal: ends.signal });
+  for (const does of ["wheel", "pointerdown", "keydown", "touchstart"])
+    addEventListener(does, () => ends.abort(), { once: true, signal: ends.signal });
 }
 
-/** What screen readers are told of a page that was opened without loading: its title, as soon as it has one. */
+/**
+ * What screen readers are told of a page that was opened without loading: its title, as soon as it has one.
+ */
 const said = Object.assign(document.createElement("div"), { className: "sr-only", role: "status" });
 document.body.append(said);
 let arrived = false;

@@ -8,7 +8,8 @@ export const query = computed(() => url.value.searchParams);
 /**
  * Change some of the query; null, undefined and "" take a name away.
  * @param {Record<string, string | number | boolean | readonly string[] | null | undefined>} changes
- * @param {{push?: boolean, often?: boolean}} [options] push: a step that "back" undoes; often: one of many in a second, as of a slider
+ * @param {{push?: boolean, often?: boolean}} [options] push: a step that "back" undoes; often: one of many in
+ *   a second, as of a slider
  */
 export function setQuery(changes, { push = false, often = false } = {}) {
   const next = new URL(url.peek());
@@ -34,5 +35,7 @@ export const queryValue = (name, otherwise = "") => computed(() => query.value.g
  * @param {URLSearchParams} params
  */
 export function readable(params) {
-  return params.toString().replace(/%(2C|2F|3A|40|28|29|27|21|24|3B|2A)/gi, (code) => decodeURIComponent(code));
+  return params
+    .toString()
+    .replace(/%(2C|2F|3A|40|28|29|27|21|24|3B|2A)/gi, (code) => decodeURIComponent(code));
 }

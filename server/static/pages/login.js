@@ -12,7 +12,9 @@ export default function Login() {
   const failed = useSignal("");
   const busy = useSignal(false);
   if (session.value && !session.value.auth) {
-    return html`<div class="page narrow"><h1>No login is needed</h1><p>This server listens on its own machine alone and asks for no token. <a href="/">All runs</a></p></div>`;
+    return html`<div class="page narrow"><h1>No login is needed</h1>
+      <p>This server listens on its own machine alone and asks for no token. <a href="/">All runs</a></p>
+      </div>`;
   }
   /** @param {Event} event */
   const submit = async (event) => {
@@ -31,15 +33,19 @@ export default function Login() {
   return html`
     <div class="page narrow">
       <h1>Log in</h1>
-      <p>This server asks for a token. Your browser then stays logged in for a week, or until the token is revoked.</p>
+      <p>This server asks for a token. Your browser then stays logged in for a week, or until the token is
+        revoked.</p>
       <form class="login" onSubmit=${submit}>
         <label for="token">Token</label>
-        <input id="token" name="token" type="password" autocomplete="current-password" placeholder="hlv_…" required value=${token.value}
-          onInput=${(/** @type {InputEvent & {currentTarget: HTMLInputElement}} */ event) => (token.value = event.currentTarget.value)} />
+        <input id="token" name="token" type="password" autocomplete="current-password" placeholder="hlv_…"
+          required value=${token.value}
+          onInput=${(/** @type {InputEvent & {currentTarget: HTMLInputElement}} */ event) =>
+            (token.value = event.currentTarget.value)} />
         <${Problem} text=${failed.value} />
         <button class="primary" type="submit" disabled=${busy.value}>Log in</button>
       </form>
-      <p class="muted">No token yet? Whoever runs this server makes one: <${Copy} text="halving tokens create NAME" /></p>
+      <p class="muted">No token yet? Whoever runs this server makes
+        one: <${Copy} text="halving tokens create NAME" /></p>
     </div>
   `;
 }
@@ -47,5 +53,7 @@ export default function Login() {
 /** Where the login was asked for; only a place of this page. */
 function next() {
   const address = url.value.searchParams.get("next") ?? "/";
-  return new URL(address, window.location.origin).origin === window.location.origin && address.startsWith("/") ? address : "/";
+  return new URL(address, window.location.origin).origin === window.location.origin && address.startsWith("/")
+    ? address
+    : "/";
 }

@@ -1,5 +1,5 @@
 /** All models, each with the version that is in use. */
-import { Badge, Empty, Loaded, Moment, useTitle } from "../components/bits.js";
+import { Badge, Empty, Loaded, Timestamp, useTitle } from "../components/bits.js";
 import { useWatched } from "../lib/api.js";
 import { NONE, counted, number } from "../lib/format.js";
 import { html } from "../lib/html.js";
@@ -19,18 +19,33 @@ function list({ models }) {
   }
   return html`<div class="scroll card flush" tabindex="0" role="region" aria-label="Models">
     <table>
-      <thead><tr><th scope="col">Model</th><th scope="col">Champion</th><th scope="col">On the test split</th><th scope="col">From</th><th scope="col" class="right">Versions</th><th scope="col">Waiting</th><th scope="col" class="right">Newest</th></tr></thead>
+      <thead>
+        <tr><th scope="col">Model</th><th scope="col">Champion</th><th scope="col">On the test split</th>
+          <th scope="col">From</th><th scope="col" class="right">Versions</th><th scope="col">Waiting</th>
+          <th scope="col" class="right">Newest</th></tr></thead>
       <tbody>${models.map(({ model, versions }) => {
         const champion = versions.find((/** @type {any} */ each) => each.stage === "champion");
         const staging = versions.filter((/** @type {any} */ each) => each.stage === "staging");
         return html`<tr key=${model}>
           <th scope="row"><a href=${`/models/${encodeURIComponent(model)}`}>${model}</a></th>
-          <td>${champion ? html`<span class="strong">${champion.version}</span>` : html`<span class="muted">none</span>`}</td>
+          <td>${
+            champion
+              ? html`<span class="strong">${champion.version}</span>`
+              : html`<span class="muted">none</span>`
+          }</td>
           <td>${(champion && scores(champion.metrics)) || NONE}</td>
           <td>${champion ? from(champion) : NONE}</td>
           <td class="right">${versions.length}</td>
-          <td>${staging.length ? html`<${Badge} status="staging" title=${counted(staging.length, "version")} /> ${staging.map((/** @type {any} */ each) => each.version).join(", ")}` : html`<span class="muted">nothing</span>`}</td>
-          <td class="right">${versions.length ? html`<${Moment} at=${versions.at(-1).created_at} />` : NONE}</td>
+          <td>${
+            staging.length
+              ? html`<${Badge} status="staging"
+              title=${counted(staging.length, "version")} /> ${staging
+                .map((/** @type {any} */ each) => each.version)
+                .join(", ")}`
+              : html`<span class="muted">nothing</span>`
+          }</td>
+          <td class="right">
+            ${versions.length ? html`<${Timestamp} time=${versions.at(-1).created_at} />` : NONE}</td>
         </tr>`;
       })}</tbody>
     </table>
@@ -38,7 +53,14 @@ function list({ models }) {
 }
 
 /** @param {any} version */
-const from = (version) => version.sweep ? html`<a href=${`/sweeps/${version.sweep}`}>${version.sweep}</a>` : html`<span class="muted">a client</span>`;
+const from = (version) =>
+  version.sweep
+    ? html`<a href=${`/sweeps/${version.sweep}`}>${version.sweep}
+  </a>`
+    : html`<span class="muted">a client</span>`;
 
 /** @param {Record<string, number | null>} metrics */
-export const scores = (metrics) => Object.entries(metrics).map(([name, value]) => `${name} ${number(value, 4)}`).join(", ");
+export const scores = (metrics) =>
+  Object.entries(metrics)
+    .map(([name, value]) => `${name} ${number(value, 4)}`)
+    .join(", ");

@@ -23,18 +23,29 @@ export function Media({ run, id }) {
   if (!run.media.length) return null;
   const newest = [...run.media].reverse();
   const listed = all.value ? newest : newest.slice(0, FIRST_MEDIA);
-  return html`<${Section} title="Media" count=${run.media.length} aside=${html`<span class="muted">the newest first</span>`}>
+  return html`<${Section} title="Media"
+    count=${run.media.length} aside=${html`<span class="muted">the newest first</span>`}>
     <ul class="media">
       ${listed.map(
         (each) => html`<li key=${`${each.key}-${each.step}-${each.digest}`} class=${each.kind}>
-          ${each.kind === "table" && html`<${Table} url=${blob(id, each.digest)} name=${`${each.key} at step ${each.step}`} />`}
+          ${
+            each.kind === "table" &&
+            html`<${Table} url=${blob(id, each.digest)} name=${`${each.key} at step ${each.step}`} />`
+          }
           ${each.kind === "text" && html`<${Text} url=${blob(id, each.digest)} />`}
           <a href=${blob(id, each.digest)} target="_blank">
             ${
               each.kind === "image"
-                ? html`<img src=${blob(id, each.digest)} alt=${each.caption ?? `${each.key} at step ${each.step}`} loading="lazy" width=${each.width} height=${each.height} />`
+                ? html`<img
+                  src=${blob(id, each.digest)} alt=${
+                    each.caption ?? `${each.key} at step ${each.step}`
+                  } loading="lazy"
+                      width=${each.width} height=${each.height} />`
                 : each.kind === "histogram"
-                  ? html`<${Histogram} url=${blob(id, each.digest)} name=${`${each.key} at step ${each.step}`} />`
+                  ? html`<${Histogram} url=${blob(
+                      id,
+                      each.digest,
+                    )} name=${`${each.key} at step ${each.step}`} />`
                   : !LINES.has(each.kind) && html`<span class="kind">${each.kind}</span>`
             }
             <span>${each.key} <span class="muted">step ${each.step}, ${size(each.bytes)}</span></span>
@@ -42,7 +53,11 @@ export function Media({ run, id }) {
         </li>`,
       )}
     </ul>
-    ${newest.length > listed.length && html`<p class="after"><button type="button" onClick=${() => (all.value = true)}>Show all ${newest.length}</button></p>`}
+    ${
+      newest.length > listed.length &&
+      html`<p class="after">
+        <button type="button" onClick=${() => (all.value = true)}>Show all ${newest.length}</button></p>`
+    }
   <//>`;
 }
 
@@ -52,8 +67,18 @@ export function Artifacts({ run, id }) {
   return html`<${Section} title="Artifacts" count=${run.artifacts.length}>
     <div class="scroll" tabindex="0" role="region" aria-label="Artifacts">
       <table>
-        <thead><tr><th scope="col">Name</th><th scope="col" class="right">Size</th><th scope="col">Digest</th></tr></thead>
-        <tbody>${run.artifacts.map((/** @type {any} */ each) => html`<tr key=${each.name}><th scope="row"><a href=${`${blob(id, each.digest)}&artifact=${encodeURIComponent(each.name)}`} download=${each.name.split("/").at(-1)}>${each.name}</a></th><td class="right">${size(each.bytes)}</td><td class="mono muted" title=${each.digest}>${shortDigest(each.digest)}</td></tr>`)}</tbody>
+        <thead><tr><th scope="col">Name</th><th scope="col" class="right">Size</th><th scope="col">Digest</th>
+          </tr></thead>
+        <tbody>
+          ${run.artifacts.map(
+            (/** @type {any} */ each) =>
+              html`<tr key=${each.name}>
+                <th scope="row">
+                  <a href=${`${blob(id, each.digest)}&artifact=${encodeURIComponent(each.name)}`}
+                    download=${each.name.split("/").at(-1)}>${each.name}</a></th>
+                      <td class="right">${size(each.bytes)}</td>
+                      <td class="mono muted" title=${each.digest}>${shortDigest(each.digest)}</td></tr>`,
+          )}</tbody>
       </table>
     </div>
   <//>`;

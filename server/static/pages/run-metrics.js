@@ -1,4 +1,7 @@
-/** A run's metrics: their curves, which grow while it trains, and their numbers. The panels are Compare's, on this one run. */
+/**
+ * A run's metrics: their curves, which grow while it trains, and their numbers. The panels are Compare's, on
+ * this one run.
+ */
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Empty, Section } from "../components/bits.js";
@@ -33,15 +36,22 @@ export function Metrics({ run, look }) {
     };
   }, [run.id]);
   if (!keys.length) {
-    return html`<${Empty} title="No metrics yet">${run.status === "running" ? "They appear here within seconds of run.log." : "The run logged none."}<//>`;
+    return html`<${Empty} title="No metrics yet">
+      ${run.status === "running" ? "They appear here within seconds of run.log." : "The run logged none."}
+      <//>`;
   }
   if (only.value?.id !== run.id) return null; // until the effect above has said whose curves the panels show
   return html`
-    ${own.length > 0 && html`<${Section} title="Curves" count=${own.length} aside=${html`<div class="tools"><${AxisTools} /></div>`}>
+    ${
+      own.length > 0 &&
+      html`<${Section} title="Curves"
+        count=${own.length} aside=${html`<div class="tools"><${AxisTools} /></div>`}>
       <${Problem} text=${curves.error.value || live.trouble.value} />
       <${Grid} keys=${own} />
-      <details class="after" open=${own.length <= FIRST}><summary>Their numbers</summary><${Numbers} run=${run} keys=${own} label="Metrics" /></details>
-    <//>`}
+      <details class="after" open=${own.length <= FIRST}><summary>Their numbers</summary>
+        <${Numbers} run=${run} keys=${own} label="Metrics" /></details>
+    <//>`
+    }
     ${system.length > 0 && html`<${System} run=${run} keys=${system} />`}
   `;
 }
@@ -56,9 +66,16 @@ function isNews(state) {
 function System({ run, keys }) {
   const open = useSignal(false);
   return html`<section class="card">
-    <details onToggle=${(/** @type {Event & {currentTarget: HTMLDetailsElement}} */ event) => (open.value = event.currentTarget.open)}>
-      <summary><strong>The machine</strong> <span class="muted">${counted(keys.length, "system metric")}</span></summary>
-      ${open.value && html`<${Grid} keys=${keys} axis="time" /><${Numbers} run=${run} keys=${keys} label="System metrics" />`}
+    <details
+      onToggle=${(/** @type {Event & {currentTarget: HTMLDetailsElement}} */ event) =>
+        (open.value = event.currentTarget.open)}>
+      <summary><strong>The machine</strong> <span class="muted">${counted(keys.length, "system metric")}
+        </span></summary>
+      ${
+        open.value &&
+        html`<${Grid} keys=${keys} axis="time" />
+          <${Numbers} run=${run} keys=${keys} label="System metrics" />`
+      }
     </details>
   </section>`;
 }
@@ -68,8 +85,14 @@ function Grid({ keys, axis }) {
   const limit = useSignal(FIRST);
   const rest = keys.length - limit.value;
   return html`
-    <div class="run-panels">${keys.slice(0, limit.value).map((key) => html`<${Panel} key=${key} name=${key} axis=${axis} />`)}</div>
-    ${rest > 0 && html`<p class="more"><button type="button" onClick=${() => (limit.value += MORE)}>Show ${Math.min(rest, MORE)} more of ${keys.length}</button></p>`}
+    <div class="run-panels">
+      ${keys.slice(0, limit.value).map((key) => html`<${Panel} key=${key} name=${key} axis=${axis} />`)}</div>
+    ${
+      rest > 0 &&
+      html`<p class="more">
+        <button type="button" onClick=${() => (limit.value += MORE)}>Show ${Math.min(rest, MORE)} more
+          of ${keys.length}</button></p>`
+    }
   `;
 }
 
@@ -77,12 +100,17 @@ function Grid({ keys, axis }) {
 function Numbers({ run, keys, label }) {
   return html`<div class="scroll tall" tabindex="0" role="region" aria-label=${label}>
     <table>
-      <thead><tr><th scope="col">Metric</th><th scope="col" class="right">Last</th><th scope="col" class="right">Min</th><th scope="col" class="right">Max</th><th scope="col" class="right">Points</th></tr></thead>
+      <thead>
+        <tr><th scope="col">Metric</th><th scope="col" class="right">Last</th>
+          <th scope="col" class="right">Min</th><th scope="col" class="right">Max</th>
+          <th scope="col" class="right">Points</th></tr></thead>
       <tbody>${keys.map((key) => {
         const value = run.metrics[key];
         return html`<tr key=${key}>
-          <th scope="row">${key}</th><td class="right strong">${measured(key, value.last)}</td><td class="right">${measured(key, value.min)}</td>
-          <td class="right">${measured(key, value.max)}</td><td class="right muted">${value.points ?? NONE}</td>
+          <th scope="row">${key}</th><td class="right strong">${measured(key, value.last)}</td>
+          <td class="right">${measured(key, value.min)}</td>
+          <td class="right">${measured(key, value.max)}</td><td class="right muted">${value.points ?? NONE}
+          </td>
         </tr>`;
       })}</tbody>
     </table>

@@ -1,5 +1,5 @@
 /** All sweeps, the newest first. */
-import { Badge, Empty, Loaded, Moment, useTitle } from "../components/bits.js";
+import { Badge, Empty, Loaded, Timestamp, useTitle } from "../components/bits.js";
 import { SortHead, ordered } from "../components/sorting.js";
 import { useWatched } from "../lib/api.js";
 import { number } from "../lib/format.js";
@@ -13,7 +13,9 @@ export default function Sweeps() {
   useTitle("Sweeps");
   const limit = query.value.get("all") ? MAX_LISTED : FIRST;
   const watched = useWatched(`/hpo/studies?limit=${Math.min(MAX_LISTED, limit + 1)}`, { every: 3000 });
-  return html`<div class="page"><h1>Sweeps</h1><${Loaded} watched=${watched}>${(/** @type {{studies: any[]}} */ data) => list(data.studies, limit)}<//></div>`;
+  return html`<div class="page"><h1>Sweeps</h1>
+    <${Loaded} watched=${watched}>${(/** @type {{studies: any[]}} */ data) => list(data.studies, limit)}<//>
+    </div>`;
 }
 
 /** @param {any[]} studies @param {number} limit how many are listed */
@@ -27,21 +29,39 @@ function list(studies, limit) {
     <table>
       <thead>
         <tr>
-          <${SortHead} by="id" name="Sweep" /><${SortHead} by="status" name="Status" /><${SortHead} by="trials" name="Trials" /><${SortHead} by="objective" name="Objective" />
-          <${SortHead} by="best" name="Best" right=${true} /><${SortHead} by="launched" name="Launched" right=${true} /><${SortHead} by="ended" name="Ended" right=${true} />
+          <${SortHead} by="id" name="Sweep" /><${SortHead} by="status" name="Status" />
+          <${SortHead} by="trials" name="Trials" /><${SortHead} by="objective" name="Objective" />
+          <${SortHead} by="best" name="Best" right=${true} />
+          <${SortHead} by="launched" name="Launched" right=${true} />
+          <${SortHead} by="ended" name="Ended" right=${true} />
         </tr>
       </thead>
-      <tbody>${ordered(studies.slice(0, limit), valueOf).map((each) => html`<${Line} key=${each.id} study=${each} />`)}</tbody>
+      <tbody>
+        ${ordered(studies.slice(0, limit), valueOf).map(
+          (each) => html`<${Line} key=${each.id} study=${each} />`,
+        )}</tbody>
     </table>
   </div>
-  ${limit < studies.length && html`<p class="more">The newest ${limit} are listed. <button type="button" onClick=${() => setQuery({ all: "1" })}>List up to ${MAX_LISTED}</button></p>`}
-  ${studies.length >= MAX_LISTED && html`<p class="more">The newest ${MAX_LISTED} are listed; there may be more.</p>`}`;
+  ${
+    limit < studies.length &&
+    html`<p class="more">The newest ${limit} are
+      listed. <button type="button" onClick=${() => setQuery({ all: "1" })}>List up to ${MAX_LISTED}</button>
+        </p>`
+  }
+  ${
+    studies.length >= MAX_LISTED &&
+    html`<p class="more">The newest ${MAX_LISTED} are listed; there may be more.</p>`
+  }`;
 }
 
 /** What a column has of a sweep. @param {any} study @param {string} by */
 function valueOf(study, by) {
   if (by === "status") return standing(study);
-  if (by === "trials") return Object.values(study.counts).reduce((/** @type {number} */ sum, /** @type {number} */ count) => sum + count, 0);
+  if (by === "trials")
+    return Object.values(study.counts).reduce(
+      (/** @type {number} */ sum, /** @type {number} */ count) => sum + count,
+      0,
+    );
   return study[{ launched: "created_at", ended: "finished_at" }[by] ?? by];
 }
 
@@ -50,11 +70,21 @@ function Line({ study }) {
   return html`<tr>
     <th scope="row"><a href=${`/sweeps/${study.id}`}>${study.id}</a></th>
     <td><${Badge} status=${standing(study)} /></td>
-    <td>${study.waiting && study.status !== "searching" ? html`<span class="muted">${study.status === "canceled" ? "canceled" : study.waiting}</span>` : html`<${Progress} counts=${study.counts} planned=${study.trials} searching=${study.status === "searching"} />${study.waiting && html`<span class="muted">${study.waiting}</span>`}`}</td>
-    <td>${study.problem ? html`<span class="muted" title=${study.problem}>its spec cannot be read</span>` : html`<span class="muted">${study.direction}</span> ${study.objective}`}</td>
+    <td>${
+      study.waiting && study.status !== "searching"
+        ? html`<span class="muted">${study.status === "canceled" ? "canceled" : study.waiting}</span>`
+        : html`<${Progress} counts=${study.counts} planned=${study.trials}
+          searching=${study.status === "searching"} />
+            ${study.waiting && html`<span class="muted">${study.waiting}</span>`}`
+    }</td>
+    <td>${
+      study.problem
+        ? html`<span class="muted" title=${study.problem}>its spec cannot be read</span>`
+        : html`<span class="muted">${study.direction}</span> ${study.objective}`
+    }</td>
     <td class="right strong">${number(study.best)}</td>
-    <td class="right"><${Moment} at=${study.created_at} /></td>
-    <td class="right"><${Moment} at=${study.finished_at} /></td>
+    <td class="right"><${Timestamp} time=${study.created_at} /></td>
+    <td class="right"><${Timestamp} time=${study.finished_at} /></td>
   </tr>`;
 }
 
@@ -76,11 +106,23 @@ const PARTS = ["completed", "running", "paused", "stopped", "failed"];
  */
 export function Progress({ counts, planned, searching }) {
   const present = PARTS.filter((part) => counts[part]);
-  const total = Math.max(planned ?? 0, Object.values(counts).reduce((sum, count) => sum + count, 0), 1);
+  const total = Math.max(
+    planned ?? 0,
+    Object.values(counts).reduce((sum, count) => sum + count, 0),
+    1,
+  );
   // When the search is over, what is paused will not go on.
-  const words = present.map((part) => `${counts[part]} ${part === "paused" && !searching ? "stopped" : part}`).join(", ");
+  const words = present
+    .map((part) => `${counts[part]} ${part === "paused" && !searching ? "stopped" : part}`)
+    .join(", ");
   return html`<div class="progress">
-    <div class="bar" aria-hidden="true">${present.map((part) => html`<i class=${`part ${part === "paused" && !searching ? "stopped" : part}`} style=${{ width: `${(100 * (counts[part] ?? 0)) / total}%` }} />`)}</div>
+    <div class="bar" aria-hidden="true">
+      ${present.map(
+        (part) =>
+          html`<i
+            class=${`part ${part === "paused" && !searching ? "stopped" : part}`}
+              style=${{ width: `${(100 * (counts[part] ?? 0)) / total}%` }} />`,
+      )}</div>
     <span class="muted">${words || "none started"}${planned === null ? null : ` of ${planned}`}</span>
   </div>`;
 }

@@ -85,7 +85,7 @@ def test_fields_are_parted_at_commas_that_are_not_in_quotes(modules: Page) -> No
     _check(modules, "/compare/filter-text.js", "fieldsOf", table)
 
 
-def test_what_fails_again_and_again_is_asked_for_ever_later_and_a_server_that_is_away_as_soon_as_before(
+def test_repeated_failures_are_retried_ever_later_and_an_absent_server_steadily(
     modules: Page,
 ) -> None:
     table = {(500, 0): 5, (500, 1): 10, (502, 2): 20, (500, 9): 60, (429, 1): 10, (0, 0): 5, (0, 9): 5}
@@ -102,8 +102,10 @@ def test_a_status_is_completed_by_its_values(modules: Page) -> None:
         "status = failed": 0,
     }
     answers = _call(modules, "/compare/names.js", "suggestions", [[before] for before in table])
-    assert {before: len(answer["found"]) for before, answer in zip(table, answers, strict=True)} == table
-    assert [found["text"] for found in answers[1]["found"]] == ["finished", "failed"]
+    assert {
+        before: len(answer["completions"]) for before, answer in zip(table, answers, strict=True)
+    } == table
+    assert [completion["text"] for completion in answers[1]["completions"]] == ["finished", "failed"]
 
 
 def test_the_metric_that_a_filter_orders_by_is_found_whatever_its_name(modules: Page) -> None:
@@ -133,11 +135,11 @@ def test_ranges_are_read_from_the_url_as_they_are_written_there_and_others_are_n
     wrong = ["loss", "loss:1", "loss:2_1", "loss:1_(a)", "loss:1_1e999", ":1_2"]
     script = """async (texts) => {
         const { rangesOf, textsOf } = await import("/compare/ranges.js");
-        const { found, wrong } = rangesOf(texts);
-        return [[...found], textsOf(found), wrong];
+        const { ranges, wrong } = rangesOf(texts);
+        return [[...ranges], textsOf(ranges), wrong];
     }"""
-    found, written, left = modules.evaluate(script, [*texts, *wrong])
-    assert dict(found) == {
+    ranges, written, left = modules.evaluate(script, [*texts, *wrong])
+    assert dict(ranges) == {
         "val/loss": {"low": -0.5, "high": 0.001},
         "a:1_2": {"low": 3, "high": 4},
         "params.optimizer": {"low": "adam", "high": "a )_(b)"},
@@ -153,11 +155,11 @@ def test_whole_numbers_keep_all_their_digits(modules: Page) -> None:
     """
     script = """async (texts) => {
         const { parsed } = await import("/lib/json.js");
-        const { shown } = await import("/lib/format.js");
+        const { display } = await import("/lib/format.js");
         const { numberOf } = await import("/charts/axis.js");
         return texts.map((text) => {
             const value = parsed(text);
-            return [shown(value), JSON.stringify(value), String(numberOf(value))];
+            return [display(value), JSON.stringify(value), String(numberOf(value))];
         });
     }"""
     table = {
@@ -243,7 +245,7 @@ def test_a_params_value_is_shown_as_it_was_written(modules: Page) -> None:
         0.001,
         "",
     ]
-    shown = [
+    expected = [
         "null",
         "[64,64]",
         "[]",
@@ -256,7 +258,7 @@ def test_a_params_value_is_shown_as_it_was_written(modules: Page) -> None:
         "0.001",
         "",
     ]
-    assert _call(modules, "/lib/format.js", "param", [[value] for value in values]) == shown
+    assert _call(modules, "/lib/format.js", "param", [[value] for value in values]) == expected
 
 
 BASE = "/user/ada"
@@ -306,7 +308,7 @@ def test_addresses_in_templates_are_put_below_the_base_path(below: Page) -> None
         "blob:a",
         None,
     ]
-    found = below.evaluate(
+    results = below.evaluate(
         """async (addresses) => {
             const { html } = await import("/lib/html.js");
             const Link = () => null;
@@ -317,8 +319,8 @@ def test_addresses_in_templates_are_put_below_the_base_path(below: Page) -> None
         }""",
         [*own, *others],
     )
-    for address, (link, image, component) in zip([*own, *others], found[0], strict=True):
+    for address, (link, image, component) in zip([*own, *others], results[0], strict=True):
         below_it = f"{BASE}{address}" if address in own else address
         assert (link, image) == ({"class": "b", "href": below_it}, {"src": below_it}), address
         assert component == {"href": address}, "a component's own templates do it"
-    assert found[1] == "plain"
+    assert results[1] == "plain"
