@@ -78,8 +78,9 @@ def _is_measured(session: Session, sweep: str, metric: str) -> bool:
 
 
 def _objective(spec: SweepSpec) -> Field:
-    part = "best" if spec.objective.summary == "best" else "last"
-    return Field("metrics", spec.objective.metric, part)
+    if spec.objective.summary == "best":
+        return Field("metrics", spec.objective.metric, "best")
+    return Field("metrics", spec.objective.metric, "last")
 
 
 def _order_by(spec: SweepSpec) -> str:
