@@ -1,3 +1,1 @@
-"""What exists: dataset snapshots, sweeps, trials, evaluation reports and promoted checkpoints, as Dagster
-assets.
-"""
+"""The Dagster assets: dataset snapshots, sweeps, trials, evaluation reports, promoted checkpoints."""

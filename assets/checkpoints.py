@@ -38,8 +38,9 @@ def register_winner(context: Any, backend: Backend, sweep: str) -> Materialized:
 
 
 def log_decision(context: Any, decided: Decided) -> None:
-    """Log what was decided about a version, as an observation of the sweep's partition; a version that a
-    client registered has none.
+    """Log a decision about a version, as an observation of its sweep's partition.
+
+    A version that a client registered belongs to no sweep, and the observation has no partition.
     """
     row = decided.row
     event = decided.event

@@ -1,6 +1,4 @@
-"""``dataset_snapshot``: immutable content; each snapshot is a partition, for example
-``digits@0123456789abcdef``.
-"""
+"""``dataset_snapshot``: immutable content; each snapshot is a partition: ``digits@0123456789abcdef``."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,11 +33,10 @@ dataset_snapshot = dg.AssetSpec(
 
 
 def snapshots_below(views: Sequence[dg.AssetsDefinition], specs: Path = Path("sweeps")) -> dg.AssetSpec:
-    """``dataset_snapshot`` with an edge from each of the feature views that a spec in a folder of the project
-    joins to labels.
+    """``dataset_snapshot`` with an edge from each feature view that a spec in the folder joins to labels.
 
     The asset is one for all datasets, so the graph says that snapshots are made of these views, not which
-    ones; and any days of a view may be in one. An event has exactly what is in a snapshot
+    ones, and any days of a view may be in one. The event of a snapshot names exactly what is in it
     (:func:`materialized_snapshot`).
     """
     view_keys = {view.key for view in views}
@@ -58,7 +55,7 @@ def snapshots_below(views: Sequence[dg.AssetsDefinition], specs: Path = Path("sw
     ],
 )
 def data_checks(context: dg.AssetCheckExecutionContext, backend: Backend) -> Iterator[dg.AssetCheckResult]:
-    """Look once more at the newest snapshot, with the checks of the spec that it was taken by."""
+    """Check the newest snapshot again, with the checks of the spec that it was taken by."""
     with expected_failures():
         newest = max(list_snapshots(backend.catalog), key=lambda snapshot: snapshot.created_at, default=None)
         if newest is None:
@@ -71,13 +68,12 @@ def data_checks(context: dg.AssetCheckExecutionContext, backend: Backend) -> Ite
         }
     for name in CHECKS:
         check = checks.get(name) or DataCheck(name, True, "the spec has switched it off", blocking=False)
-        severity = dg.AssetCheckSeverity.ERROR if check.blocking else dg.AssetCheckSeverity.WARN
         described = {"snapshot": dg.MetadataValue.text(newest.key), **_metadata_of(check)}
         yield dg.AssetCheckResult(
             passed=check.passed,
             check_name=name,
             asset_key="dataset_snapshot",
-            severity=severity,
+            severity=_severity_of(check),
             metadata=described,
         )
 
@@ -115,20 +111,19 @@ def materialized_snapshot(
 def check_events(
     context: Any, partition: str, checks: Sequence[DataCheck]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """The events of a snapshot's checks; behind them it ends the step if one of them failed that must not.
+    """Yield the events of a snapshot's checks, then end the step if a blocking one failed.
 
-    A step yields them: what it only logs is lost when it fails.
+    A step yields them, because what it only logs is lost when it fails.
 
     Raises:
-        dagster.Failure: a blocking check failed; it names each.
+        dagster.Failure: blocking checks failed; the message names them.
     """
     for check in checks:
-        severity = dg.AssetCheckSeverity.ERROR if check.blocking else dg.AssetCheckSeverity.WARN
         yield dg.AssetCheckEvaluation(
             check_name=check.name,
             asset_key=dg.AssetKey("dataset_snapshot"),
             passed=check.passed,
-            severity=severity,
+            severity=_severity_of(check),
             metadata=_metadata_of(check),
             blocking=check.blocking,
             partition=partition,
@@ -136,12 +131,16 @@ def check_events(
         if not check.passed and not check.blocking:
             context.log.warning(f"{partition}: {check.name}: {check.reason}")
     if failed := [f"{check.name}: {check.reason}" for check in checks if check.blocking and not check.passed]:
-        lines = "\n".join(f"  - {each}" for each in failed)
+        lines = "\n".join(f"  - {failure}" for failure in failed)
         raise dg.Failure(
             f"the snapshot {partition} failed its data checks, so nothing is trained on it:\n{lines}\n"
             "Mend the data, or set dataset.checks in the spec if it is as it should be.",
             allow_retries=False,
         )
+
+
+def _severity_of(check: DataCheck) -> dg.AssetCheckSeverity:
+    return dg.AssetCheckSeverity.ERROR if check.blocking else dg.AssetCheckSeverity.WARN
 
 
 def _metadata_of(check: DataCheck) -> dict[str, dg.MetadataValue]:
@@ -153,17 +152,18 @@ def _metadata_of(check: DataCheck) -> dict[str, dg.MetadataValue]:
 
 def _columns(manifest: Mapping[str, Any]) -> dg.MetadataValue:
     """A table of the columns: type, nulls and bounds."""
-    whole = all_columns(manifest)
+    statistics = all_columns(manifest)
     records = [
-        dg.TableRecord({"column": name, "type": kind, "nulls": whole[name]["nulls"], **_bounds(whole[name])})
+        dg.TableRecord(
+            {"column": name, "type": kind, "nulls": statistics[name]["nulls"], **_bounds(statistics[name])}
+        )
         for name, kind in manifest["schema"].items()
     ]
-    columns = [
-        dg.TableColumn(name, "int" if name == "nulls" else "string")
-        for name in ("column", "type", "nulls", "min", "max")
-    ]
+    types = dict.fromkeys(("column", "type", "nulls", "min", "max"), "string") | {"nulls": "int"}
+    columns = [dg.TableColumn(name, kind) for name, kind in types.items()]
     return dg.MetadataValue.table(records, dg.TableSchema(columns))
 
 
 def _bounds(column: Mapping[str, Any]) -> dict[str, str]:
-    return {bound: "" if column.get(bound) is None else str(column[bound]) for bound in ("min", "max")}
+    texts = dict.fromkeys(("min", "max"), "")
+    return texts | {bound: str(column[bound]) for bound in texts if column.get(bound) is not None}

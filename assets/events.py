@@ -17,14 +17,14 @@ GROUP = "halving"
 
 @dataclass(frozen=True)
 class Materialized:
-    """A partition of an asset that was made.
+    """The materialization of an asset's partition.
 
     Attributes:
         version: digest of its content, which becomes Dagster's data version.
-        inputs: of each upstream asset, the digest of what this was made from; these edges are exact, which
-            the partition mapping between assets is not.
-        metadata: what people see in Dagster's UI, which plots numbers over time.
-        page: where our page shows it, as the parts of a path: ``("runs", "digits", "digits-7f3a.0007")``.
+        inputs: the digest that this was made from, by upstream asset; unlike the partition mapping between
+            assets, these edges are exact.
+        metadata: metadata in Dagster's UI, which plots numbers over time.
+        page: its place on our page, as the parts of a path: ``("runs", "digits", "digits-7f3a.0007")``.
     """
 
     asset: str
@@ -49,8 +49,12 @@ class Materialized:
         )
 
     def _all_metadata(self) -> dict[str, Any]:
-        described = {**page_link(*self.page), **self.metadata} if self.page else dict(self.metadata)
-        return {**described, "inputs": dict(self.inputs)} if self.inputs else described
+        metadata = dict(self.metadata)
+        if self.page:
+            metadata = page_link(*self.page) | metadata
+        if self.inputs:
+            metadata["inputs"] = dict(self.inputs)
+        return metadata
 
 
 def add_partitions(context: Any, partitions: dg.DynamicPartitionsDefinition, keys: Sequence[str]) -> None:
@@ -64,21 +68,22 @@ def asset_link(asset: str, partition: str) -> dg.MetadataValue:
 
 
 def page_link(*parts: str) -> dict[str, dg.MetadataValue]:
-    """Metadata with a link to a path of our page; empty unless ``HALVING_PAGE_URL`` says where people reach
-    the page.
+    """Metadata with a link to a path of our page.
+
+    It is empty unless ``HALVING_PAGE_URL`` says where people reach the page.
     """
     address = os.environ.get("HALVING_PAGE_URL", "").rstrip("/")
-    return (
-        {"halving": dg.MetadataValue.url("/".join([address, *(quote(part, safe="") for part in parts)]))}
-        if address
-        else {}
-    )
+    if not address:
+        return {}
+    path = "/".join(quote(part, safe="") for part in parts)
+    return {"halving": dg.MetadataValue.url(f"{address}/{path}")}
 
 
 @contextmanager
 def expected_failures() -> Iterator[None]:
-    """An error of Halving in this block fails the step with its message, without a traceback; for good unless
-    the store was unavailable.
+    """Let an error of Halving fail the step with its message, without a traceback.
+
+    The step may be retried only if the store was unavailable.
     """
     try:
         yield

@@ -1,6 +1,4 @@
-"""``feature_view/clicks_v1``: one asset for each view of the project, with a partition for each day; and
-``online_features``.
-"""
+"""``feature_view/clicks_v1``, an asset for each view with a partition for each day; ``online_features``."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -25,12 +23,12 @@ if TYPE_CHECKING:
 GROUP = "features"
 ONLINE = "online_features"
 _FIRST_DAY = date(2024, 1, 1)
-# while the store or the database is unavailable
+# They wait until the store or the database is available again.
 _RETRIES = dg.RetryPolicy(max_retries=5, delay=10, backoff=dg.Backoff.EXPONENTIAL)
 
 
 class DayConfig(dg.Config):
-    """What somebody says of the days that a run materialises."""
+    """Settings for the days that a run materialises."""
 
     late: bool = Field(
         default=False,
@@ -48,10 +46,10 @@ class DayConfig(dg.Config):
 
 
 def feature_assets() -> list[dg.AssetsDefinition]:
-    """The assets of this project's views; none where there are none.
+    """The assets of this project's views; none if there are none.
 
-    A view that is not accepted is said in the log of the code location and takes the features' assets with
-    it, not the sweeps: those that run load this again and again, while somebody edits a view.
+    If a view is not accepted, the log of the code location says so, and there are no feature assets; sweeps
+    are not affected. Running sweeps load this again and again, perhaps while somebody edits a view.
     """
     try:
         views = list(project_views().values())
@@ -61,17 +59,21 @@ def feature_assets() -> list[dg.AssetsDefinition]:
         )
         return []
     online = [view for view in views if view.online]
-    return [*map(feature_view, views), *([online_features(online)] if online else [])]
+    assets = [feature_view(view) for view in views]
+    if online:
+        assets.append(online_features(online))
+    return assets
 
 
 def asset_key(view: str) -> dg.AssetKey:
-    """``feature_view/clicks_v1`` for ``clicks@1``: Dagster's keys have no ``@``."""
+    """``feature_view/clicks_v1`` for ``clicks@1``, because Dagster's keys have no ``@``."""
     return dg.AssetKey(["feature_view", view.replace("@", "_v")])
 
 
 def feature_view(view: FeatureView) -> dg.AssetsDefinition:
-    """The asset of a version of a view: a day's run materialises the rows whose events are of that day, in
-    UTC.
+    """The asset of a version of a view.
+
+    A day's run materialises the rows whose events are of that day, in UTC.
     """
 
     @dg.asset(
@@ -108,7 +110,7 @@ def feature_view(view: FeatureView) -> dg.AssetsDefinition:
 
 
 def materialized_day(store: Store, done: "MaterializedDay") -> Materialized:
-    """A day of a view as Dagster shows it, whoever made it."""
+    """The materialization of a day of a view, whoever made it."""
     day = done.partition
     metadata = {
         "dagster/row_count": day.rows,
@@ -125,8 +127,9 @@ def materialized_day(store: Store, done: "MaterializedDay") -> Materialized:
 
 
 def online_features(views: Sequence[FeatureView]) -> dg.AssetsDefinition:
-    """The asset of the online store: a run pushes what is newer than what is there, of every view with
-    ``online: true``.
+    """The asset of the online store, for every view with ``online: true``.
+
+    A run pushes what is newer than what is there.
     """
 
     @dg.asset(
@@ -152,7 +155,7 @@ def online_features(views: Sequence[FeatureView]) -> dg.AssetsDefinition:
                         raise
                     context.log.warning(str(error))
                     metadata[view.key] = dg.MetadataValue.text("not materialised yet")
-                except InvalidInput as error:  # the other views are pushed all the same
+                except InvalidInput as error:  # The other views are pushed all the same.
                     context.log.error(str(error))
                     refused.append(error)
                 else:
@@ -166,13 +169,13 @@ def online_features(views: Sequence[FeatureView]) -> dg.AssetsDefinition:
 
 
 def pushed_event(pushed: "Mapping[str, Pushed]") -> dg.AssetMaterialization:
-    """The event of a push of views, by ``clicks@1``, that no run of Dagster's has made."""
+    """The event of a push of views, by ``clicks@1``, that no Dagster run has made."""
     return dg.AssetMaterialization(
         ONLINE, metadata={view: pushed_metadata(of_view) for view, of_view in pushed.items()}
     )
 
 
 def pushed_metadata(pushed: "Pushed") -> dg.TextMetadataValue:
-    """What a push did, as Dagster shows it."""
+    """The outcome of a push, for Dagster's UI."""
     withdrawn = f", {pushed.withdrawn} withdrawn" if pushed.withdrawn else ""
     return dg.MetadataValue.text(f"{pushed.entities} entities, {pushed.taken} of them newer{withdrawn}")

@@ -1,6 +1,4 @@
-"""``evaluation_report``: a sweep's winner on the test split, with the gates before promotion as blocking
-checks.
-"""
+"""``evaluation_report``: a sweep's winner on the test split, with the promotion gates as its checks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -42,7 +40,7 @@ def evaluation_report(context: dg.AssetExecutionContext, backend: Backend) -> dg
 
 
 def log_report(context: Any, report: EvaluationReport, verdicts: Sequence[Verdict]) -> None:
-    """Materialize a report with its gates as its checks, from a step of a job or of another asset."""
+    """Materialize a report with its gates as checks, from a step of a job or of another asset."""
     context.log_event(materialized_report(report).event())
     context.log_event(observed_cost(report))
     for name, passed, metadata in (_check(name, verdicts) for name in KINDS):
@@ -59,19 +57,14 @@ def log_report(context: Any, report: EvaluationReport, verdicts: Sequence[Verdic
 
 
 def _check(name: str, verdicts: Sequence[Verdict]) -> tuple[str, bool, dict[str, dg.MetadataValue]]:
-    """One check for all gates of a kind, because Dagster wants to know all checks beforehand; of several the
-    worst says how it ended.
+    """One check for all gates of a kind, because Dagster must know all checks beforehand.
+
+    Of several gates the worst gives the outcome.
     """
     own = [verdict for verdict in verdicts if verdict.name == name]
     if not own:
-        return (
-            name,
-            True,
-            {
-                "outcome": dg.MetadataValue.text(PASS),
-                "reason": dg.MetadataValue.text("the spec has no gate of this kind"),
-            },
-        )
+        reason = "the spec has no gate of this kind"
+        return name, True, {"outcome": dg.MetadataValue.text(PASS), "reason": dg.MetadataValue.text(reason)}
     outcome = overall(own)
     leading = next(verdict for verdict in own if verdict.outcome == outcome)
     metadata: dict[str, dg.MetadataValue] = {
@@ -95,14 +88,15 @@ def _check(name: str, verdicts: Sequence[Verdict]) -> tuple[str, bool, dict[str,
 
 
 def observed_cost(report: EvaluationReport) -> dg.AssetObservation:
-    """What a sweep cost, as an observation of its partition, which was materialized before it had cost
-    anything.
+    """What a sweep cost, as an observation of its partition.
+
+    The partition was materialized before the sweep had cost anything.
     """
     return dg.AssetObservation("sweep", partition=report.data["sweep"], metadata=cost_metadata(report.data))
 
 
 def cost_metadata(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What a report says that its sweep cost; nothing where it is from before it said so."""
+    """The cost of a sweep, by its report; empty if the report is older than this field."""
     cost = report.get("cost")
     if cost is None:
         return {}

@@ -1,5 +1,6 @@
-"""``trial``: one set of hyperparameters; its partition, for example ``digits-7f3a.0007``, is materialized at
-every rung.
+"""``trial``: one set of hyperparameters; its partition is materialized at every rung.
+
+A partition is, for example, ``digits-7f3a.0007``.
 """
 
 from collections.abc import Iterator
@@ -53,14 +54,12 @@ def trial(context: dg.AssetExecutionContext, backend: Backend) -> Iterator[dg.Ma
             f"attempt {assignment.attempt} at trial {assignment.key} failed:\n{error_text}",
             allow_retries=False,
         )
-    # Every rung was logged when it was reached; a result of this step would be one materialization too many.
+    # Every rung was logged when it was reached, so a result of this step would be one event too many.
     yield from ()
 
 
 def log_trial(context: Any, backend: Backend, changed: Assignment) -> None:
-    """Report to Dagster what is new about a trial: a materialization for each new rung, an observation for a
-    failure.
-    """
+    """Report a trial's news to Dagster: each new rung as a materialization, a failure as an observation."""
     log_new_rungs(context, backend, changed.sweep, changed.trial)
     row = trial_row(backend, changed.sweep, changed.trial)
     if row.error and row.attempt == changed.attempt:
@@ -72,9 +71,7 @@ def log_trial(context: Any, backend: Backend, changed: Assignment) -> None:
 
 
 def observed_trial(key: str, row: TrialRow) -> dg.AssetObservation:
-    """Why an attempt at a trial failed, or why its pod has not started, as an observation of the trial's
-    partition.
-    """
+    """Why an attempt failed, or why its pod has not started, as an observation of the trial's partition."""
     metadata: dict[str, Any] = {
         "status": row.status,
         "attempt": row.attempt,
@@ -89,9 +86,7 @@ def observed_trial(key: str, row: TrialRow) -> dg.AssetObservation:
 
 
 def observed_rerun(verdict: Verdict) -> dg.AssetObservation | None:
-    """The verdict on a rerun as an observation of the recorded trial's partition; None of a run that is no
-    trial.
-    """
+    """The verdict on a rerun as an observation of the trial's partition; None if the run is no trial."""
     if not verdict.trial:
         return None
     project, _, key = verdict.rerun_of.partition("/")
@@ -114,8 +109,7 @@ def observed_rerun(verdict: Verdict) -> dg.AssetObservation | None:
 
 
 def log_new_rungs(context: Any, backend: Backend, sweep_id: str, number: int | None = None) -> None:
-    """Materialize the rung results that were not logged yet: those of one trial, or of a whole sweep after a
-    crash.
+    """Materialize the rung results of a trial, or of a whole sweep, that were not logged yet.
 
     A result is marked only after it was logged: a process that is killed in between leads to a second event,
     never to none.
@@ -125,13 +119,14 @@ def log_new_rungs(context: Any, backend: Backend, sweep_id: str, number: int | N
         query = select(RungResultRow).where(
             RungResultRow.sweep == sweep_id, RungResultRow.materialized.is_(False)
         )
-        query = query if number is None else query.where(RungResultRow.trial == number)
+        if number is not None:
+            query = query.where(RungResultRow.trial == number)
         results = list(session.scalars(query.order_by(RungResultRow.reached_at)))
         trials = {result.trial: session.get_one(TrialRow, (sweep_id, result.trial)) for result in results}
         tried = {(result.trial, result.attempt) for result in results}
         attempts = {key: session.get_one(AttemptRow, (sweep_id, *key)) for key in tried}
     spec = stored_spec(row.spec)
-    # Opening the sweep added the partitions of the spec's trials; those that it was extended by are added
+    # Opening the sweep added the partitions of the spec's trials; trials by which it was extended are added
     # here.
     if extended := {
         trial_key(sweep_id, result.trial) for result in results if result.trial >= spec.max_trials
@@ -168,9 +163,13 @@ def materialized_rung(
     result: RungResultRow,
     report: str,
 ) -> Materialized:
-    """A rung's result as a materialization of the trial's partition; ``attempt`` is the one that reached
-    it.
+    """A rung's result as a materialization of the trial's partition.
+
+    ``attempt`` is the one that reached it.
     """
+    final = {}
+    if spec.final and trial_row.final is not None:
+        final = {"final_seed": trial_row.final, "trained_on": ", ".join(spec.final.on)}
     return Materialized(
         "trial",
         partition=trial_key(row.id, result.trial),
@@ -189,11 +188,7 @@ def materialized_rung(
             "decision": _DECISIONS[result.decision],
             **{f"param/{name}": value for name, value in trial_row.params.items()},
             "attempt": result.attempt,
-            **(
-                {"final_seed": trial_row.final, "trained_on": ", ".join(spec.final.on)}
-                if spec.final and trial_row.final is not None
-                else {}
-            ),
+            **final,
             "seconds": round(result.seconds, 3),
             "cost": round(_cost(attempt, result.seconds), 6),
             "gpu_seconds": round(result.seconds * attempt.nodes * attempt.gpus, 3),
@@ -209,7 +204,7 @@ def materialized_rung(
 
 
 def _cost(attempt: AttemptRow, seconds: float) -> float:
-    """What so many seconds of an attempt cost, by the prices in force."""
+    """The cost of this many seconds of an attempt, by the prices in force."""
     rate = load_prices().node_hour(
         gpus=attempt.gpus, cpus=attempt.cpus, gpu_type=attempt.gpu_type, spot=bool(attempt.spot)
     )

@@ -1,8 +1,8 @@
-"""A small transformer that continues text, character by character, trained by one process or by many.
+"""A small transformer that continues text, character by character, trained by one process or many.
 
-The text is docstrings of Python's standard library, in blocks of 32 characters. Guessing by how frequent
-characters are costs 3.2 nats for each; by the character before, 2.5. From :func:`train` to
-:func:`train_distributed` it is three lines.
+The text is docstrings of Python's standard library, in blocks of 32 characters. Guessing by the frequency of
+characters costs 3.2 nats for each; by the character before, 2.5. From :func:`train` to
+:func:`train_distributed` three lines change.
 """
 
 import re
@@ -20,28 +20,29 @@ from halving import Evaluation, Run, TrainedRun
 LENGTH = 32
 _ROWS = 3_000
 _BATCH = 32  # of all ranks together
-# printable ASCII; the last one stands for all others
+# Printable ASCII; the last one stands for all other characters.
 _FIRST = ord(" ")
 _CHARACTERS = 96
 
 
 def load() -> pa.Table:
-    """Blocks of text: ``tokens`` (33 characters as numbers, of which each is followed by the next) and
-    ``module``.
+    """Load blocks of text: ``tokens`` and ``module``.
+
+    ``tokens`` are 33 characters as numbers, each of which is followed by the next.
     """
-    module_of_block: dict[bytes, str] = {}  # each block once, or some would be in two splits
+    module_of_block: dict[bytes, str] = {}  # A repeated block could be in two splits.
     for text, module in zip(*docstrings.load().select(["text", "module"]).to_pydict().values(), strict=True):
         numbers = numbers_of(re.sub(r"\s+", " ", text))
         for block in numbers[: len(numbers) // (LENGTH + 1) * (LENGTH + 1)].reshape(-1, LENGTH + 1):
             module_of_block.setdefault(block.tobytes(), module)
     blocks = list(module_of_block)
     modules = list(module_of_block.values())
-    kept = np.linspace(0, len(blocks) - 1, min(_ROWS, len(blocks))).astype(int)
-    flat = pa.array(np.frombuffer(b"".join(blocks[place] for place in kept), np.uint8))
+    places = np.linspace(0, len(blocks) - 1, min(_ROWS, len(blocks))).astype(int)
+    flat = pa.array(np.frombuffer(b"".join(blocks[number] for number in places), np.uint8))
     return pa.table(
         {
             "tokens": pa.FixedSizeListArray.from_arrays(flat, LENGTH + 1),
-            "module": [modules[place] for place in kept],
+            "module": [modules[number] for number in places],
         }
     )
 
@@ -63,8 +64,9 @@ def train(run: Run) -> None:
 
 
 def train_distributed(run: Run) -> None:
-    """The same on any number of ranks: the whole model on each (``shard: ddp``) or a part of each layer
-    (``fsdp``).
+    """The same on any number of ranks.
+
+    Each has the whole model (``shard: ddp``) or a part of each layer (``fsdp``).
     """
     model, optimizer = build(run.params)
     training = run.distribute(model, optimizer, shard=run.params["shard"], clip=None)
@@ -79,7 +81,7 @@ def train_distributed(run: Run) -> None:
 
 
 def evaluate(run: TrainedRun, split: str) -> Evaluation:
-    """The loss of each block; one process, however many had trained."""
+    """The loss of each block; in one process, however many had trained."""
     model, _ = build(run.params)
     run.restore(model=model)
     return Evaluation(
@@ -88,9 +90,7 @@ def evaluate(run: TrainedRun, split: str) -> Evaluation:
 
 
 class Block(nn.Module):
-    """A layer of the transformer (Vaswani et al., 2017), with the norms before its parts (Xiong et al.,
-    2020).
-    """
+    """A transformer layer (Vaswani et al., 2017), with norms before its parts (Xiong et al., 2020)."""
 
     def __init__(self, width: int, heads: int = 4) -> None:
         super().__init__()
@@ -115,8 +115,9 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """From characters, shape (rows, length), to scores of each next one, shape (rows * length,
-    characters).
+    """From characters to the scores of each next one.
+
+    Shape (rows, length) to (rows * length, characters).
     """
 
     def __init__(self, width: int, layers: int) -> None:
@@ -127,7 +128,7 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.scores = nn.Linear(width, _CHARACTERS)
         for embedding in (self.characters, self.places):
-            # as GPT-2's: with 1, which is torch's own, it learns slowly
+            # GPT-2's value; with torch's own, 1, it learns slowly.
             nn.init.normal_(embedding.weight, std=0.02)
 
     def forward(self, tokens: Tensor) -> Tensor:

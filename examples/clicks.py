@@ -1,9 +1,8 @@
-"""Clicks of a small shop, made up: who clicked what they were shown, hour by hour, and the orders that are to
-be predicted.
+"""Clicks of a made-up small shop: who clicked what they were shown, and the orders to predict.
 
 ``features/clicks.yaml`` is the view of them, and ``sweeps/clicks.yaml`` the sweep. A user's taste drifts from
-day to day, and orders follow it: a model learns what can be learned from the click rate that was known at the
-time, and nothing from the future.
+day to day, and orders follow it: a model learns from the click rate that was known at the time, and nothing
+from the future.
 """
 
 import numpy as np
@@ -45,16 +44,18 @@ def hourly() -> pa.Table:
 
 
 def transform(rows: pa.Table) -> pa.Table:
-    """Row by row: ``ctr`` (the share of what was shown that was clicked) and ``night`` (the hour ends by 6
-    o'clock, UTC).
+    """``ctr``, the share of what was shown that was clicked, and ``night``, for each row.
+
+    It is night if the hour ends by 6 o'clock, UTC.
     """
     impressions, clicks = (pc.cast(rows[name], pa.float64()) for name in ("shown", "clicked"))
     return pa.table({"ctr": pc.divide(clicks, impressions), "night": pc.less_equal(pc.hour(rows["ts"]), 6)})
 
 
 def labels() -> pa.Table:
-    """Visits to predict: ``user_id``, ``visited_at``, and ``ordered`` (0 or 1), 4,000 rows in the order of
-    time.
+    """Visits to predict: ``user_id``, ``visited_at`` and ``ordered`` (0 or 1).
+
+    There are 4,000 rows in the order of time.
     """
     source = np.random.default_rng(_SEED + 1)
     seconds = np.sort(source.integers(0, DAYS * 86_400, 4_000))
@@ -70,8 +71,9 @@ def labels() -> pa.Table:
 
 
 def train(run: Run) -> None:
-    """A logistic regression by full-batch gradient descent; reports ``val_loss`` (log loss) and
-    ``val_accuracy`` after every epoch.
+    """Train a logistic regression by full-batch gradient descent.
+
+    It reports ``val_loss`` (log loss) and ``val_accuracy`` after every epoch.
     """
     inputs = _inputs(run.dataset.read("train"))
     labels = _labels_of(run.dataset.read("train"))
@@ -97,8 +99,10 @@ def predict(run: TrainedRun, table: pa.Table) -> np.ndarray:
 
 
 def _inputs(table: pa.Table) -> np.ndarray:
-    """Shape (rows, 4): 1, the click rate and whether it is of the night, 0 where they were not known, and
-    whether they were.
+    """The inputs of the model, shape (rows, 4).
+
+    They are 1, the click rate, whether the hour is of the night, both 0 if they were not known, and whether
+    they were.
     """
     has_rate = pc.is_valid(table["ctr"])
     columns = [

@@ -1,8 +1,7 @@
-"""A convolutional network on images, trained by one process or by many: the pictures of
-:mod:`examples.pictures`.
+"""A convolutional network on the pictures of :mod:`examples.pictures`, trained by one process or many.
 
-From :func:`train` to :func:`train_distributed` it is three changes: the model and its optimizer are
-distributed, the step, what is saved.
+From :func:`train` to :func:`train_distributed` three things change: the model and its optimizer are
+distributed, the step, and what is saved.
 """
 
 from typing import Any
@@ -38,9 +37,7 @@ def train(run: Run) -> None:
 
 
 def train_distributed(run: Run) -> None:
-    """The same on any number of ranks: the whole model on each (``shard: ddp``) or a part of it
-    (``fsdp``).
-    """
+    """The same on any number of ranks: each has the whole model (``shard: ddp``) or a part (``fsdp``)."""
     model, optimizer = build(run.params)
     training = run.distribute(model, optimizer, shard=run.params["shard"], clip=None)
     batches = run.dataset.loader(

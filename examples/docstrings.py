@@ -1,6 +1,7 @@
-"""Text: which package of Python's standard library is a docstring from? Real texts that are on every machine.
+"""Text classification: which package of Python's standard library is a docstring from?
 
-A bag of hashed words, trained batch by batch with PyTorch's own embedding bag.
+It uses real texts that are on every machine, and a bag of hashed words, trained batch by batch with PyTorch's
+own embedding bag.
 """
 
 import importlib

@@ -1,12 +1,11 @@
-"""Training code that logs to MLflow, as it is: alone, where it shows on the page that compares runs, and in a
-sweep.
+"""Training code that logs to MLflow, unchanged: alone, and in a sweep.
 
     halving serve &
     python examples/mlflow_autologging.py         # four networks, each a run
     halving sweep sweeps/mlflow.yaml              # a sweep chooses the networks
 
-Another server is given by ``MLFLOW_TRACKING_URI``, as ever. Needs ``mlflow-skinny`` (or ``mlflow``) and
-scikit-learn.
+The runs are on the page that compares runs. ``MLFLOW_TRACKING_URI`` chooses another server, as ever. It needs
+``mlflow-skinny`` (or ``mlflow``) and scikit-learn.
 """
 
 import os
@@ -28,8 +27,7 @@ Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
 def fit(params: Mapping[str, Any], train: Rows, validation: Rows) -> tuple[MLPClassifier, float]:
-    """Train a network on ``(images, labels)``, the images of 64 pixels; with its accuracy on the validation
-    rows.
+    """Train a network on ``(images, labels)``, images of 64 pixels; return it with its validation accuracy.
 
     Nothing here knows of a sweep: autologging records the params, the scores on the training rows and the
     model.
@@ -51,9 +49,7 @@ def fit(params: Mapping[str, Any], train: Rows, validation: Rows) -> tuple[MLPCl
 
 
 def trial(run: Run) -> None:
-    """A trial of a sweep: a run of MLflow's with the sweep and the trial in its tags, and the accuracy for
-    the sweep.
-    """
+    """A trial of a sweep: an MLflow run with the sweep and the trial in its tags."""
     _log_to_server()
     sweep, _, number = run.id.rpartition(".")
     for _ in run.epochs():
@@ -61,8 +57,8 @@ def trial(run: Run) -> None:
             network, accuracy = fit(run.params, _rows(run, "train"), _rows(run, "validation"))
         run.report(val_accuracy=accuracy)
         run.save(
-            weights=[each.tolist() for each in network.coefs_],
-            biases=[each.tolist() for each in network.intercepts_],
+            weights=[layer.tolist() for layer in network.coefs_],
+            biases=[layer.tolist() for layer in network.intercepts_],
         )
 
 
@@ -70,7 +66,7 @@ def predict(run: TrainedRun, table: pa.Table) -> NDArray[np.int64]:
     """The digit for every row."""
     layers = run.restore(weights=[], biases=[])
     (hidden, out), (hidden_bias, out_bias) = (
-        [np.array(each) for each in layers[name]] for name in ("weights", "biases")
+        [np.array(layer) for layer in layers[name]] for name in ("weights", "biases")
     )
     scores = np.maximum(_pixels(table) @ hidden + hidden_bias, 0) @ out + out_bias
     return scores.argmax(axis=1)

@@ -21,8 +21,9 @@ _HEADER = b"P5 8 8 16\n"
 
 
 def folder() -> str:
-    """The folder of the pictures, each below one that is named by its digit; written where they are not there
-    yet.
+    """Write the pictures, if they are not there yet, and return their folder.
+
+    Each lies below a folder that is named by its digit.
     """
     from sklearn.datasets import load_digits
 
@@ -73,7 +74,7 @@ def network(channels: int) -> nn.Module:
 
 
 def decode(rows: Any) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Pictures and digits of some rows, for the network. It runs in the loader's thread, beside training."""
+    """Pictures and digits of some rows, for the network; it runs in the loader's thread."""
     return pixels_of(rows), np.array([int(label) for label in rows["label"].to_pylist()])
 
 

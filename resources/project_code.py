@@ -11,6 +11,7 @@ import json
 import symtable
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from hashlib import sha256
 
@@ -61,9 +62,10 @@ class _Reached:
         self._modules: dict[str, _Module | None] = {}
         start = self._module(module)
         places: set[_Place] = set()
-        bound = start is None or start.binds(name)
-        # A name that no statement makes counts as its whole module.
-        pending: list[_Place] = [(module, (name,) if bound else ())]
+        pending: list[_Place] = [(module, (name,))]
+        if start is not None and not start.binds(name):
+            # A name that no statement makes counts as its whole module.
+            pending = [(module, ())]
         while pending:
             place = pending.pop()
             if place not in places:
@@ -96,23 +98,23 @@ class _Reached:
             self.code[f"{module.name}:{name}"] = [ast.unparse(statement) for statement in code]
         for statement in module.statements[name]:
             if isinstance(statement, ast.Import | ast.ImportFrom):
-                other, there = module.places_imported(statement)[name]
-                submodule = ".".join([other, *there])
-                if there and other == module.name and self._module(submodule) is not None:
+                other, path = module.places_imported(statement)[name]
+                submodule = ".".join([other, *path])
+                if path and other == module.name and self._module(submodule) is not None:
                     yield submodule, tuple(more)  # The package's __init__ imports this module.
                 else:
-                    yield other, (*there, *more)
+                    yield other, (*path, *more)
             else:
                 yield from module.references(statement)
 
     def _module(self, name: str) -> "_Module | None":
         """A module of the project; None for any other one, and for one that Python cannot parse."""
         if name not in self._modules:
+            self._modules[name] = None
             own = own_module(name)
-            try:
-                self._modules[name] = None if own is None else _module_of(name, own.package, own.text)
-            except SyntaxError:
-                self._modules[name] = None
+            if own is not None:
+                with suppress(SyntaxError):
+                    self._modules[name] = _module_of(name, own.package, own.text)
         return self._modules[name]
 
 

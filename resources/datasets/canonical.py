@@ -168,7 +168,9 @@ def _clear_under_nulls(values: pa.Array) -> pa.Array:
         if not names:
             return values
         return pa.StructArray.from_arrays(inner, fields=list(values.type), mask=pc.is_null(values))
-    return values.take(pa.array(np.arange(len(values)))) if values.null_count else values
+    if not values.null_count:
+        return values
+    return values.take(pa.array(np.arange(len(values))))
 
 
 def _value_bytes(values: pa.Array) -> NDArray[np.int64] | int:

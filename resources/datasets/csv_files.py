@@ -184,16 +184,18 @@ def _read(
                 kinds = dict.fromkeys(names, pa.binary())
             else:
                 kinds = {column.name: column.type for column in types}
-            whole = {name: kind for name, kind in kinds.items() if takes_plus and pa.types.is_integer(kind)}
+            signed_types = {
+                name: kind for name, kind in kinds.items() if takes_plus and pa.types.is_integer(kind)
+            }
             encoding_of_arrow = "utf8" if text.encoding in UTF_8 else text.encoding
             reader = csv.open_csv(
                 text,
                 csv.ReadOptions(use_threads=False, block_size=text_files.BLOCK, encoding=encoding_of_arrow),
                 csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-                csv.ConvertOptions(column_types=kinds | dict.fromkeys(whole, pa.string())),
+                csv.ConvertOptions(column_types=kinds | dict.fromkeys(signed_types, pa.string())),
             )
             for rows in reader:
-                yield _with_whole_numbers(rows, whole) if whole else rows
+                yield _with_whole_numbers(rows, signed_types) if signed_types else rows
         except UnicodeError:
             raise not_in_encoding("it", text.encoding) from None
         except pa.ArrowInvalid as error:
@@ -241,7 +243,9 @@ def _unlike(name: str, kind: pa.DataType, error: pa.ArrowInvalid) -> ValueError:
 
 def _names(text: TextFile, delimiter: str) -> Sequence[str]:
     """The column names in a file's first row."""
-    beginning = text.head[:_HEADER] if b"\n" in text.head[:_HEADER] else text.head
+    beginning = text.head[:_HEADER]
+    if b"\n" not in beginning:
+        beginning = text.head
     content = codecs.getincrementaldecoder(text.encoding)("replace").decode(beginning).encode()
     options = csv.ParseOptions(
         delimiter=delimiter, newlines_in_values=True, invalid_row_handler=lambda row: "skip"

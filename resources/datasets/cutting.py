@@ -9,7 +9,7 @@ from halving import Store
 from halving.data.shards import Shard, open_shard, shards_of
 from halving.data.verified_shards import whole_shard
 from resources.datasets.previous_snapshot import PreviousSnapshot
-from resources.datasets.shard_writing import ShardWriter, read_hashes
+from resources.datasets.shard_writing import Rows, ShardWriter, read_hashes
 from resources.datasets.small_shards import first_merged
 from resources.datasets.spool import JoinedSpools, Spool
 from resources.datasets.statistics import Statistics, merge, subtract
@@ -57,15 +57,17 @@ class Cutter:
         stored = 0
         for split, spool in sorted(spools.items()):
             writer = self._writer(split)
-            previous_shards = shards_of(previous.manifest, split) if previous is not None else []
+            previous_shards: list[Shard] = []
+            if previous is not None:
+                previous_shards = shards_of(previous.manifest, split)
             previous_rows = sum(shard.rows for shard in previous_shards)
             added = 0
             if spool.rows > previous_rows:
                 added = spool.bytes - spool.bytes_before(previous_rows)
-            kept = previous_shards[
+            kept_shards = previous_shards[
                 : first_merged([shard.bytes for shard in previous_shards], added, self.shard_bytes)
             ]
-            shards[split], statistics[split] = writer.cut(spool, again=kept)
+            shards[split], statistics[split] = writer.cut(spool, again=kept_shards)
             stored += writer.stored
         return Cut(shards, statistics, stored)
 
@@ -82,7 +84,9 @@ class Cutter:
             previous_shards = shards.get(split, [])
             first = first_merged([shard.bytes for shard in previous_shards], spool.bytes, self.shard_bytes)
             small = previous_shards[first:]
-            rows = JoinedSpools([self._spool_shards(split, small), spool]) if small else spool
+            rows: Rows = spool
+            if small:
+                rows = JoinedSpools([self._spool_shards(split, small), spool])
             new_shards, new_statistics = writer.cut(rows)
             untouched = subtract(
                 statistics.get(split, {}), (read_hashes(self.store, shard, self.rules)[1] for shard in small)

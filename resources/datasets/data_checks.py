@@ -115,18 +115,18 @@ def _schema_as_before(dataset: Dataset, source: DatasetSource, before: Mapping[s
 
 def _nulls(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
     allowed = {source.target: 0.0, **source.checks.nulls}
-    whole = all_columns(dataset.manifest)
+    columns = all_columns(dataset.manifest)
     total = dataset.manifest["rows"]
-    if unknown := sorted(set(allowed) - set(whole)):
+    if unknown := sorted(set(allowed) - set(columns)):
         return (
             False,
-            f"checks.nulls names columns that are not there: {listed(unknown)}; there are {listed(whole)}",
+            f"checks.nulls names columns that are not there: {listed(unknown)}; there are {listed(columns)}",
             [],
         )
     wrong = {
-        name: whole[name]["nulls"] / total
+        name: columns[name]["nulls"] / total
         for name, share in allowed.items()
-        if whole[name]["nulls"] > share * total
+        if columns[name]["nulls"] > share * total
     }
     if not wrong:
         return True, f"{listed(sorted(allowed))} have no more null or NaN than they may", []
@@ -144,22 +144,22 @@ def _nulls(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | 
 
 def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
     ranges = source.checks.ranges
-    whole = all_columns(dataset.manifest)
+    columns = all_columns(dataset.manifest)
     scalar_columns = {name for name, kind in dataset.manifest["schema"].items() if "list" not in kind}
     if unknown := sorted(
         name
         for name in ranges
-        if name not in scalar_columns or not isinstance(whole[name].get("min", 0), int | float)
+        if name not in scalar_columns or not isinstance(columns[name].get("min", 0), int | float)
     ):
         return False, f"checks.ranges names columns that are not numbers: {listed(unknown)}", []
     wrong = {
-        name: f"{name} goes from {_end(whole[name]['min'])} to {_end(whole[name]['max'])}, "
+        name: f"{name} goes from {_end(columns[name]['min'])} to {_end(columns[name]['max'])}, "
         f"and may from {_end(bounds.min)} to {_end(bounds.max)}"
         for name, bounds in ranges.items()
-        if _leaves(bounds, whole[name])
+        if _leaves(bounds, columns[name])
     }
     if not wrong:
-        return True, _within(ranges, whole), []
+        return True, _within(ranges, columns), []
     examples = look_up(
         dataset,
         lambda rows: any_of(_outside(rows.column(name), ranges[name]) for name in wrong),
@@ -168,12 +168,14 @@ def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] |
     return False, listed(wrong.values()), examples
 
 
-def _within(ranges: Mapping[str, Bounds], whole: Statistics) -> str:
+def _within(ranges: Mapping[str, Bounds], columns: Statistics) -> str:
     """Why the check of ranges passes; missing values, which cannot leave a range, are mentioned."""
     if not ranges:
         return "the spec has no ranges"
     within = f"{listed(sorted(ranges))} stay in their ranges"
-    left_out = [f"{name} ({whole[name]['nulls']:,} rows)" for name in sorted(ranges) if whole[name]["nulls"]]
+    left_out = [
+        f"{name} ({columns[name]['nulls']:,} rows)" for name in sorted(ranges) if columns[name]["nulls"]
+    ]
     if not left_out:
         return within
     return f"{within}; null and NaN are left to checks.nulls: {listed(left_out)}"
@@ -364,8 +366,10 @@ def _small_classes(dataset: Dataset, source: DatasetSource, before: Mapping[str,
         return True, "the target has no classes", []
     min_rows = source.checks.min_class_rows
     splits = [split for split in counts if split in REQUIRED_SPLITS or split.startswith("fold-")]
-    few = {(name, split): (counts[split] or {}).get(name, 0) for split in sorted(splits) for name in classes}
-    wrong = {place: count for place, count in few.items() if count < min_rows}
+    counts_of_places = {
+        (name, split): (counts[split] or {}).get(name, 0) for split in sorted(splits) for name in classes
+    }
+    wrong = {place: count for place, count in counts_of_places.items() if count < min_rows}
     if not wrong:
         return True, f"each of {len(classes)} classes has {min_rows} rows or more in each split", []
     small: dict[str, set[str]] = {}
@@ -373,9 +377,8 @@ def _small_classes(dataset: Dataset, source: DatasetSource, before: Mapping[str,
         if count:
             small.setdefault(split, set()).add(name)
     lines = [f"{name} in {split}: {count}" for (name, split), count in wrong.items()]
-    reason = (
-        f"fewer than {min_rows} rows of a class: {listed(lines[:10])}{' and more' if len(lines) > 10 else ''}"
-    )
+    more = " and more" if len(lines) > 10 else ""
+    reason = f"fewer than {min_rows} rows of a class: {listed(lines[:10])}{more}"
     return False, reason, rows_of_classes(dataset, source.target, small)
 
 

@@ -76,17 +76,17 @@ def compare_rows(store: Store, old: Dataset, new: Dataset) -> dict[str, Any] | N
         arrivals[split] = (values[delta > 0], delta[delta > 0])
         departures[split] = (values[delta < 0], -delta[delta < 0])
     moved = []
-    for source, (left, left_counts) in departures.items():
+    for source, (departed, departed_counts) in departures.items():
         for target, (arrived, arrived_counts) in arrivals.items():
             _, left_places, arrived_places = np.intersect1d(
-                left, arrived, assume_unique=True, return_indices=True
+                departed, arrived, assume_unique=True, return_indices=True
             )
             if len(left_places):
                 moved.append(
                     [
                         source,
                         target,
-                        int(np.minimum(left_counts[left_places], arrived_counts[arrived_places]).sum()),
+                        int(np.minimum(departed_counts[left_places], arrived_counts[arrived_places]).sum()),
                     ]
                 )
     return {

@@ -380,18 +380,18 @@ def _file_row(by_reference: bool, place: str, file: SourceFile, path: str) -> It
         file.filesystem.open_input_stream(file.path, compression=None) as stream,
     ):
         digest = sha256()
-        kept = []
+        chunks = []
         size = 0
         while chunk := stream.read(_CHUNK):
             digest.update(chunk)
             size += len(chunk)
             if not by_reference:
-                kept.append(chunk)
+                chunks.append(chunk)
     row: dict[str, Any] = {"path": path, "label": _label(path), "bytes": size, "sha256": digest.hexdigest()}
     if by_reference:
         row["location"] = location_of(place, file.path)
     else:
-        row["content"] = b"".join(kept)
+        row["content"] = b"".join(chunks)
     columns = [
         pa.array([value], pa.large_binary() if name == "content" else None) for name, value in row.items()
     ]

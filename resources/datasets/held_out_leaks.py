@@ -65,22 +65,30 @@ def _leaked_features(
 
 
 def _judge_overlap(
-    name: str, dataset: Dataset, source: DatasetSource, held_out: str, columns: Sequence[str], what: str
+    name: str,
+    dataset: Dataset,
+    source: DatasetSource,
+    held_out: str,
+    columns: Sequence[str],
+    label: str,
 ) -> DataCheck:
-    """Check that no held-out row shares these columns, called ``what``, with a row of another split."""
+    """Check that no held-out row shares these columns, called ``label``, with a row of another split."""
     if _deals(dataset, source, columns):
         return DataCheck(
-            name, True, f"rows of equal {what} are in one split, because a hash of them deals them", True
+            name,
+            True,
+            f"rows of equal {label} are in one split, because a hash of them deals them",
+            True,
         )
     total = dataset.manifest["splits"][held_out]
-    leaked, some = _overlap(dataset, held_out, columns)
+    leaked, examples = _overlap(dataset, held_out, columns)
     if not leaked:
-        reason = f"none of the {total:,} rows of the {held_out} split has the {what} of a row of another"
+        reason = f"none of the {total:,} rows of the {held_out} split has the {label} of a row of another"
         return DataCheck(name, True, reason, True)
     reason = (
-        f"{leaked:,} of the {total:,} rows of the {held_out} split have the {what} of a row of another split"
+        f"{leaked:,} of the {total:,} rows of the {held_out} split have the {label} of a row of another split"
     )
-    return DataCheck(name, False, reason, True, _rows_with(dataset, some, columns))
+    return DataCheck(name, False, reason, True, _rows_with(dataset, examples, columns))
 
 
 def _deals(dataset: Dataset, source: DatasetSource, columns: Sequence[str]) -> bool:
@@ -100,7 +108,7 @@ def _overlap(dataset: Dataset, held_out: str, columns: Sequence[str]) -> tuple[i
     total = dataset.manifest["splits"][held_out]
     parts = max(1, -(-total // _AT_ONCE))
     leaked = 0
-    some = np.zeros(0, np.uint64)
+    examples = np.zeros(0, np.uint64)
     for part in range(parts):
         ours = np.concatenate(
             [
@@ -115,8 +123,8 @@ def _overlap(dataset: Dataset, held_out: str, columns: Sequence[str]) -> tuple[i
             for others in _hashes(dataset, split, columns):
                 is_shared[_places_of(_of_part(others, part, parts), ours)] = True
         leaked += int(rows[is_shared].sum())
-        some = np.concatenate([some, ours[is_shared]])[:5]
-    return leaked, some
+        examples = np.concatenate([examples, ours[is_shared]])[:5]
+    return leaked, examples
 
 
 def _lone_predictor(dataset: Dataset, source: DatasetSource, accepted: Sequence[str]) -> DataCheck:

@@ -70,11 +70,9 @@ def open_rows(
 def joined_features(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The feature views that a snapshot's labels were joined with, by its lineage."""
     facts = manifest["lineage"]["source"]
-    references = (
-        [parse_reference(feature) for feature in facts.get("features", [])]
-        if facts["kind"] == "features"
-        else []
-    )
+    if facts["kind"] != "features":
+        return []
+    references = [parse_reference(feature) for feature in facts.get("features", [])]
     views = {
         reference.key: {
             "view": reference.key,
@@ -107,7 +105,9 @@ def _partitions(joined: Joined, views: list[str]) -> dict[str, Any]:
     facts_of_views = {}
     for view in views:
         days = [partition for partition in joined.partitions if partition.definition.key == view]
-        bounds = {"first": days[0].day.isoformat(), "last": days[-1].day.isoformat()} if days else {}
+        bounds = {}
+        if days:
+            bounds = {"first": days[0].day.isoformat(), "last": days[-1].day.isoformat()}
         rows = sum(day.rows for day in days)
         facts_of_views[view] = {
             "days": len(days),

@@ -39,7 +39,8 @@ def json_columns(file: SourceFile, encoding: str | None = None) -> Columns:
         _refuse_nulls(block)
         rows = _rows(block, None)
         texts = texts_for_times(rows.schema)
-        types.see(block, rows, None if texts is None else _rows(block, texts))
+        times = None if texts is None else _rows(block, texts)
+        types.see(block, rows, times)
     return Columns(types.types(), types.large(), optional=True)
 
 

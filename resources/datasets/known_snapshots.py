@@ -119,7 +119,9 @@ def find_snapshot(catalog: Catalog, reference: str, among: Collection[str] | Non
         query = select(SnapshotRow.digest).where(
             SnapshotRow.digest.startswith(digest, autoescape=True), *of_name
         )
-        digests = list(session.scalars(query)) if _REFERENCE.fullmatch(reference) else []
+        digests: list[str] = []
+        if _REFERENCE.fullmatch(reference):
+            digests += session.scalars(query)
         candidates = select(SnapshotRow.name, SnapshotRow.digest).where(*allowed)
         newest = session.execute(candidates.order_by(SnapshotRow.created_at.desc()).limit(_MAX_NAMED)).all()
     if len(digests) == 1 and digits:

@@ -55,21 +55,20 @@ def lone_predictors(
     order = np.random.RandomState(0).permutation(rows.num_rows)
     fitted = order[::2]
     tried = order[1::2]
+    kind = DecisionTreeClassifier if has_classes else DecisionTreeRegressor
+    metric = _balanced_accuracy if has_classes else r2_score
     scores = {}
     for name in columns[:MAX_COLUMNS]:
         values = _numbers(rows[name].combine_chunks())
         if values is None:
             continue
-        tree: Any = (DecisionTreeClassifier if has_classes else DecisionTreeRegressor)(
-            max_leaf_nodes=_LEAVES, random_state=0
-        )
+        tree: Any = kind(max_leaf_nodes=_LEAVES, random_state=0)
         tree.fit(values[fitted, None], truth[fitted])
-        is_fitted_class = (
-            np.isin(truth[tried], truth[fitted]) if has_classes else np.ones(len(tried), np.bool_)
-        )
+        is_fitted_class = np.ones(len(tried), np.bool_)
+        if has_classes:
+            is_fitted_class = np.isin(truth[tried], truth[fitted])
         if not is_fitted_class.any():
             continue
-        metric = _balanced_accuracy if has_classes else r2_score
         predicted = tree.predict(values[tried, None])
         score = metric(truth[tried][is_fitted_class], predicted[is_fitted_class])
         if score >= THRESHOLD:

@@ -66,7 +66,9 @@ class PreviousSnapshot:
         None if the parts could not say their columns beforehand.
         """
         text = self.manifest.get("read_as")
-        return pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text))) if text else None
+        if not text:
+            return None
+        return pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text)))
 
     def added_parts(self, parts: Digests | None) -> list[int] | None:
         """The numbers of the parts that are new, if the others are the same as before.

@@ -209,7 +209,7 @@ def _lost_time(values: pa.Array) -> str | None:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return _lost_time(values.flatten())
     if pa.types.is_time64(kind):
-        day = 86_400 * 10 ** (6 if kind.unit == "us" else 9)
+        day = 86_400 * {"us": 10**6, "ns": 10**9}[kind.unit]
         latest = pc.max(values.view(pa.int64())).as_py()
         return "24:00:00" if latest is not None and latest >= day else None
     if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
@@ -217,7 +217,9 @@ def _lost_time(values: pa.Array) -> str | None:
     number = pa.int32() if pa.types.is_date32(kind) else pa.int64()
     bounds = pc.min_max(values.view(number))
     last, first = _INFINITE[number]
-    return "infinity" if bounds["max"].as_py() == last or bounds["min"].as_py() == first else None
+    if bounds["max"].as_py() == last or bounds["min"].as_py() == first:
+        return "infinity"
+    return None
 
 
 def _refusal(query: str, field: str, reason: str) -> InvalidInput:

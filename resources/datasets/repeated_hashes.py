@@ -94,12 +94,12 @@ def _split_off_copies(hashes: Words) -> tuple[Words, Words]:
 
 
 def _add_up(repeats: Iterator[Repeats]) -> Repeats:
-    whole = Repeats(0, 0, _NONE, _NONE)
+    total = Repeats(0, 0, _NONE, _NONE)
     for part in repeats:
-        whole = Repeats(
-            whole.copies + part.copies,
-            whole.across + part.across,
-            np.concatenate([whole.some_copied, part.some_copied])[:MAX_EXAMPLES],
-            np.concatenate([whole.some_across, part.some_across])[:MAX_EXAMPLES],
+        total = Repeats(
+            total.copies + part.copies,
+            total.across + part.across,
+            np.concatenate([total.some_copied, part.some_copied])[:MAX_EXAMPLES],
+            np.concatenate([total.some_across, part.some_across])[:MAX_EXAMPLES],
         )
-    return whole
+    return total

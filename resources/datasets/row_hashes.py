@@ -112,7 +112,9 @@ def _words_of(values: pa.Array, kind: pa.DataType) -> Words:
         return _lists(values)
     if pa.types.is_struct(kind):
         fields = {kind.field(number).name: _words(values.field(number)) for number in range(kind.num_fields)}
-        return hash_rows(fields, fields) if fields else np.zeros(len(values), np.uint64)
+        if not fields:
+            return np.zeros(len(values), np.uint64)
+        return hash_rows(fields, fields)
     if pa.types.is_map(kind):
         entries = pa.StructArray.from_arrays([values.keys, values.items], ["key", "value"])
         return _segments(_words(entries), np.asarray(values.offsets).astype(np.int64))
@@ -147,23 +149,24 @@ def _numbers(values: pa.Array, kind: pa.DataType) -> Words:
         part = numbers[start : start + _BLOCK].astype(np.float64)
         word = words[start : start + _BLOCK]
         np.bitwise_xor(part.view(np.uint64), _FRACTION, out=word)
-        whole = np.rint(part)
-        if (is_whole := whole == part).any():
+        rounded = np.rint(part)
+        if (is_whole := rounded == part).any():
             is_whole &= np.abs(part) < 2.0**63
-            word[is_whole] = whole[is_whole].astype(np.int64).view(np.uint64)
-        if (is_nan := whole != whole).any():
+            word[is_whole] = rounded[is_whole].astype(np.int64).view(np.uint64)
+        if (is_nan := rounded != rounded).any():
             word[is_nan] = _NAN
     return words
 
 
 def _moments(values: pa.Array, kind: pa.DataType) -> Words:
     """Nanoseconds since 1970 or since midnight, or of a duration."""
-    if pa.types.is_date(kind):
-        factor = 86_400 * 10**9 if kind == pa.date32() else 10**6
-        values = values.cast(pa.int32() if kind == pa.date32() else pa.int64())
+    if kind == pa.date32():
+        factor = 86_400 * 10**9
+    elif pa.types.is_date(kind):
+        factor = 10**6
     else:
         factor = _NANOSECONDS[kind.unit]
-        values = values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+    values = values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
     return _number_array(values).astype(np.int64).view(np.uint64) * np.uint64(factor)
 
 
@@ -194,12 +197,12 @@ def _texts(values: pa.Array) -> Words:
     place = 0
     while len(pending):
         part = eights[starts[pending] - first + place]
-        left = lengths[pending] - place
-        short = left < 8
-        part[short] &= (np.uint64(1) << (left[short].astype(np.uint64) * np.uint64(8))) - np.uint64(1)
+        remaining = lengths[pending] - place
+        short = remaining < 8
+        part[short] &= (np.uint64(1) << (remaining[short].astype(np.uint64) * np.uint64(8))) - np.uint64(1)
         words[pending] = mix(words[pending] ^ part)
         place += 8
-        pending = pending[left > 8]
+        pending = pending[remaining > 8]
     view = memoryview(data)
     for row in np.flatnonzero(lengths > _VECTORED):
         content = view[starts[row] : starts[row] + lengths[row]]

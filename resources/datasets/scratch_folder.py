@@ -18,6 +18,6 @@ def scratch_folder(store: Store) -> Iterator[Path]:
     """
     with contextlib.ExitStack() as stack:
         with store_faults(f"cannot prepare a snapshot of {store.root}"):
-            base = store.folder / "shards" if store.folder is not None else folder_of_user("snapshots")
+            base = folder_of_user("snapshots") if store.folder is None else store.folder / "shards"
             folder = stack.enter_context(temporary_folder(base))
         yield folder

@@ -47,8 +47,8 @@ def verify(dataset: Dataset) -> Iterator[Fault | None]:
     """Read and hash each shard of a snapshot; yield its fault, or None if it is intact."""
     for split in sorted(dataset.manifest["shards"]):
         for shard in shards_of(dataset.manifest, split):
-            what = _fault(dataset.store, shard)
-            yield Fault(split, shard, what) if what else None
+            problem = _fault(dataset.store, shard)
+            yield Fault(split, shard, problem) if problem else None
 
 
 def fetch(dataset: Dataset, source: Store) -> Iterator[Fault | None]:

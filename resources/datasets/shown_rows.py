@@ -56,18 +56,18 @@ def rows_with_hashes(dataset: Dataset, kind: str, wanted: Words) -> list[Row]:
     """Find some rows that have one of these hashes of a kind, with equal hashes side by side."""
     rows_of_hashes: list[tuple[int, Row]] = []
     for split in sorted(dataset.splits):
-        left = MAX_EXAMPLES
+        missing = MAX_EXAMPLES
         for shard in shards_of(dataset.manifest, split):
             hashes = read_hashes_of_kind(dataset.store, shard, dataset.manifest["hashes"], kind)
-            places = np.flatnonzero(np.isin(hashes, wanted))[:left]
+            places = np.flatnonzero(np.isin(hashes, wanted))[:missing]
             if len(places):
                 rows = pa.Table.from_batches(rows_of(dataset.store, shard)).take(pa.array(places)).to_pylist()
                 rows_of_hashes += [
                     (value, example_row(split, row))
                     for value, row in zip(hashes[places].tolist(), rows, strict=True)
                 ]
-                left -= len(places)
-            if not left:
+                missing -= len(places)
+            if not missing:
                 break
     return [row for _, row in sorted(rows_of_hashes, key=lambda pair: pair[0])][: 2 * MAX_EXAMPLES]
 
@@ -107,9 +107,9 @@ def sampled_rows(
     parts = []
     for name, shard in chosen:
         batches = rows_of(dataset.store, shard)
-        each = max(1, limit // len(chosen) // len(batches))
+        rows_of_batch = max(1, limit // len(chosen) // len(batches))
         for rows in batches:
-            places = np.unique(np.linspace(0, rows.num_rows - 1, each).astype(np.int64))
+            places = np.unique(np.linspace(0, rows.num_rows - 1, rows_of_batch).astype(np.int64))
             parts.append((name, rows.select(columns).take(pa.array(places))))
     return parts
 
@@ -119,9 +119,8 @@ def example_row(split: str, row: Mapping[str, Any]) -> Row:
 
     A column that is named ``split``, too, is shown as ``column split``.
     """
-    values = {
-        f"column {name}" if name == "split" else name: str(value)[:_LONGEST] for name, value in row.items()
-    }
+    names = {"split": "column split"}
+    values = {names.get(name, name): str(value)[:_LONGEST] for name, value in row.items()}
     return {"split": split, **values}
 
 

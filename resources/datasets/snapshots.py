@@ -213,10 +213,10 @@ def _check_dealing(snapshot: Snapshot, spec: SweepSpec) -> None:
     Shares, bounds of time and the seed are not compared: different ones may give the same snapshot, which
     keeps the recipe of the first.
     """
-    had = _with_identity(snapshot.recipe)
+    recipe = _with_identity(snapshot.recipe)
     wanted = _with_identity(spec.dataset.model_dump(mode="json", exclude_none=True))
     for field in ("group", "split_column", "split_times", "checks.identity"):
-        before = had.get(field)
+        before = recipe.get(field)
         value = wanted.get(field)
         is_same = before == value
         if field == "split_times":

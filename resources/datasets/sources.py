@@ -151,8 +151,10 @@ def _refuse_other_fragments(field: str, files: "dataset.FileSystemDataset") -> N
         return
     first = fragments[0]
     for later in fragments[1:]:
-        both = unite(field, ((each.path, Columns(each.physical_schema)) for each in (first, later)))
-        for column in both:
+        union = unite(
+            field, ((fragment.path, Columns(fragment.physical_schema)) for fragment in (first, later))
+        )
+        for column in union:
             kind = plain_type(of_first.field(column.name).type)
             if column.type != kind:
                 raise InvalidInput(

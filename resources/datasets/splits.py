@@ -211,7 +211,8 @@ def _by_time(
                 "give dates or timestamps"
             )
         if pa.types.is_date(kind):
-            values = values.cast(pa.timestamp("s" if kind == pa.date32() else "ms"))
+            unit_of_dates = "s" if kind == pa.date32() else "ms"
+            values = values.cast(pa.timestamp(unit_of_dates))
         unit = values.type.unit
         ticks = values.cast(pa.int64()).to_numpy()
         bounds = pc.cast(

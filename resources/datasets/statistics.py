@@ -34,10 +34,10 @@ def statistics_of(rows: pa.RecordBatch, target: str) -> Statistics:
 
 def merge(parts: Iterable[Statistics]) -> Statistics:
     """The statistics of all parts together."""
-    whole: Statistics = {}
+    columns: Statistics = {}
     for part in parts:
         for name, column in part.items():
-            merged_column = whole.setdefault(name, {"nulls": 0})
+            merged_column = columns.setdefault(name, {"nulls": 0})
             merged_column["nulls"] += column["nulls"]
             if "null_items" in column:
                 merged_column["null_items"] = merged_column.get("null_items", 0) + column["null_items"]
@@ -50,7 +50,7 @@ def merge(parts: Iterable[Statistics]) -> Statistics:
                 merged_column["classes"] = _add_classes(
                     merged_column.get("classes", {}), column.get("classes", {})
                 )
-    return whole
+    return columns
 
 
 def all_columns(manifest: Mapping[str, Any]) -> Statistics:
@@ -58,9 +58,9 @@ def all_columns(manifest: Mapping[str, Any]) -> Statistics:
     return merge(manifest["statistics"].values())
 
 
-def subtract(whole: Statistics, parts: Iterable[Statistics]) -> Statistics:
+def subtract(columns: Statistics, parts: Iterable[Statistics]) -> Statistics:
     """Take parts off the counts of a whole; its bounds stay."""
-    remaining = {name: dict(column) for name, column in whole.items()}
+    remaining = {name: dict(column) for name, column in columns.items()}
     for part in parts:
         for name, column in part.items():
             remaining[name]["nulls"] -= column["nulls"]
@@ -77,7 +77,9 @@ def _add_classes(first: dict[str, int] | None, second: dict[str, int] | None) ->
     if first is None or second is None:
         return None
     counts = dict(Counter(first) + Counter(second))
-    return dict(sorted(counts.items())) if len(counts) <= MAX_CLASSES else None
+    if len(counts) > MAX_CLASSES:
+        return None
+    return dict(sorted(counts.items()))
 
 
 def _column_statistics(column: pa.Array, is_target: bool) -> dict[str, Any]:

@@ -88,8 +88,10 @@ def open_text(file: SourceFile, encoding: str | None) -> Iterator[TextFile]:
         yield TextFile(file.address, chosen, head, stream)
 
 
-def not_in_encoding(what: str, encoding: str) -> ValueError:
+def not_in_encoding(subject: str, encoding: str) -> ValueError:
     """The error for a part of a file that is not in the encoding in which it was read."""
     if encoding in UTF_8:
-        return ValueError(f"{what} is not UTF-8; say what it is, for example encoding: latin-1 (or cp1252)")
-    return ValueError(f"{what} is not {encoding}; give the encoding in which it was written")
+        return ValueError(
+            f"{subject} is not UTF-8; say what it is, for example encoding: latin-1 (or cp1252)"
+        )
+    return ValueError(f"{subject} is not {encoding}; give the encoding in which it was written")

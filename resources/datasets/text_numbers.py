@@ -79,5 +79,5 @@ def is_exact(text: str) -> bool:
         return "inf" in text.lower()
     if number == 0:
         return re.match(_NOT_ZERO, text) is None
-    whole = _WHOLE.fullmatch(text)
-    return whole is None or int(number) == int(whole[1])
+    match = _WHOLE.fullmatch(text)
+    return match is None or int(number) == int(match[1])

@@ -217,7 +217,7 @@ def _of_files(
     files: Sequence[SourceFile], path: str, partitions: Partitions, of_folders: Sequence[str]
 ) -> pa.Table:
     """A column of the files' paths, and those of what their folders say."""
-    values = [partitions.of(file) for file in files]
+    values = [partitions.values_in(file) for file in files]
     columns = [
         pa.array([of_file[name] for of_file in values], partitions.types.field(name).type)
         for name in of_folders

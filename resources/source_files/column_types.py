@@ -79,8 +79,8 @@ def _unify(first: pa.DataType, second: pa.DataType) -> pa.DataType:
     if pa.uint64() in (first, second) and pa.types.is_integer(first):
         # Arrow would make int64 of it, but ids of 20 digits are more likely than negative numbers beside it.
         return pa.uint64()
-    both = [pa.schema([("x", kind)]) for kind in (first, second)]
-    return pa.unify_schemas(both, promote_options="permissive").field("x").type
+    schemas = [pa.schema([("x", kind)]) for kind in (first, second)]
+    return pa.unify_schemas(schemas, promote_options="permissive").field("x").type
 
 
 def _family(kind: pa.DataType) -> Any:

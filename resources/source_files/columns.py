@@ -104,10 +104,12 @@ def unite(field: str, files: Iterable[tuple[str, Columns]], *, ways: str = _WAYS
                 unlike[column.name] = {file_of_type[column.name]: before, file: column.type}
                 after = wider(before, kind) or pa.string()
             if column.name in unlike and column.name in file_without_texts:
-                both = " and ".join(
+                types_of_files = " and ".join(
                     f"{type_there} in {name}" for name, type_there in unlike[column.name].items()
                 )
-                raise InvalidInput(f"{field} is not accepted: the column {column.name!r} is {both}; {ways}")
+                raise InvalidInput(
+                    f"{field} is not accepted: the column {column.name!r} is {types_of_files}; {ways}"
+                )
             file_of_column.setdefault(column.name, file)
             if after != before or column.name not in types:
                 file_of_type[column.name] = file

@@ -176,7 +176,9 @@ def find_files(field: str, pattern: str, *, folders: bool = True, hidden: bool =
         listed.matching(lambda name: fits(names_below(base, name), wanted, hidden)), base
     )
     if not files:
-        why = "" if hidden else _not_data(lambda: find_files(field, pattern, hidden=True))
+        why = ""
+        if not hidden:
+            why = _not_data(lambda: find_files(field, pattern, hidden=True))
         raise InvalidInput(f"{field} = {pattern!r} is not accepted: no file has such a name{why}")
     if not hidden:
         _refuse_delta(field, pattern, files, logs)
@@ -195,7 +197,9 @@ def _without_doubles(files: SourceFiles, base: str) -> SourceFiles:
         )
 
     doubles = find_doubles(base, paths)
-    return files.matching(lambda path: path not in doubles) if doubles else files
+    if not doubles:
+        return files
+    return files.matching(lambda path: path not in doubles)
 
 
 def _refuse_delta(field: str, pattern: str, files: SourceFiles, logs: Sequence[str]) -> None:
@@ -210,7 +214,9 @@ def _refuse_delta(field: str, pattern: str, files: SourceFiles, logs: Sequence[s
     above = f"{listing.base.rstrip('/')}/{DELTA_LOG}"  # not listed if a partition's folder is
     with store_faults(f"{field} = {pattern!r} cannot be read"):
         is_there = listing.filesystem.get_file_info(above).type == fs.FileType.Directory
-    for log in [*logs, *([above] if is_there else [])]:
+    if is_there:
+        logs = [*logs, above]
+    for log in logs:
         if files.matching(partial(_is_of_table, log)):
             table = log.rpartition("/")[0]
             raise InvalidInput(
@@ -242,7 +248,9 @@ def find_files_of_all(field: str, patterns: Sequence[str]) -> SourceFiles:
     files = _each_once([find_files(field, pattern) for pattern in patterns])
     # Only this machine's disk has links.
     bases = [listing.base for listing in files.listings if listing.base.startswith("/")]
-    return _without_doubles(files, os.path.commonpath(bases)) if len(patterns) > 1 and bases else files
+    if len(patterns) > 1 and bases:
+        return _without_doubles(files, os.path.commonpath(bases))
+    return files
 
 
 def list_files(
@@ -409,7 +417,8 @@ def _files_of(
     while rows := list(islice(facts, _AT_ONCE)):
         tables.append(pa.table(list(zip(*rows, strict=True)), schema=_COLUMNS))
     table = pa.concat_tables(tables).sort_by("path").combine_chunks()
-    return SourceFiles([_Listing(filesystem, f"{scheme}://" if mark else "", above_partitions(base), table)])
+    prefix = f"{scheme}://" if mark else ""
+    return SourceFiles([_Listing(filesystem, prefix, above_partitions(base), table)])
 
 
 def _texts(chunk: pa.Array) -> Iterator[Any]:

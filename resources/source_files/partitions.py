@@ -31,7 +31,7 @@ class Partitions:
     types: pa.Schema
     values: Mapping[str, Mapping[str, Any]]
 
-    def of(self, file: SourceFile) -> dict[str, Any]:
+    def values_in(self, file: SourceFile) -> dict[str, Any]:
         """The values of the partition columns for a file."""
         return {
             name: self.values[name][text] for name, text in _texts_of(file).items() if name in self.values
@@ -39,7 +39,10 @@ class Partitions:
 
     def scalars_of(self, file: SourceFile) -> dict[str, pa.Scalar]:
         """The values of the partition columns for a file, as Arrow scalars of their types."""
-        return {name: pa.scalar(value, self.types.field(name).type) for name, value in self.of(file).items()}
+        return {
+            name: pa.scalar(value, self.types.field(name).type)
+            for name, value in self.values_in(file).items()
+        }
 
     def add_to(self, rows: pa.RecordBatch, file: SourceFile) -> pa.RecordBatch:
         """Append these columns to rows of a file; one that the file has itself stays as it is."""

@@ -110,7 +110,9 @@ def listed_places(variables: Mapping[str, str] | None = None) -> Places:
     Raises:
         InvalidInput: it lists something else.
     """
-    value = (os.environ if variables is None else variables).get(VARIABLE, "")
+    if variables is None:
+        variables = os.environ
+    value = variables.get(VARIABLE, "")
     entries = tuple(entry for entry in map(str.strip, value.split(",")) if entry)
     for entry in entries:
         check_address(entry)

@@ -53,10 +53,8 @@ def values_of_texts(texts: pa.RecordBatch, types: pa.Schema | None = None) -> pa
         pyarrow.ArrowInvalid: a text is no value of its column's type.
     """
     names = [str(place) for place in range(texts.num_columns)]  # two columns may have one name
-    kinds = [
-        types.field(name).type if types is not None and name in types.names else None
-        for name in texts.schema.names
-    ]
+    type_of = {} if types is None else {field.name: field.type for field in types}
+    kinds = [type_of.get(name) for name in texts.schema.names]
     sink = pa.BufferOutputStream()
     csv.write_csv(texts.rename_columns(names), sink, csv.WriteOptions(include_header=False))
     content = sink.getvalue()

@@ -1,7 +1,7 @@
-"""The sweep spec: what a user writes in ``sweeps/*.yaml`` or in Dagster's launchpad, checked before anything
-runs.
+"""The sweep spec: what a user writes in ``sweeps/*.yaml`` or in Dagster's launchpad.
 
-It knows fields and their limits; it must not know the catalog, nor how a sweep is run.
+It is checked before anything runs. This package knows fields and their limits; it must not know the catalog,
+nor how a sweep is run.
 """
 
 from resources.sweep_spec.functions import check_functions

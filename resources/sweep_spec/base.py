@@ -1,4 +1,4 @@
-"""The base of every part of the spec: strict models, choices of one key, and the kinds of plain values."""
+"""The base of all parts of the spec: strict models, choices of one key, and types of simple values."""
 
 import difflib
 import json
@@ -26,19 +26,19 @@ from halving.identifiers import NAME_RULE, check_name
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
-# What a spec may ask for, so that one request cannot take down the process that reads it. All are far above
-# real use.
+# Limits of a spec, so that one request cannot take down the process that reads it. All are far above real
+# use.
 MAX_COUNT = 2**31 - 1
-"""The largest count: the catalog keeps epochs and trials as 32-bit integers."""
+"""The largest count: the catalog stores epochs and trials as 32-bit integers."""
 MAX_PARAMETERS = 1_000
 MAX_VALUES = 1_000
-"""The most choices of a parameter, and the most constraints, bounds, objectives and earlier sweeps."""
+"""Most choices of a parameter, and most constraints, bounds, objectives and earlier sweeps."""
 MAX_TEXT_LENGTH = 10_000
 _MAX_DEPTH = 5  # levels of lists and mappings in one value
 
 
 class NoFlags(BaseModel):
-    """A model that refuses true and false for numbers: pydantic would take them for 1 and 0."""
+    """A model that refuses true and false for numbers; pydantic would take them for 1 and 0."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -47,7 +47,7 @@ class NoFlags(BaseModel):
 
 
 class Strict(NoFlags):
-    """A model that refuses unknown fields and infinite numbers, and cannot be changed once it is made."""
+    """A frozen model that refuses unknown fields and infinite numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -66,12 +66,12 @@ class OneOf(Strict):
 
     @property
     def name(self) -> str:
-        """The key that was given."""
+        """The key that is set."""
         return next(iter(self.model_fields_set))
 
     @property
     def chosen(self) -> Any:
-        """The value of the key that was given."""
+        """The value of the key that is set."""
         return getattr(self, self.name)
 
 
@@ -91,17 +91,17 @@ class Bounds(Strict):
 
 
 def field_names(model: type[BaseModel]) -> list[str]:
-    """The names of a model's fields as they are written in YAML, sorted."""
+    """The names of a model's fields as YAML has them, sorted."""
     return sorted(field.alias or name for name, field in model.model_fields.items())
 
 
 def listed(values: Iterable[Any]) -> str:
-    """``1, 3, 9``: values for people, as they write them; ``nothing`` where there are none."""
+    """Join values with commas, ``1, 3, 9``, for people; ``nothing`` if there are none."""
     return ", ".join(map(str, values)) or "nothing"
 
 
 def did_you_mean(written: Any, accepted: Iterable[Any]) -> str:
-    """``, did you mean 'tpe'?`` where something accepted looks like what was given, else nothing."""
+    """``, did you mean 'tpe'?`` if something accepted looks like what was written, else nothing."""
     by_text = {str(value): value for value in accepted}
     matches = difflib.get_close_matches(str(written), by_text, n=1)
     return f", did you mean {by_text[matches[0]]!r}?" if matches else ""
@@ -114,7 +114,7 @@ def is_import_path(value: str) -> bool:
 
 
 def must(be_right: Callable[[str], object], remedy: str) -> AfterValidator:
-    """The check of a text in ``Annotated[str, …]``: one that is not right is refused with the remedy."""
+    """A validator for ``Annotated[str, …]`` that refuses a text with this remedy."""
 
     def check(value: str) -> str:
         if not be_right(value):
@@ -140,19 +140,17 @@ def _check_zone(value: str) -> str:
 
 
 def _check_flags(value: Any, annotation: Any, name: str = "") -> Any:
-    """Give a value back.
+    """Return a value that has no true or false where the annotation has only numbers.
 
     Raises:
-        ValueError: it, or what lies in it, is true or false where the annotation has numbers alone.
+        ValueError: it, or a value within it, is true or false where the annotation has only numbers.
     """
     kinds = _alternatives(annotation)
     if isinstance(value, bool):
         if (int in kinds or float in kinds) and not (bool in kinds or Any in kinds):
             prefix = f"{name} = {value}: " if name else ""
-            raise ValueError(
-                f"{prefix}true and false are no numbers; give a "
-                f"{'number' if float in kinds else 'whole number'}"
-            )
+            wanted = "number" if float in kinds else "whole number"
+            raise ValueError(f"{prefix}true and false are no numbers; give a {wanted}")
         return value
     for kind in kinds:
         if get_origin(kind) is dict and isinstance(value, dict):
@@ -165,7 +163,7 @@ def _check_flags(value: Any, annotation: Any, name: str = "") -> Any:
 
 
 def _alternatives(annotation: Any) -> list[Any]:
-    """The types of which an annotation accepts one, without what checks them."""
+    """The types that an annotation accepts, without their validators."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return _alternatives(get_args(annotation)[0])
@@ -175,8 +173,9 @@ def _alternatives(annotation: Any) -> list[Any]:
 
 
 def _check_choice(value: Any) -> Any:
-    """Check a value that a hyperparameter may have, whole, before anything reads it: aliases of YAML may make
-    a short text endless.
+    """Check a value of a hyperparameter as a whole, before anything else reads it.
+
+    Aliases of YAML may make a short text endless.
     """
     for place, (inside, depth) in enumerate(_values_inside(value)):
         if depth > _MAX_DEPTH:
@@ -193,11 +192,12 @@ def _check_choice(value: Any) -> Any:
 
 
 def _values_inside(value: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
-    """A value and what lies in it, each with the number of lists and mappings that it counts or lies in."""
+    """A value and all values within it, each with its depth in lists and mappings."""
     depth += isinstance(value, list | dict)
     yield value, depth
     if isinstance(value, list | dict):
-        for inside in value.values() if isinstance(value, dict) else value:
+        items = value.values() if isinstance(value, dict) else value
+        for inside in items:
             yield from _values_inside(inside, depth)
 
 
@@ -220,8 +220,8 @@ FunctionPath = Annotated[str, must(is_import_path, "give module:function, for ex
 Name = Annotated[str, AfterValidator(_check_name)]
 TimeZone = Annotated[str, AfterValidator(_check_zone)]
 NO_FLAG = BeforeValidator(lambda value: _check_flags(value, int))
-"""The check of a number that stands alone, as :class:`NoFlags` has it of fields."""
+"""The validator of a number that stands alone; :class:`NoFlags` has it for fields."""
 Digest = Annotated[str, must(_DIGEST.fullmatch, "give sha256: and 64 hexadecimal digits")]
 Metric = Annotated[str, Field(min_length=1, max_length=250)]
-# A plain validator, because pydantic would report a wrong value of a union once for each of its members.
+# A plain validator, because pydantic reports a wrong value of a union once for each of its members.
 Choice = Annotated[Any, PlainValidator(_check_choice)]

@@ -1,4 +1,4 @@
-"""The cross-field checks: fields of a spec that are each right but cannot go together."""
+"""Cross-field checks: fields of a spec that are valid alone but cannot go together."""
 
 import math
 import re
@@ -15,14 +15,14 @@ from resources.sweep_spec.space import spell
 from resources.sweep_spec.strategy import EarlyStopping, GridSearch, Nsga2Search
 from resources.sweep_spec.sweep import SweepSpec
 
-_TEXT = re.compile(r"""(["']).*?\1""", re.DOTALL)  # in quotes
-# Texts that YAML 1.2 reads as numbers and YAML 1.1 does not: Dagster's launchpad and command line read a spec
-# by 1.1.
+_TEXT = re.compile(r"""(["']).*?\1""", re.DOTALL)  # a text in quotes
+# Texts that YAML 1.2 reads as numbers, but YAML 1.1, by which Dagster's launchpad and command line read a
+# spec, does not.
 _LIKE_A_NUMBER = re.compile(r"[-+]?([0-9]+(_[0-9]+)*\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+|[-+]\.[0-9]+")
 
 
 def contradictions(spec: SweepSpec) -> list[str]:
-    """What is wrong between fields: for each problem the field's path, its value and the remedy."""
+    """List the problems between fields, each with the field's path, its value and the remedy."""
     problems = [
         *_objectives(spec),
         *_warm_start(spec),
@@ -34,7 +34,7 @@ def contradictions(spec: SweepSpec) -> list[str]:
     problems += [*_rungs_of_resources(spec), *_nodes(spec)]
     # A text that should have been a number breaks other rules as well, whose remedies would mislead.
     space_problems = [*_texts_like_numbers(spec)] or [*_conditions(spec), *_constraints(spec)]
-    if not space_problems:  # points can only be drawn from a space that is right
+    if not space_problems:  # Points can only be drawn from a valid space.
         space_problems = _points(spec)
     return [*problems, *space_problems]
 
@@ -52,9 +52,8 @@ def _objectives(spec: SweepSpec) -> Iterator[str]:
         yield _refusal(
             "other_objectives",
             metrics[1:],
-            f"strategy.{spec.strategy.name} stops trials by one objective; give one of random, grid, tpe, "
-            "gp, nsga2, optuna, "
-            "or state the other objectives as bounds",
+            f"strategy.{spec.strategy.name} stops trials by one objective; "
+            "give one of random, grid, tpe, gp, nsga2, optuna, or state the other objectives as bounds",
         )
 
 
@@ -76,7 +75,9 @@ def _warm_start(spec: SweepSpec) -> Iterator[str]:
             "strategy.nsga2 learns from its own generations alone; leave it out, or give start_from",
         )
     elif spec.sampler[0] == "random":
-        field = f"strategy.{name}" if name == "random" else f"strategy.{name}.sampler = 'random'"
+        field = "strategy.random"
+        if name != "random":
+            field = f"strategy.{name}.sampler = 'random'"
         yield _refusal(
             "warm_start",
             spec.warm_start,
@@ -112,24 +113,22 @@ def _final(spec: SweepSpec) -> Iterator[str]:
         )
     if len(set(on)) < len(on):
         yield _refusal("final.on", on, "give each split once")
-    # The splits that a column names are known when the snapshot is taken.
+    # The splits that a column names are not known before the snapshot is taken.
     if spec.dataset.split_column is None and (problem := spec.final.unknown_split(spec.dataset.splits)):
         yield _refusal("final.on", on, problem)
     if spec.restored_from and spec.restored_from.epoch >= spec.final_epochs:
         yield _refusal(
             "final.epochs",
             spec.final_epochs,
-            (
-                f"each training goes on from epoch {spec.restored_from.epoch} of restored_from; give more "
-                "than "
-                "that"
-            ),
+            f"each training goes on from epoch {spec.restored_from.epoch} of restored_from; "
+            "give more than that",
         )
 
 
 def _rungs_of_resources(spec: SweepSpec) -> Iterator[str]:
-    """What is given by rung must begin at the first rung and name rungs that there are: a misspelled one
-    would never be reached.
+    """Counts by rung must begin at the first rung and name existing ones.
+
+    A misspelled rung would never be reached.
     """
     rungs = sorted({budget for ladder in spec.ladders for budget in ladder})
     for field in ("processes", "gpus", "nodes"):
@@ -145,11 +144,9 @@ def _rungs_of_resources(spec: SweepSpec) -> Iterator[str]:
                     f"there is no rung of {budget} epochs; the rungs are {listed(rungs)}",
                 )
         if first not in (1, rungs[0]):
-            remedy = (
-                f"it says nothing of the first rung; begin with 1 or {rungs[0]}"
-                if rungs[0] != 1
-                else "begin with 1, the first rung"
-            )
+            remedy = "begin with 1, the first rung"
+            if rungs[0] != 1:
+                remedy = f"it says nothing of the first rung; begin with 1 or {rungs[0]}"
             yield _refusal(f"resources.{field}", counts, remedy)
 
 
@@ -159,9 +156,8 @@ def _nodes(spec: SweepSpec) -> Iterator[str]:
         yield _refusal(
             "resources.nodes",
             spec.resources.nodes,
-            "a trial has many nodes only in pods of its own, made from an image; give image (with "
-            "HALVING_CLUSTER set), or ask for more "
-            "processes or gpus on one node",
+            "a trial has many nodes only in pods of its own, made from an image; "
+            "give image (with HALVING_CLUSTER set), or ask for more processes or gpus on one node",
         )
     if spec.elastic is None:
         return
@@ -180,7 +176,7 @@ def _nodes(spec: SweepSpec) -> Iterator[str]:
 
 
 def _gates(spec: SweepSpec) -> Iterator[str]:
-    """Gates on what is not measured would hold every winner back."""
+    """Refuse gates on what is not measured: they would hold back every winner."""
     for place, gate in enumerate(spec.gates):
         path = f"gates.{place}"
         if gate.name == "slices" and not spec.slices:
@@ -233,9 +229,9 @@ def _evaluation(spec: SweepSpec) -> Iterator[str]:
 
 
 def _texts_like_numbers(spec: SweepSpec) -> Iterator[str]:
-    """A number that reached the spec as a text would be trained with as one.
+    """Refuse texts that look like numbers: they would be trained with as texts.
 
-    Stored specs of earlier versions may have such texts, and stay readable: so this is no check of the
+    Stored specs of earlier versions may have such texts, and must stay readable, so this is no check of the
     fields.
     """
     fields: dict[str, Any] = {
@@ -252,19 +248,21 @@ def _texts_like_numbers(spec: SweepSpec) -> Iterator[str]:
         for path, text in _texts(field, values):
             if _LIKE_A_NUMBER.fullmatch(text) and math.isfinite(float(text)):
                 number = repr(float(text))
-                # YAML 1.1 reads an exponent as a number's only where the number has a point.
-                spell = number if "." in number else number.replace("e", ".0e")
+                # YAML 1.1 reads a number with an exponent only if it has a point.
+                if "." not in number:
+                    number = number.replace("e", ".0e")
                 yield _refusal(
-                    path, text, f"it is a text that is written like a number; write the number as {spell}"
+                    path, text, f"it is a text that is written like a number; write the number as {number}"
                 )
 
 
 def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    """All texts in a value, each with its path; the names in mappings are none of them."""
+    """All texts in a value, each with its path; names in mappings do not count."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, dict | list):
-        for key, inside in value.items() if isinstance(value, dict) else enumerate(value):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, inside in items:
             yield from _texts(f"{path}.{key}", inside)
 
 
@@ -318,9 +316,7 @@ def _constraints(spec: SweepSpec) -> Iterator[str]:
 
 
 def _way_to_write(expression: str, spec: SweepSpec) -> str:
-    """How the parameters are written whose names are no words and stand in an expression as they are, where
-    there are any.
-    """
+    """How to write the parameters whose names are no words, but stand in the expression unquoted."""
     bare = _TEXT.sub("", expression)
     names = [name for name in spec.space if name in bare and not is_word(name)]
     return f"; write {listed(quote_name(name) for name in names)}" if names else ""
@@ -336,11 +332,9 @@ def _points(spec: SweepSpec) -> list[str]:
                     "no point of 1,000 random ones meets them all; loosen one, or widen the space",
                 )
             ]
-        return (
-            _grid_problems(spec)
-            if isinstance(spec.strategy.chosen, GridSearch)
-            else list(_starting_points(spec))
-        )
+        if isinstance(spec.strategy.chosen, GridSearch):
+            return _grid_problems(spec)
+        return list(_starting_points(spec))
     except InvalidInput as error:
         return [f"constraints are not accepted: {error}"]
 
@@ -359,9 +353,9 @@ def _grid_problems(spec: SweepSpec) -> list[str]:
             problems.append(_refusal(f"space.{name}", fields, f"with strategy.grid: {error}"))
     try:
         if not problems and (size := grid_size(spec)) > spec.max_trials:
-            few = "raise max_trials, or give fewer points or parameters"
+            remedy = "raise max_trials, or give fewer points or parameters"
             problems.append(
-                f"strategy.grid has {size} combinations, more than max_trials = {spec.max_trials}: {few}"
+                f"strategy.grid has {size} combinations, more than max_trials = {spec.max_trials}: {remedy}"
             )
     except InvalidInput as error:
         problems.append(f"strategy.grid is not accepted: {error}")

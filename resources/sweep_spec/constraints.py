@@ -1,8 +1,7 @@
-"""Constraints between hyperparameters: comparisons such as ``hidden * batch_size <= 8192``, parsed once and
-evaluated safely.
+"""Constraints between hyperparameters: comparisons such as ``hidden * batch_size <= 8192``.
 
-A name that is no word of letters, digits and ``_`` is written ``params["batch-size"]``; a column's in a slice
-``columns["capital gain"]``.
+They are parsed once and evaluated safely. A name that is no word of letters, digits and ``_`` is written
+``params["batch-size"]``; a column's name in a slice ``columns["capital gain"]``.
 """
 
 import ast
@@ -21,7 +20,7 @@ from halving.python_source import parse_python
 from resources.sweep_spec.base import did_you_mean, listed
 
 _FUNCTIONS = {"min": min, "max": max, "abs": abs, "log": math.log, "sqrt": math.sqrt}
-_OF_ONE = ("abs", "log", "sqrt")
+_OF_ONE = ("abs", "log", "sqrt")  # functions of one argument
 _OPERATORS = {
     operator: simpleeval.DEFAULT_OPERATORS[operator]
     for operators in (
@@ -31,10 +30,9 @@ _OPERATORS = {
     )
     for operator in operators
 }
-# simpleeval refuses a node only when it comes to evaluate it, so what follows an `and` or `or` could be
-# refused in the middle of a search.
-# It also evaluates what is no comparison of hyperparameters: attributes, subscripts, f-strings. Hence a list
-# of our own, checked first.
+# simpleeval refuses a node only when it evaluates it, so what follows an `and` or `or` could be refused in
+# the middle of a search. It also evaluates more than comparisons: attributes, subscripts, f-strings. Hence a
+# list of our own, which is checked first.
 _ACCEPTED = (
     *_OPERATORS,
     ast.boolop,
@@ -48,7 +46,7 @@ _ACCEPTED = (
     ast.Constant,
 )
 _MAX_LENGTH = 1_000  # characters
-_MAX_DEPTH = 50  # operations inside one another: each is a call inside a call, also where it is evaluated
+_MAX_DEPTH = 50  # operations inside one another, because each is a nested call when it is evaluated
 _OF_NAMES = ("params", "columns")
 _GRAMMAR = (
     "give a comparison of hyperparameters by + - * / // % ** == != < <= > >= and or not, and "
@@ -61,7 +59,7 @@ class Constraint:
     """One expression over hyperparameters.
 
     Args:
-        expression: what a user wrote.
+        expression: the text that a user wrote.
 
     Raises:
         InvalidInput: it is not such a comparison.
@@ -73,10 +71,10 @@ class Constraint:
         """The hyperparameters that it compares."""
 
     def holds(self, params: Mapping[str, Any]) -> bool:
-        """Whether params meet it; where one of its names has no value (an inactive conditional parameter),
-        they meet it.
+        """Whether params meet the constraint.
 
-        A point where the expression has no value, such as the logarithm of 0, does not meet it.
+        They meet it if one of its names has no value (an inactive conditional parameter). They do not where
+        the expression has no value, such as the logarithm of 0.
 
         Raises:
             InvalidInput: it compares what cannot be compared, such as a number with a text.
@@ -92,14 +90,14 @@ class Constraint:
         except (TypeError, simpleeval.InvalidExpression) as error:
             compared = listed(f"{name} = {params[name]!r}" for name in sorted(self.names))
             raise InvalidInput(
-                f"constraint {self.expression!r} has no answer for {compared}: {error}; compare numbers "
-                "with numbers, texts with texts"
+                f"constraint {self.expression!r} has no answer for {compared}: {error}; "
+                "compare numbers with numbers, texts with texts"
             ) from None
 
 
 @lru_cache(maxsize=1024)
 def constraint(expression: str) -> Constraint:
-    """The constraint that an expression means, parsed at its first use.
+    """The constraint of an expression, parsed at its first use.
 
     Raises:
         InvalidInput: as :class:`Constraint`.
@@ -108,22 +106,20 @@ def constraint(expression: str) -> Constraint:
 
 
 def quote_name(name: str) -> str:
-    """A name as any may be written in an expression, whatever its characters: ``params["batch-size"]``."""
+    """Write any name for an expression: ``params["batch-size"]``."""
     return f"params[{json.dumps(name, ensure_ascii=False)}]"
 
 
 def is_word(name: str) -> bool:
-    """Whether a name can be written in an expression as it is.
+    """Whether a name can stand in an expression unquoted.
 
-    (Python takes some letters for others: ``µ``, the sign, for ``μ``.)
+    Python takes some letters for others: ``µ``, the sign, for ``μ``.
     """
     return name.isidentifier() and not keyword.iskeyword(name) and unicodedata.is_normalized("NFKC", name)
 
 
 class _QuotedNames(ast.NodeTransformer):
-    """Makes ``params["batch-size"]`` a name, as ``batch_size`` is one; a function is called by its word
-    alone.
-    """
+    """Turns ``params["batch-size"]`` into a name; functions can only be called by an unquoted name."""
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         name = node.slice
@@ -139,7 +135,7 @@ class _QuotedNames(ast.NodeTransformer):
 
 
 def _parse(expression: str) -> tuple[ast.AST, frozenset[str]]:
-    """The expression as a tree, and the hyperparameters that it names."""
+    """Parse an expression into a tree, with the hyperparameters that it names."""
     if len(expression) > _MAX_LENGTH:
         raise InvalidInput(
             f"it has {len(expression)} characters; give at most {_MAX_LENGTH}, or several constraints"
@@ -171,7 +167,7 @@ def _parse(expression: str) -> tuple[ast.AST, frozenset[str]]:
 
 
 def _is_flat(tree: ast.AST, depth: int) -> bool:
-    """Whether no node is deeper than ``depth``: level by level, without a call for each."""
+    """Whether no node is deeper than ``depth``; checked level by level, without recursion."""
     level = [tree]
     for _ in range(depth):
         level = [child for node in level for child in ast.iter_child_nodes(node)]

@@ -29,7 +29,7 @@ from resources.sweep_spec.base import (
 )
 
 REQUIRED_SPLITS = ("test", "train", "validation")
-"""A trial trains on the first, compares itself on the second, and the winner is judged on the third."""
+"""The winner is judged on the first, a trial trains on the second, and compares itself on the third."""
 
 TEXT_FORMATS = ("csv", "json")
 """Formats of files that are texts, in some encoding."""
@@ -83,10 +83,8 @@ class Source(Strict):
     reference: Literal["digest", "etag", "version"] | None = Field(
         default=None,
         description="With folder: the files stay where they are, and in place of their content rows have "
-        "what "
-        "tells whether one is still "
-        "the same: its digest (each is read once), or what S3 says without reading it, its etag, or its "
-        "version in a versioned bucket.",
+        "what tells whether one is still the same: its digest (each is read once), or what S3 says without "
+        "reading it, its etag, or its version in a versioned bucket.",
     )
     sql: Location | None = Field(
         default=None, description="A SELECT for DuckDB, for example over read_parquet('data/*.parquet')."
@@ -145,9 +143,9 @@ class Source(Strict):
     def __str__(self) -> str:
         """For people: ``delta s3://lake/clicks version 418``."""
         fields = self.model_dump(exclude_none=True, exclude_defaults=True)
-        return " ".join(
-            f"{name} {listed(value) if isinstance(value, list) else value}" for name, value in fields.items()
-        )
+        if isinstance(self.files, list):
+            fields["files"] = listed(self.files)
+        return " ".join(f"{name} {value}" for name, value in fields.items())
 
 
 def _parse_source(value: Any) -> Any:
@@ -165,9 +163,10 @@ def _parse_source(value: Any) -> Any:
     except ValidationError as error:
         problem = error.errors()[0]
         place = ".".join(str(part) for part in problem["loc"])
-        raise ValueError(
-            f"{place + ': ' if place else ''}{str(problem['msg']).removeprefix('Value error, ')}"
-        ) from None
+        message = str(problem["msg"]).removeprefix("Value error, ")
+        if place:
+            message = f"{place}: {message}"
+        raise ValueError(message) from None
 
 
 def _as_list(value: Any) -> Any:
@@ -175,10 +174,10 @@ def _as_list(value: Any) -> Any:
 
 
 def parse_instant(value: Any) -> datetime:
-    """A moment as a spec has it; one without a time zone is of UTC.
+    """A point in time of a spec; without a time zone it is in UTC.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is no date and no time.
     """
     if isinstance(value, str):
         try:
@@ -201,8 +200,9 @@ Instant = Annotated[datetime, BeforeValidator(parse_instant)]
 
 
 class SplitTimes(Strict):
-    """Splits by time: what is earlier than ``validation`` is train, what is not earlier than ``test`` is
-    test.
+    """Splits by time: train is before ``validation``, which is before ``test``.
+
+    What is earlier than ``validation`` is train, and what is not earlier than ``test`` is test.
     """
 
     column: Column = Field(
@@ -222,14 +222,14 @@ class SplitTimes(Strict):
 
 
 Severity = Literal["block", "warn", "off"]
-"""What a data check does that fails: the sweep does not begin; it says so; it is not made."""
+"""What a failed data check does: block the sweep, or warn; off: the check is not made."""
 
 _BOUNDS = {"nulls": "{age: 0.1}", "ranges": "{age: {min: 0, max: 120}}"}
-"""The checks whose bounds have their name, with an example of them; their severity has a field of its own."""
+"""Checks whose field holds bounds, with an example; their severity has a field of its own."""
 
 
 class DataChecks(Strict):
-    """What is looked at in a snapshot before anything is trained on it."""
+    """The checks of a snapshot before anything is trained on it."""
 
     schema_as_before: Severity = Field(
         default="warn", description="Its columns and types are those of the snapshot before."
@@ -251,10 +251,8 @@ class DataChecks(Strict):
     ) = Field(
         default=None,
         description="A column or several: rows that have them in common are one row to the checks of "
-        "duplicates "
-        "and leaked_rows, and to "
-        "the gate leakage (default: rows that have all columns in common). Leave out what only numbers "
-        "rows, such as an id.",
+        "duplicates and leaked_rows, and to the gate leakage (default: rows that have all columns in "
+        "common). Leave out what only numbers rows, such as an id.",
     )
     duplicates: Severity = Field(default="warn", description="No row is there twice in a split.")
     leaked_rows: Severity = Field(default="block", description="No row is in two splits.")
@@ -276,16 +274,17 @@ class DataChecks(Strict):
     @field_validator(*_BOUNDS, mode="before")
     @classmethod
     def _refuse_severity(cls, value: Any, info: ValidationInfo) -> Any:
-        severity = "off" if value is False else value  # YAML reads a plain off as false
+        severity = "off" if value is False else value  # YAML reads an unquoted off as false.
         if not isinstance(severity, str) or severity not in get_args(Severity):
             return value
         bounds = f"{info.field_name} has the bounds of columns, such as {_BOUNDS[str(info.field_name)]}"
         raise ValueError(f'{bounds}; give {info.field_name}_severity: "{severity}"')
 
     def severity(self, check: str) -> Severity:
-        """What the check of this name does that fails."""
-        chosen: Severity = getattr(self, f"{check}_severity" if check in _BOUNDS else check)
-        return chosen
+        """The severity of a failure of this check."""
+        field = f"{check}_severity" if check in _BOUNDS else check
+        severity: Severity = getattr(self, field)
+        return severity
 
 
 def _check_reference(text: str) -> str:
@@ -335,18 +334,14 @@ class DatasetSource(Strict):
     transform: FunctionPath | None = Field(
         default=None,
         description="module:function, pyarrow.Table to pyarrow.Table, applied to the rows part by part "
-        "as they are "
-        "read; "
-        "to labels with their features.",
+        "as they are read; to labels with their features.",
     )
     target: str = Field(max_length=MAX_TEXT_LENGTH, description="The column to predict.")
     splits: dict[Name, float] = Field(
         default={"train": 0.6, "validation": 0.2, "test": 0.2},
         description="Share of the rows in each split; train, validation and test are required, and the "
-        "shares must "
-        "add up to 1. "
-        "A row is dealt by a hash of its group, or of the columns, without the target, that the dataset's "
-        "first snapshot had.",
+        "shares must add up to 1. A row is dealt by a hash of its group, or of the columns, without the "
+        "target, that the dataset's first snapshot had.",
     )
     group: (
         Annotated[list[Column], BeforeValidator(_as_list), Field(min_length=1, max_length=_MAX_COLUMNS)]
@@ -354,15 +349,12 @@ class DatasetSource(Strict):
     ) = Field(
         default=None,
         description="A column or several, for example user_id: rows that have them in common are in one "
-        "split. "
-        "With split_column or split_times that is only checked.",
+        "split. With split_column or split_times that is only checked.",
     )
     redeal: Annotated[bool | None, AfterValidator(lambda value: value or None)] = Field(
         default=None,
         description="Without group, deal all rows anew by all columns that there are now, though the "
-        "snapshot "
-        "before was dealt by others: "
-        "rows of its test split may be trained on then.",
+        "snapshot before was dealt by others: rows of its test split may be trained on then.",
     )
     folds: int | None = Field(
         default=None,
@@ -395,7 +387,7 @@ class DatasetSource(Strict):
             if unused := [field for field in ("label_time", "timezone") if getattr(self, field) is not None]:
                 raise ValueError(f"{listed(unused)} would have no effect without features; leave it out")
         elif self.features is not None and self.labels is not None and self.source is None:
-            parse_references(self.features, [self.target])  # each becomes a column of its own
+            parse_references(self.features, [self.target])  # Each becomes a column of its own.
         else:
             fields = [field for field in ("source", "labels", "features") if getattr(self, field) is not None]
             raise ValueError(
@@ -441,20 +433,23 @@ class DatasetSource(Strict):
 
     @property
     def origin(self) -> tuple[str, str | Source]:
-        """The field that says where rows come from, and its value: ``source``, or ``labels`` where features
-        are joined to them.
+        """The field that says where rows come from, and its value.
+
+        It is ``source``, or ``labels`` if features are joined to them.
         """
         if self.labels is not None:
             return "labels", self.labels
-        assert self.source is not None  # by _rows_of_one_kind
+        assert self.source is not None  # _check_rows makes sure of it.
         return "source", self.source
 
     @property
     def described(self) -> str:
-        """Where the rows come from, for people: ``files data/*.parquet``, ``my_project:labels with
-        clicks@1:ctr``.
+        """Where the rows come from, for people.
+
+        For example ``files data/*.parquet``, or ``my_project:labels with clicks@1:ctr``.
         """
-        return str(self.origin[1]) + (f" with {listed(self.features)}" if self.features else "")
+        rows = str(self.origin[1])
+        return f"{rows} with {listed(self.features)}" if self.features else rows
 
     @property
     def shard_bytes(self) -> int:
@@ -462,5 +457,5 @@ class DatasetSource(Strict):
 
 
 def _differs(source: DatasetSource, field: str) -> bool:
-    """Whether a field has another value than its default; a stored spec gives the defaults, too."""
+    """Whether a field differs from its default; a stored spec has its defaults, too."""
     return bool(getattr(source, field) != DatasetSource.model_fields[field].default)

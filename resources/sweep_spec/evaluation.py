@@ -1,6 +1,4 @@
-"""How a winner is judged: the metrics, the slices, what its predictor may use, and how its cost of serving is
-measured.
-"""
+"""How a winner is judged: its metrics and slices, and the limits and serving cost of its predictor."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated
@@ -39,7 +37,7 @@ def _check_slice(text: str) -> str:
 
 
 def is_column(text: str) -> bool:
-    """Whether a slice is a column's name, whose values divide the rows, and not a condition on them."""
+    """Whether a slice is a column's name, and not a condition; each value of the column is a group."""
     return text.isidentifier() or not any(sign in text for sign in "<>=!")
 
 
@@ -59,9 +57,7 @@ class EvaluationLimits(Strict):
 
 
 class Serving(Strict):
-    """How the cost of serving is measured: calls of the predictor with one row and with a batch, after it has
-    warmed up.
-    """
+    """How the serving cost is measured: by calls with one row and with a batch, after a warm-up."""
 
     seconds: float = Field(
         default=0.25,
@@ -73,13 +69,14 @@ class Serving(Strict):
 
 
 def judged_as_number(target_type: str, metrics: Iterable[str], gate_metrics: Mapping[str, str]) -> bool:
-    """Whether the target is a number to come close to, and not a class: floats are, and integers that a
-    metric for numbers is named for.
+    """Whether the target is a number to come close to, and not a class.
+
+    Floats are, and integers if a metric for numbers is named.
 
     Args:
-        target_type: Arrow's name of its type.
-        metrics: the spec's; none: those that are usual for the target.
-        gate_metrics: those that gates name, by the path of the field.
+        target_type: Arrow's name of the target's type.
+        metrics: metrics of the spec; if there are none, the usual ones of the target count.
+        gate_metrics: metrics that gates name, by the path of the field.
 
     Raises:
         InvalidInput: a metric does not fit the target, or a gate's is not among the metrics.

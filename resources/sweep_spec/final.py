@@ -1,6 +1,4 @@
-"""The spec's ``final``: the winner's params trained again from scratch, with several seeds, on all rows that
-may be trained on.
-"""
+"""The spec's ``final``: train the winner's params again from scratch, with several seeds and more rows."""
 
 from collections.abc import Collection
 from typing import Annotated, Any
@@ -16,7 +14,7 @@ _MAX_SEEDS = _MAX_SPLITS = 100
 
 
 class Final(Strict):
-    """The final training: what it costs is ``seeds`` whole trainings, beside the search's."""
+    """The final training: ``seeds`` whole trainings, in addition to the search."""
 
     seeds: int = Field(
         default=3,
@@ -27,8 +25,7 @@ class Final(Strict):
     on: Annotated[list[Name], Field(min_length=1, max_length=_MAX_SPLITS)] = Field(
         default=[TRAIN, VALIDATION],
         description="Splits of the dataset that together are the trainings' train split; never test. What is "
-        "trained on says nothing as a "
-        "validation split any more, so the last checkpoint counts.",
+        "trained on says nothing as a validation split any more, so the last checkpoint counts.",
     )
     epochs: int | None = Field(
         default=None,
@@ -38,7 +35,7 @@ class Final(Strict):
     )
 
     def unknown_split(self, splits: Collection[str]) -> str | None:
-        """What is wrong with ``on`` for a dataset with these splits; None if it has them all."""
+        """The problem of ``on`` for a dataset with these splits; None if it has them all."""
         for split in self.on:
             if split not in splits:
                 hint = did_you_mean(split, splits)
@@ -46,10 +43,10 @@ class Final(Strict):
         return None
 
     def check_splits(self, splits: Collection[str]) -> None:
-        """Check against a snapshot, which may have splits that a spec does not know beforehand.
+        """Check against a snapshot, which may have splits that a spec cannot know beforehand.
 
         Args:
-            splits: stored ones; of a dataset with folds, those are what train and validation consist of.
+            splits: stored splits; folds stand for train and validation, which consist of them.
 
         Raises:
             InvalidInput: it lacks one of ``on``.
@@ -65,13 +62,11 @@ _ON_IN_YAML = (True, "true", "True")
 
 
 def _with_on_key(value: Any) -> Any:
-    """With the key ``on``, which YAML 1.1 takes for true where it is not quoted, and JSON then for a text."""
-    return (
-        {"on" if key in _ON_IN_YAML else key: content for key, content in value.items()}
-        if isinstance(value, dict)
-        else value
-    )
+    """Restore the key ``on``, which YAML 1.1 reads as true if it is not quoted, and JSON then as text."""
+    if not isinstance(value, dict):
+        return value
+    return {"on" if key in _ON_IN_YAML else key: content for key, content in value.items()}
 
 
 FinalTraining = Annotated[Final, BeforeValidator(_with_on_key)] | None
-"""What a spec has as ``final``."""
+"""The type of the spec's ``final``."""

@@ -1,4 +1,4 @@
-"""Import what a spec names before anything runs, so that a typing error costs seconds and not a sweep."""
+"""Import what a spec names before anything runs, so that a typing error costs seconds, not a sweep."""
 
 import inspect
 import warnings
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_functions(spec: SweepSpec, *, trains: bool = True) -> None:
-    """Import the trainable, the predictor, the exporter, the data source and the sampler, and try the
-    sampler's options.
+    """Import the functions that a spec names, and try its sampler's options.
 
     A trainable in an image of its own is not imported here; its first trial looks for it, in that image.
 
@@ -34,8 +33,7 @@ def check_functions(spec: SweepSpec, *, trains: bool = True) -> None:
 
 
 def functions_of(spec: SweepSpec, *, trains: bool = True) -> Iterator[tuple[str, str]]:
-    """The fields of a spec that name functions of yours, each with its ``module:function``, as far as they
-    will be called.
+    """The fields of a spec that name functions that will be called, each with ``module:function``.
 
     Args:
         trains: as for :func:`check_functions`.
@@ -63,7 +61,7 @@ def functions_of(spec: SweepSpec, *, trains: bool = True) -> Iterator[tuple[str,
 
 
 def import_sampler(sampler: str, field: str = "strategy.sampler") -> "type[optuna.samplers.BaseSampler]":
-    """The Optuna sampler class of a name or an import path.
+    """Import the Optuna sampler class of a name or an import path.
 
     Raises:
         InvalidInput: there is none, or it is not a sampler.
@@ -74,15 +72,16 @@ def import_sampler(sampler: str, field: str = "strategy.sampler") -> "type[optun
     kind = import_function(field, path)
     if not (isinstance(kind, type) and issubclass(kind, optuna.samplers.BaseSampler)):
         raise InvalidInput(
-            f"{field} = {sampler!r} is not accepted: it is no optuna.samplers.BaseSampler; give the class "
-            "of one"
+            f"{field} = {sampler!r} is not accepted: it is no optuna.samplers.BaseSampler; "
+            "give the class of one"
         )
     return kind
 
 
 def check_sampler(spec: SweepSpec) -> None:
-    """Build the sampler and let it suggest a few trials of a toy problem, with as many objectives as the
-    sweep has.
+    """Build the sampler and let it suggest a few trials of a toy problem.
+
+    The problem has as many objectives as the sweep.
 
     Raises:
         InvalidInput: there is no such sampler, or it does not take its options.
@@ -90,19 +89,19 @@ def check_sampler(spec: SweepSpec) -> None:
     name, options = spec.sampler
     field = f"strategy.{spec.strategy.name}"
     if name in SAMPLERS and not options:
-        return  # nothing that could be wrong
+        return  # There is nothing that could be wrong.
     kind = import_sampler(name, f"{field}.sampler")
     try:
         _try(kind, options, spec)
     except ImportError as error:
         package = (error.name or str(error)).partition(".")[0]
         raise InvalidInput(
-            f"{field}.sampler = {name!r} is not accepted: it needs the package {package!r}, which is not "
-            "installed; "
+            f"{field}.sampler = {name!r} is not accepted: it needs the package {package!r}, "
+            "which is not installed; "
             f"install it (pip install {package}) wherever trials are suggested"
         ) from None
     except Exception as error:  # noqa: BLE001
-        # an option is handed to code of others, which may raise anything
+        # The options go to foreign code, which may raise anything.
         accepted = sorted(set(inspect.signature(kind).parameters) - {"seed"})
         aims = f"{len(spec.objectives)} objectives" if len(spec.objectives) > 1 else "one objective"
         raise InvalidInput(
@@ -120,10 +119,11 @@ def _try(kind: Any, options: dict[str, Any], spec: SweepSpec) -> None:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about experimental options
-        seed = {"seed": 0} if "seed" in inspect.signature(kind).parameters else {}
+        warnings.simplefilter("ignore")  # Optuna warns of experimental options.
+        if "seed" in inspect.signature(kind).parameters:
+            options = {"seed": 0, **options}
         study = optuna.create_study(
-            directions=[objective.direction for objective in spec.objectives], sampler=kind(**seed, **options)
+            directions=[objective.direction for objective in spec.objectives], sampler=kind(**options)
         )
         distributions: dict[str, optuna.distributions.BaseDistribution] = {
             name: optuna.distributions.FloatDistribution(0, 1) for name in ("x", "y")

@@ -1,4 +1,4 @@
-"""The gates: what a winner must show before it is promoted, a list of conditions each written as one key."""
+"""The gates: conditions that a winner must meet before it is promoted, each written as one key."""
 
 from typing import Annotated, Any, Self, TypeVar
 
@@ -37,7 +37,7 @@ KINDS = {
         "The exported winner passes the tests that the spec names, in a process of their own."
     ),
 }
-"""The kinds of gates, each the name of a blocking check of the evaluation report, and what they say."""
+"""The kinds of gates, with what each says; each is a blocking check of the evaluation report."""
 
 
 Model = TypeVar("Model", bound=Strict)
@@ -48,7 +48,7 @@ class NoSettings(Strict):
 
 
 class Leakage(Strict):
-    """What the test split may have in common with what was trained on: nothing."""
+    """What the test split may share with what was trained on: nothing."""
 
     accept: list[Annotated[str, Field(max_length=MAX_TEXT_LENGTH)]] = Field(
         default=[],
@@ -95,14 +95,14 @@ class NonInferior(_Compared):
 
     @property
     def percent(self) -> float:
-        """Of the champion's metric, where ``margin`` is not given."""
+        """The margin in percent of the champion's metric, if ``margin`` is not given."""
         return self.margin_percent if self.margin_percent is not None else 0.5
 
 
 class SliceGate(NonInferior):
     """In each slice worse than the champion by less than a margin.
 
-    Slices of few rows are shown, and not judged.
+    Slices of few rows are shown, but not judged.
     """
 
     margin_percent: float | None = Field(
@@ -138,12 +138,12 @@ class Improvement(_Compared):
 
     @property
     def percent(self) -> float:
-        """Of the champion's metric, where ``effect`` is not given."""
+        """The effect in percent of the champion's metric, if ``effect`` is not given."""
         return self.effect_percent if self.effect_percent is not None else 0.5
 
 
 class Latency(Strict):
-    """How long the predictor may take, warm, as the report measures it."""
+    """How long the warm predictor may take, as the report measures it."""
 
     p50_ms: float | None = Field(
         default=None, gt=0, description="Milliseconds of half of the calls, at most."
@@ -176,8 +176,7 @@ class IntegrationTests(Strict):
 
     function: FunctionPath = Field(
         description="module:function, called as test(folder) with the folder of the exported model, for "
-        "halving.load_model(folder); "
-        "what it raises fails the gate."
+        "halving.load_model(folder); what it raises fails the gate."
     )
     seconds: float = Field(
         default=300.0, gt=0, le=86_400, description="Seconds after which it is ended, and has failed."
@@ -206,15 +205,18 @@ class Gate(OneOf):
 
 
 def _gate_of(value: Any) -> Any:
-    """``lineage`` for ``{lineage: {}}``, ``lineage:`` as well, and ``integration_tests: module:function``
-    without a name.
+    """Expand the short forms of a gate.
+
+    These are ``lineage`` and ``lineage:`` for ``{lineage: {}}``, and ``integration_tests: module:function``.
     """
     if isinstance(value, str):
         return {value: {}}
     if isinstance(value, dict):
-        whole = {name: {} if settings is None else settings for name, settings in value.items()}
-        tests = whole.get("integration_tests")
-        return {**whole, "integration_tests": {"function": tests}} if isinstance(tests, str) else whole
+        gate = {name: {} if settings is None else settings for name, settings in value.items()}
+        tests = gate.get("integration_tests")
+        if isinstance(tests, str):
+            gate["integration_tests"] = {"function": tests}
+        return gate
     if isinstance(value, Gate):
         return value
     raise ValueError(f"give a name, or a name with its settings; the gates are {listed(field_names(Gate))}")
@@ -224,7 +226,7 @@ Gates = Annotated[list[Annotated[Gate, BeforeValidator(_gate_of)]], Field(max_le
 
 
 def default_gates() -> list[Gate]:
-    """Those of a spec that names none."""
+    """The gates of a spec that names none."""
     return [
         Gate(finite_metrics=NoSettings()),
         Gate(lineage=NoSettings()),

@@ -1,5 +1,4 @@
-"""Warnings about settings that will work badly, before GPU time is spent; none of them keeps the sweep from
-running.
+"""Warnings about settings that will work badly, before GPU time is spent; none stops the sweep.
 
 Early stopping assumes that trials rank at a rung as they would at the end. Most of these warnings are about
 settings that make the two rankings differ: learning-rate schedules that do not fit the rungs, and rungs that
@@ -21,7 +20,7 @@ _ANNEALING = ("cosine", "linear")
 
 
 def lint(spec: SweepSpec) -> list[str]:
-    """Warnings about a valid spec; each names the field, its value, what that means and what to do."""
+    """Warnings about a valid spec: each names the field, its value, what that means and what to do."""
     return [
         *_predictor(spec),
         *_cores(spec),
@@ -47,18 +46,18 @@ def _cores(spec: SweepSpec) -> Iterator[str]:
     cpus = spec.resources.cpus
     if processes > max(1, cpus):
         yield (
-            f"resources.cpus = {cpus:g}: the {processes} processes of a trial share so many cores of a "
-            "node, and each has its own work "
-            f"beside the GPU's; give cpus = {processes} or more"
+            f"resources.cpus = {cpus:g}: the {processes} processes of a trial share so many cores of a node, "
+            "and each has its own work beside the GPU's; "
+            f"give cpus = {processes} or more"
         )
 
 
 def _elastic(spec: SweepSpec) -> Iterator[str]:
     if spec.elastic and spec.resources.queue:
         yield (
-            f"elastic.min_nodes = {spec.elastic.min_nodes}: no effect with resources.queue = "
-            f"{spec.resources.queue!r}, because a Kueue "
-            "admits all pods of a trial together, or none; leave out one of the two"
+            f"elastic.min_nodes = {spec.elastic.min_nodes}: "
+            f"no effect with resources.queue = {spec.resources.queue!r}, "
+            "because a Kueue admits all pods of a trial together, or none; leave out one of the two"
         )
 
 
@@ -81,9 +80,8 @@ def _warmup(spec: SweepSpec) -> Iterator[str]:
         budget = "min_budget" if isinstance(spec.strategy.chosen, EarlyStopping) else "budget"
         yield (
             f"{field} = {epochs:g}: the first rung, at {first} epochs, ends inside the learning-rate "
-            "warm-up, where trials with a low "
-            f"learning rate look best; give strategy.{spec.strategy.name}.{budget} above {epochs:g}, or a "
-            "shorter warm-up"
+            "warm-up, where trials with a low learning rate look best; "
+            f"give strategy.{spec.strategy.name}.{budget} above {epochs:g}, or a shorter warm-up"
         )
 
 
@@ -94,11 +92,12 @@ def _schedule(spec: SweepSpec) -> Iterator[str]:
     rungs = listed(spec.budgets)
     named = {name: parameter for name, parameter in spec.space.items() if name.lower() in _LENGTHS}
     searched = [name for name, parameter in named.items() if not parameter.is_fixed]
-    for name in searched if len(spec.budgets) > 1 else []:
+    incomparable = searched if len(spec.budgets) > 1 else []
+    for name in incomparable:
         yield (
             f"space.{name} is searched: results at the rungs {rungs} are not comparable, because a trial "
-            "whose learning rate falls sooner "
-            "looks better there than at its end; make it constant, or anneal over run.max_epochs"
+            "whose learning rate falls sooner looks better there than at its end; "
+            "make it constant, or anneal over run.max_epochs"
         )
     fixed = {f"space.{name}": parameter.value for name, parameter in named.items() if parameter.is_fixed}
     lengths = {field: value for field, value in fixed.items() if isinstance(value, int | float)}
@@ -108,23 +107,23 @@ def _schedule(spec: SweepSpec) -> Iterator[str]:
         if epochs < last:
             yield (
                 f"{field} = {epochs:g}: the learning rate reaches its end before the last rung, at {last} "
-                "epochs, and the epochs after "
-                f"{epochs:g} teach little; give {last}, or anneal over run.max_epochs"
+                f"epochs, and the epochs after {epochs:g} teach little; "
+                f"give {last}, or anneal over run.max_epochs"
             )
         elif epochs > last:
             yield (
                 f"{field} = {epochs:g}: no trial reaches the end of its schedule, because the last rung is "
-                f"at {last} epochs: no result "
-                f"is that of a finished training; give {last}, or anneal over run.max_epochs"
+                f"at {last} epochs: no result is that of a finished training; "
+                f"give {last}, or anneal over run.max_epochs"
             )
-        # The winner's params keep a constant; what training.schedule_epochs says of the search may follow
-        # run.max_epochs in the final one.
+        # The final training keeps a constant of the winner's params, while a schedule that is only stated as
+        # training.schedule_epochs may follow run.max_epochs there.
         if spec.final and field.startswith("space.") and epochs == last != spec.final_epochs:
             when = "has reached its end before" if epochs < spec.final_epochs else "does not reach its end"
             yield (
-                f"final.epochs = {spec.final_epochs}: the learning rate, which falls over {field} = "
-                f"{epochs:g}, {when} in the final "
-                "training; leave epochs out, or anneal over run.max_epochs"
+                f"final.epochs = {spec.final_epochs}: the learning rate, which falls over "
+                f"{field} = {epochs:g}, {when} in the final training; "
+                "leave epochs out, or anneal over run.max_epochs"
             )
     if not searched and not lengths and len(spec.budgets) > 1:
         yield from _unknown_length(spec)
@@ -142,9 +141,9 @@ def _unknown_length(spec: SweepSpec) -> Iterator[str]:
             if schedule in _ANNEALING:
                 yield (
                     f"{field} = {schedule!r} of unknown length: results at the rungs "
-                    f"{listed(spec.budgets)} are comparable only if all "
-                    "trials anneal over the same epochs; anneal over run.max_epochs (the last rung), and "
-                    f"state training.schedule_epochs = {spec.budgets[-1]}"
+                    f"{listed(spec.budgets)} are comparable only if all trials anneal over the same epochs; "
+                    "anneal over run.max_epochs (the last rung), "
+                    f"and state training.schedule_epochs = {spec.budgets[-1]}"
                 )
 
 
@@ -155,9 +154,9 @@ def _rungs(spec: SweepSpec) -> Iterator[str]:
     path = f"strategy.{spec.strategy.name}"
     count = len(spec.budgets)
     if not 3 <= strategy.reduction_factor <= 5:
-        effect = (
-            "weak trials get far" if strategy.reduction_factor < 3 else "one noisy result ends most trials"
-        )
+        effect = "one noisy result ends most trials"
+        if strategy.reduction_factor < 3:
+            effect = "weak trials get far"
         yield (
             f"{path}.reduction_factor = {strategy.reduction_factor}: {effect}; 3 to 5 has been found to work"
         )
@@ -170,8 +169,7 @@ def _rungs(spec: SweepSpec) -> Iterator[str]:
     if count > 5:
         yield (
             f"{budgets}: with {count} rungs, at {listed(spec.budgets)} epochs, the first ones decide by "
-            "very little training; "
-            "give a higher min_budget or reduction_factor, for 3 to 5 rungs"
+            "very little training; give a higher min_budget or reduction_factor, for 3 to 5 rungs"
         )
 
 
@@ -182,10 +180,9 @@ def _reach(spec: SweepSpec) -> Iterator[str]:
         enough = max(_enough(spec, number) for number in short)
         bracket = f" of bracket {short[0] + 1}" if len(spec.ladders) > 1 else ""
         yield (
-            f"max_trials = {spec.max_trials}: few for the rungs{bracket} at {listed(ladder)} epochs, of "
-            "which about "
-            f"{spec.reachable(short[0])} will be reached; give max_trials = {enough} or more, or a higher "
-            "min_budget"
+            f"max_trials = {spec.max_trials}: few for the rungs{bracket} at {listed(ladder)} epochs, "
+            f"of which about {spec.reachable(short[0])} will be reached; "
+            f"give max_trials = {enough} or more, or a higher min_budget"
         )
 
 
@@ -204,26 +201,23 @@ def _sampler(spec: SweepSpec) -> Iterator[str]:
         if isinstance(startup, int) and spec.max_trials <= startup and spec.warm_start is None:
             yield (
                 f"max_trials = {spec.max_trials}: the first {startup} trials of {path} ({name}) are "
-                "random, so this is a random search; "
-                f"give more than {startup}, or sampler random"
+                f"random, so this is a random search; give more than {startup}, or sampler random"
             )
     if name == "gp" and spec.max_trials > _GP_TRIALS:
         yield (
             f"max_trials = {spec.max_trials}: a Gaussian process takes time that grows with the cube of "
-            "the trials; "
-            f"give {path} at most {_GP_TRIALS:,}, or tpe"
+            f"the trials; give {path} at most {_GP_TRIALS:,}, or tpe"
         )
     strategy = spec.strategy.chosen
     if isinstance(strategy, Nsga2Search) and spec.max_trials <= strategy.population_size:
         yield (
-            f"{path}.population_size = {strategy.population_size} with max_trials = {spec.max_trials}: the "
-            "first generation is random and "
-            "no other follows; give a smaller population or more trials"
+            f"{path}.population_size = {strategy.population_size} with max_trials = {spec.max_trials}: "
+            "the first generation is random and no other follows; give a smaller population or more trials"
         )
 
 
 def _numbers(parameter: Parameter) -> list[float]:
-    """The numbers that a parameter may be, in rising order; of a range its two ends."""
+    """The numbers that a parameter may take, ascending; for a range its two ends."""
     if parameter.range is not None:
         return [parameter.range.low, parameter.range.high]
     return sorted(

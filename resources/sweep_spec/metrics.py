@@ -1,14 +1,14 @@
-"""The metrics that an evaluation computes: scikit-learn's scorers by name, and the short names mae and rmse.
+"""The metrics of an evaluation: scikit-learn's scorers by name, and the short names mae and rmse.
 
-They are listed here and not asked of scikit-learn, which takes half a second to import; a test holds the list
-against it. Scorers of clusterings and of several labels a row are left out: a row has one target.
+They are listed here because scikit-learn takes half a second to import; a test compares the list with it.
+Scorers of clusterings, and of several labels a row, are left out: a row has one target.
 """
 
 from resources.sweep_spec.base import did_you_mean, listed
 
 CLASS_METRICS = ["accuracy", "f1_macro"]
 NUMBER_METRICS = ["r2", "mae", "rmse"]
-"""What is computed where a spec names no metrics."""
+"""The metrics that are computed if a spec names none, for classes and for numbers."""
 
 PROBABILITY_SCORERS = frozenset(
     {
@@ -65,7 +65,7 @@ TWO_CLASS_SCORERS = frozenset(
 """Scorers that need exactly two classes; the greater one is the positive one."""
 
 SHORT_NAMES = {"mae": "neg_mean_absolute_error", "rmse": "neg_root_mean_squared_error"}
-"""Errors as they are: the negative of the scorer, so that lower is better."""
+"""Errors without the scorer's negative sign, so that lower is better."""
 
 NUMBER_SCORERS = frozenset(
     {
@@ -90,9 +90,7 @@ SCORERS = CLASS_SCORERS | NUMBER_SCORERS
 
 
 def higher_is_better(metric: str) -> bool:
-    """Whether a higher value of a metric is better: of all scorers, whose sign scikit-learn has turned so,
-    but not of mae and rmse.
-    """
+    """Whether a higher value is better: scikit-learn's signs make it so, except for mae and rmse."""
     return metric not in SHORT_NAMES
 
 
@@ -100,7 +98,7 @@ def check_metric(metric: str) -> str:
     """Refuse a name that is no scorer of one target a row.
 
     Raises:
-        ValueError: saying which are like it.
+        ValueError: there is no such scorer; it names a similar one.
     """
     if metric not in SCORERS:
         raise ValueError(

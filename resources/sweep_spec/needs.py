@@ -1,6 +1,4 @@
-"""What a sweep would need at its largest, in words and numbers: of each trial, and of all that run at a
-time.
-"""
+"""What a sweep needs at its largest, in words and numbers: for each trial, and for all at a time."""
 
 from dataclasses import dataclass
 
@@ -10,13 +8,13 @@ from resources.sweep_spec.sweep import SweepSpec
 
 @dataclass(frozen=True)
 class LargestNeed:
-    """What is needed at once where every trial is at the rung that needs the most of it.
+    """What is needed at once if every trial is at the rung that needs most.
 
     Attributes:
-        trials: how many run at a time; None: as many as there is room for, and all other numbers are one
-            trial's.
-        gpus, processes, nodes, cpus: of all these trials.
-        memory: in bytes; None where the spec does not say.
+        trials: trials that run at a time; None is as many as there is room for, and then all other numbers
+            are for one trial.
+        gpus, processes, nodes, cpus: totals of these trials.
+        memory: total bytes of memory; None if the spec does not say.
     """
 
     trials: int | None
@@ -28,7 +26,7 @@ class LargestNeed:
 
 
 def largest_need(spec: SweepSpec) -> LargestNeed:
-    """What a sweep needs at its largest."""
+    """Compute what a sweep needs at its largest."""
     attempts = spec.resources.by_rung.values()
     trials = spec.concurrency or 1
     nodes = max(attempt.nodes for attempt in attempts)
@@ -44,12 +42,13 @@ def largest_need(spec: SweepSpec) -> LargestNeed:
 
 
 def needs_in_words(spec: SweepSpec) -> list[str]:
-    """What each trial is given, by rung, and what the sweep needs at its largest: a line each."""
-    lines = [
-        f"{f'from the rung of {budget} epochs on ' if number else ''}{_of(attempt)}"
-        for number, (budget, attempt) in enumerate(_changes(spec))
+    """Two lines: what each trial is given, by rung, and what the sweep needs at its largest."""
+    (_, first), *others = _changes(spec)
+    lines = [_attempt_in_words(first)]
+    lines += [
+        f"from the rung of {budget} epochs on {_attempt_in_words(attempt)}" for budget, attempt in others
     ]
-    if spec.elastic and not spec.resources.queue:  # a Kueue admits all pods of a gang, or none
+    if spec.elastic and not spec.resources.queue:  # A Kueue admits all pods of a gang, or none.
         lines[-1] += f", {spec.elastic.min_nodes} of which suffice to go on"
     largest = largest_need(spec)
     counts = [(largest.gpus, "GPU"), (largest.processes, "process"), (largest.nodes, "node")]
@@ -61,16 +60,14 @@ def needs_in_words(spec: SweepSpec) -> list[str]:
     numbers.append(f"{largest.cpus:g} core{_s(largest.cpus)}")
     if largest.memory is not None:
         numbers.append(f"{largest.memory / 2**30:.4g}Gi of memory")
-    at_a_time = (
-        f"{largest.trials} trial{_s(largest.trials)} at a time"
-        if largest.trials
-        else "each trial, of which as many run as there is room for"
-    )
+    at_a_time = "each trial, of which as many run as there is room for"
+    if largest.trials:
+        at_a_time = f"{largest.trials} trial{_s(largest.trials)} at a time"
     return [f"a trial has {'; '.join(lines)}", f"at its largest: {', '.join(numbers)} for {at_a_time}"]
 
 
 def _changes(spec: SweepSpec) -> list[tuple[int, AttemptResources]]:
-    """The rungs from which on an attempt is given something else than before, from the first on."""
+    """The rungs from which on an attempt is given something else than before, with what it is given."""
     changes: list[tuple[int, AttemptResources]] = []
     for budget, attempt in spec.resources.by_rung.items():
         if not changes or changes[-1][1] != attempt:
@@ -78,9 +75,10 @@ def _changes(spec: SweepSpec) -> list[tuple[int, AttemptResources]]:
     return changes
 
 
-def _of(attempt: AttemptResources) -> str:
+def _attempt_in_words(attempt: AttemptResources) -> str:
     on_each = f"{attempt.processes} process{_s(attempt.processes, 'process')}"
-    on_each += f" and {attempt.gpus} GPU{_s(attempt.gpus)}" if attempt.gpus else ""
+    if attempt.gpus:
+        on_each += f" and {attempt.gpus} GPU{_s(attempt.gpus)}"
     return f"{on_each} on each of {attempt.nodes} nodes" if attempt.nodes > 1 else on_each
 
 

@@ -1,6 +1,4 @@
-"""Read a spec and report what is wrong with it: every wrong field by its path, with its value and what is
-accepted.
-"""
+"""Read a spec, and report every wrong field by its path, with its value and what is accepted."""
 
 from pathlib import Path
 from typing import Any, get_args
@@ -25,7 +23,9 @@ def parse_spec(data: Any, *, trains: bool = True) -> SweepSpec:
     Raises:
         InvalidInput: naming every wrong field by its path, the value given and what is accepted.
     """
-    missing = [NO_TRAINABLE] if trains and isinstance(data, dict) and data.get("trainable") is None else []
+    missing: list[str] = []
+    if trains and isinstance(data, dict) and data.get("trainable") is None:
+        missing = [NO_TRAINABLE]
     try:
         spec = SweepSpec.model_validate(data)
     except ValidationError as error:
@@ -36,8 +36,7 @@ def parse_spec(data: Any, *, trains: bool = True) -> SweepSpec:
 
 
 def stored_spec(data: Any) -> SweepSpec:
-    """A spec that was checked when its sweep was launched: read without checking its fields against each
-    other again.
+    """Read a spec that was checked when its sweep was launched, without the cross-field checks.
 
     Raises:
         InvalidInput: it is of another version, which had other fields.
@@ -66,11 +65,11 @@ def load_spec(path: str | Path) -> SweepSpec:
 
 
 def problems_of_model(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """The problems of data that did not fit a model: every wrong field by its path, with its value and what
-    is accepted.
+    """The problems of data that did not fit a model.
+
+    Each names the field by its path, its value and what is accepted.
     """
-    # A default that follows from another field is not there where that field is wrong, which is told of
-    # already.
+    # A default that follows from a wrong field is missing, but that field is reported anyway.
     return [
         _problem(detail, model) for detail in error.errors() if detail["type"] != "default_factory_not_called"
     ]
@@ -89,10 +88,10 @@ def describe_error(detail: Any) -> str:
     kind = detail["type"]
     limits = detail.get("ctx", {})
     if kind in ("too_short", "too_long"):
-        bound, count = (
-            ("least", limits["min_length"]) if kind == "too_short" else ("most", limits["max_length"])
-        )
-        return f"give at {bound} {count} {'item' if count == 1 else 'items'}"
+        limit = "at least" if kind == "too_short" else "at most"
+        count = limits["min_length"] if kind == "too_short" else limits["max_length"]
+        noun = "item" if count == 1 else "items"
+        return f"give {limit} {count} {noun}"
     if kind in ("list_type", "tuple_type"):
         return "give a list"
     if kind in ("dict_type", "model_type", "model_attributes_type"):
@@ -120,22 +119,21 @@ def _problem(detail: Any, model: type[BaseModel]) -> str:
     if detail["type"] == "model_type":
         fields = listed(_fields_beside((*detail["loc"], ""), model))
         return f"{path} = {value!r:.80} is not accepted: give fields and values; the fields are {fields}"
-    value_in_words = (
-        "" if isinstance(value, dict) and detail["type"] == "value_error" else f" = {value!r:.80}"
-    )
-    return f"{path}{value_in_words} is not accepted: {message}"
+    if isinstance(value, dict) and detail["type"] == "value_error":
+        return f"{path} is not accepted: {message}"
+    return f"{path} = {value!r:.80} is not accepted: {message}"
 
 
 def _strategies_with(location: tuple[str | int, ...]) -> str:
-    """Names the strategies that have this field, when ``location`` is in a strategy that has not."""
+    """The strategies that have this field, if ``location`` is in a strategy that has not."""
     if location[0] != "strategy" or len(location) != 3:
         return ""
-    having = [
+    strategies = [
         name
         for name, field in Strategy.model_fields.items()
         if (model := model_inside(field.annotation)) and location[-1] in field_names(model)
     ]
-    return f"; {location[-1]} is a field of {listed(having)}" if having else ""
+    return f"; {location[-1]} is a field of {listed(strategies)}" if strategies else ""
 
 
 def _fields_beside(location: tuple[str | int, ...], model: type[BaseModel]) -> list[str]:

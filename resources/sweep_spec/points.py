@@ -1,8 +1,7 @@
-"""Points of a search space: which parameters exist at a point, whether it is in the space, and the points of
-a grid.
+"""Points of a search space: which parameters exist at a point, whether it is valid, and grids.
 
-Pure functions over a spec: suggestions of every origin (a sampler, a grid, a user's starting points, an
-earlier sweep) are checked by the same rules.
+These are pure functions over a spec. Suggestions of every origin (a sampler, a grid, a user's starting
+points, an earlier sweep) are checked by the same rules.
 """
 
 import math
@@ -52,8 +51,9 @@ def order(space: Space) -> tuple[str, ...]:
 
 
 def active(space: Space, name: str, params: Mapping[str, Any]) -> bool:
-    """Whether a parameter exists at a point: its parents have the right values in ``params``, where inactive
-    ones have none.
+    """Whether a parameter exists at a point, because its parents have the right values in ``params``.
+
+    Parents that are inactive have no value there.
     """
     return all(parent in params and params[parent] in choices for parent, choices in space[name].when.items())
 
@@ -113,10 +113,9 @@ def problems_of(spec: SweepSpec, params: Mapping[str, Any], *, partial: bool = F
 
 
 def sample(space: Space, random: Random, fixed: Mapping[str, Any] | None = None) -> Params:
-    """A random point with the ``fixed`` values; the others are uniform, or uniform in the logarithm where a
-    range says so.
+    """A random point with the ``fixed`` values.
 
-    Constraints are not checked.
+    Other values are uniform, or uniform in the logarithm if a range says so. Constraints are not checked.
     """
     fixed = fixed or {}
     params: Params = {}
@@ -127,7 +126,7 @@ def sample(space: Space, random: Random, fixed: Mapping[str, Any] | None = None)
 
 
 def feasible(spec: SweepSpec, fixed: Mapping[str, Any] | None = None) -> bool:
-    """Whether any of 1,000 random points meets the constraints; they are the same points at every call."""
+    """Whether any of 1,000 random points meets the constraints; every call draws the same points."""
     random = Random(0)
     return not spec.constraints or any(
         satisfies(spec, sample(spec.space, random, fixed)) for _ in range(_DRAWS)
@@ -135,8 +134,7 @@ def feasible(spec: SweepSpec, fixed: Mapping[str, Any] | None = None) -> bool:
 
 
 def axis(parameter: Parameter, points: int | None) -> list[Any]:
-    """A parameter's values on a grid: all of its choices or steps, or ``points`` values of a range that has
-    no steps of its own.
+    """A parameter's values on a grid: all of its choices or steps, or ``points`` values of a range.
 
     Raises:
         InvalidInput: it is a float range without a step and ``points`` is None, or it has too many steps.
@@ -151,8 +149,7 @@ def axis(parameter: Parameter, points: int | None) -> list[Any]:
             )
         return _spread_values(domain, points)
     count = _count(domain)
-    # Steps of their own say which values there are; on a logarithmic scale they only say where values may
-    # lie.
+    # A step gives the values of the grid, except on a logarithmic scale, where values are only rounded to it.
     takes_points = isinstance(domain, IntRange) and (domain.log or domain.step == 1)
     if isinstance(domain, IntRange) and takes_points and points is not None and count > points:
         return list(
@@ -173,9 +170,9 @@ def nearest_step(domain: IntRange, value: int) -> int:
 
 
 def _spread_values(domain: FloatRange | IntRange, points: int) -> list[Any]:
-    """So many values of a range, evenly or evenly in the logarithm, both ends included."""
+    """This many values of a range, evenly or evenly in the logarithm, both ends included."""
     if isinstance(domain, IntRange) and not domain.log:
-        # without division by a double, which is not exact beyond 2**53
+        # Whole numbers are divided exactly; doubles are not exact beyond 2**53.
         width = domain.high - domain.low
         gaps = points - 1
         return [domain.low + (width * index + gaps // 2) // gaps for index in range(points)]
@@ -200,8 +197,8 @@ def grid_size(spec: SweepSpec) -> int:
 def grid_point(spec: SweepSpec, number: int) -> Params:
     """The point with this number; the last parameter changes fastest.
 
-    Points that a constraint excludes are left out; where a conditional parameter does not exist, there is one
-    point and not one for each of its values.
+    Points that a constraint excludes are left out. Where a conditional parameter does not exist, there is one
+    point, and not one for each of its values.
 
     Raises:
         IndexError: the grid has fewer points.
@@ -263,22 +260,22 @@ def _draw(parameter: Parameter, random: Random) -> Any:
     if isinstance(domain, list):
         return random.choice(domain)
     if isinstance(domain, IntRange) and domain.log:
-        # every number has its share of the logarithm, the first and the last too
+        # The bounds are widened so that the first and the last number have their full share, too.
         drawn = random.uniform(math.log(domain.low - 0.5), math.log(domain.high + 0.5))
         return nearest_step(domain, round(math.exp(drawn)))
     if domain.step is not None:
         return _value(domain, random.randrange(_count(domain)))
-    value = (
-        math.exp(random.uniform(math.log(domain.low), math.log(domain.high)))
-        if domain.log
-        else random.uniform(domain.low, domain.high)
-    )
+    if domain.log:
+        value = math.exp(random.uniform(math.log(domain.low), math.log(domain.high)))
+    else:
+        value = random.uniform(domain.low, domain.high)
     return min(max(value, domain.low), domain.high)
 
 
 def _count(domain: FloatRange | IntRange) -> int:
-    """How many values a range with a step has, in exact fractions: in binary 0.3 is not three steps of
-    0.1.
+    """How many values a range with a step has, in exact fractions.
+
+    In binary, 0.3 is not three steps of 0.1.
     """
     return int((Fraction(str(domain.high)) - Fraction(str(domain.low))) / Fraction(str(domain.step))) + 1
 
@@ -291,20 +288,23 @@ def _contains(parameter: Parameter, value: Any) -> bool:
     domain = parameter.chosen
     if isinstance(domain, list):
         return any(is_same(value, choice) for choice in domain)
-    if isinstance(value, bool) or not isinstance(value, int if isinstance(domain, IntRange) else int | float):
+    kinds = int if isinstance(domain, IntRange) else int | float
+    if isinstance(value, bool) or not isinstance(value, kinds):
         return False
     if not domain.low <= value <= domain.high:
         return False
     if isinstance(domain, IntRange):
         return bool((value - domain.low) % domain.step == 0)
-    steps = (value - domain.low) / domain.step if domain.step is not None else 0
+    if domain.step is None:
+        return True
+    steps = (value - domain.low) / domain.step
     return abs(steps - round(steps)) < 1e-8  # Optuna's tolerance
 
 
 def _describe_accepted(parameter: Parameter) -> str:
     domain = parameter.chosen
     if isinstance(domain, list):
-        return f"one of {listed(map(spell, domain))}" if len(domain) > 1 else spell(domain[0])
+        return spell(domain[0]) if len(domain) == 1 else f"one of {listed(map(spell, domain))}"
     kind = "a number" if isinstance(domain, FloatRange) else "a whole number"
     steps = f" in steps of {domain.step}" if domain.step not in (None, 1) else ""
     return f"{kind} from {domain.low} to {domain.high}{steps}"

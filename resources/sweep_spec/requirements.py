@@ -1,6 +1,4 @@
-"""What one trial needs (nodes, processes, cores, memory, GPUs), by rung where it says so, and what kind of
-pod a cluster gives it.
-"""
+"""What one trial needs (nodes, processes, cores, memory, GPUs), also by rung, and its kind of pod."""
 
 import re
 from decimal import Decimal
@@ -23,7 +21,7 @@ _UNITS = {
     "Ti": 2**40,
 }
 LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-# a DNS subdomain, RFC 1123
+# A DNS subdomain, RFC 1123.
 NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _IMAGE = re.compile(r"[a-z0-9][\w.:/@-]*", re.ASCII)
 
@@ -80,12 +78,13 @@ Image = Annotated[
 ]
 
 
-_MAX_SLOTS = 100_000  # nodes of one trial, and processes and GPUs of a node
+_MAX_SLOTS = 100_000  # most nodes of one trial, and most processes and GPUs of a node
 
 
 def _check_counts(minimum: int) -> BeforeValidator:
-    """The check of a number, or of one for each rung: ``{budget: number}``, sorted, because JSON keeps no
-    order of numbers.
+    """A validator of a number, or of one for each rung, ``{budget: number}``.
+
+    The rungs are sorted, because JSON keeps no order of numbers.
     """
     remedy = (
         f"give a whole number from {minimum} to {_MAX_SLOTS}, "
@@ -116,22 +115,22 @@ def _check_counts(minimum: int) -> BeforeValidator:
 
 
 def _whole(value: Any, minimum: int, maximum: int, remedy: str) -> int:
-    """A whole number, as pydantic takes it; JSON has the keys of an object as texts."""
+    """Convert to a whole number, as pydantic would; JSON has the keys of an object as texts."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(maximum)):
         value = int(value)
-    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    if isinstance(value, bool) or not whole or not minimum <= value <= maximum:
+    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if isinstance(value, bool) or not is_whole or not minimum <= value <= maximum:
         raise ValueError(remedy)
     return int(value)
 
 
-# Checked as a whole, because pydantic would report a wrong value of a union once for each of its members.
+# They are checked as a whole, because pydantic reports a wrong value of a union once for each of its members.
 Positive = Annotated[int | dict[int, int], _check_counts(1)]
 Natural = Annotated[int | dict[int, int], _check_counts(0)]
 
 
 class Needs(Strict):
-    """What does not differ between a trial's attempts."""
+    """The needs that are the same in all attempts at a trial."""
 
     cpus: float = Field(
         default=1,
@@ -172,7 +171,7 @@ class Needs(Strict):
         ),
     )
     collective_timeout_seconds: float | None = Field(
-        default=None,  # so that a spec that does not name it has the digest that it always had
+        default=None,  # None keeps the digest of a spec that does not name it.
         ge=1,
         le=86_400,
         description=(
@@ -183,11 +182,10 @@ class Needs(Strict):
 
 
 class AttemptResources(Needs):
-    """What one attempt at a trial is given: what :class:`Resources` says for its rung, and what the run's
-    record keeps.
+    """What one attempt at a trial is given, as the run's record keeps it.
 
-    A record from before there were gangs has no ``processes``: such a trial was one process, whatever its
-    GPUs.
+    It is what :class:`Resources` says for its rung. A record from before there were gangs has no
+    ``processes``: such a trial was one process, whatever its GPUs.
     """
 
     processes: int = Field(default=1, ge=1, le=_MAX_SLOTS, description="Processes (ranks) on each node.")
@@ -213,8 +211,7 @@ class AttemptResources(Needs):
 class Resources(Needs):
     """What one trial needs.
 
-    On one machine it limits how many run at a time; on a cluster it defines the trial's pods.
-
+    On one machine it limits how many trials run at a time; on a cluster it defines the trial's pods.
     ``processes``, ``gpus`` and ``nodes`` may be a number for each rung: ``{1: 1, 9: 8}`` is 8 for an attempt
     that trains towards the rung of 9 epochs or a later one.
     """
@@ -260,7 +257,9 @@ class Resources(Needs):
     def at(self, budget: int) -> AttemptResources:
         """What an attempt is given that trains up to ``budget`` epochs."""
         gpus = _from_rung(self.gpus, budget)
-        processes = max(1, gpus) if self.processes is None else _from_rung(self.processes, budget)
+        processes = max(1, gpus)
+        if self.processes is not None:
+            processes = _from_rung(self.processes, budget)
         shared = {name: getattr(self, name) for name in Needs.model_fields}
         return AttemptResources(
             **shared, gpus=gpus, processes=processes, nodes=_from_rung(self.nodes, budget)
@@ -268,7 +267,7 @@ class Resources(Needs):
 
     @property
     def largest(self) -> AttemptResources:
-        """The most that any attempt is given, of each."""
+        """The most that any attempt is given, field by field."""
         attempts = self.by_rung.values()
         counts = {
             name: max(getattr(attempt, name) for attempt in attempts)
@@ -278,8 +277,9 @@ class Resources(Needs):
 
     @property
     def by_rung(self) -> dict[int, AttemptResources]:
-        """What attempts are given, by the budget from which on they are, rising from 1; one entry where all
-        are given the same.
+        """What attempts are given, by the budget from which on they are, ascending from 1.
+
+        There is one entry if all are given the same.
         """
         counts = (self.processes, self.gpus, self.nodes)
         budgets = {1, *(budget for count in counts if isinstance(count, dict) for budget in count)}

@@ -1,6 +1,4 @@
-"""The search space: ranges, choices and constants, and which parameters exist only with certain choices of
-others.
-"""
+"""The search space: ranges, choices and constants, and conditions on which parameters exist."""
 
 import json
 import re
@@ -17,7 +15,7 @@ _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,400}\s*")
 
 
 def _as_double(value: Any) -> Any:
-    """Refuse a whole number that a double would round, before it is made one; also one in quotes."""
+    """Refuse a whole number, also a quoted one, that would be rounded as a double."""
     if isinstance(value, str) and _WHOLE.fullmatch(value):
         value = int(value)
     if isinstance(value, int) and (abs(value) > sys.float_info.max or int(float(value)) != value):
@@ -29,7 +27,7 @@ _Double = Annotated[float, BeforeValidator(_as_double)]
 
 
 class _Range(Strict):
-    """What ranges of real and of whole numbers have in common."""
+    """The fields that ranges of real and of whole numbers have in common."""
 
     low: _Double = Field(description="Smallest value.")
     high: _Double = Field(description="Largest value.")
@@ -47,7 +45,7 @@ class _Range(Strict):
         if self.log and self.low <= 0:
             raise ValueError(f"low = {self.low} must be above 0 when log is true")
         if self.step == type(self).model_fields["step"].default:
-            return self  # no step was given: any number in the range
+            return self  # Without a step it is any number in the range.
         if self.log and isinstance(self, FloatRange):
             raise ValueError(f"step = {self.step} cannot go with log = true; leave one of them out")
         # In exact fractions: 0.3 is three steps of 0.1, which it is not in binary.
@@ -92,12 +90,13 @@ Choices = Annotated[list[Choice], BeforeValidator(_as_list), Field(min_length=1,
 
 
 _MAX_NAME_LENGTH = 40
-_NAME_START = 30  # characters of a longer name; its hash follows
+_NAME_START = 30  # characters of a longer name that are kept; a hash follows
 
 
 def choice_name(value: Any) -> Any:
-    """The name of a value in tables and for samplers, short and unique: lists and mappings as JSON, all else
-    as it is.
+    """A short and unique name of a value, for tables and samplers.
+
+    Lists and mappings become JSON; any other value is its own name.
     """
     if not isinstance(value, list | dict):
         return value
@@ -150,15 +149,13 @@ class Parameter(Strict):
     when: dict[str, Choices] = Field(
         default={},
         description="The parameter exists only where others have this value, or one of these values: "
-        "{optimizer: "
-        "sgd}. A value that is a "
-        "list stands in one: {layers: [[64, 64]]}.",
+        "{optimizer: sgd}. A value that is a list stands in one: {layers: [[64, 64]]}.",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _replace_null(cls, fields: Any) -> Any:
-        """``constant: null`` is the one choice null, which is kept as a categorical."""
+        """Turn ``constant: null`` into a categorical with the one choice null."""
         if not isinstance(fields, dict) or "constant" not in fields or fields["constant"] is not None:
             return fields
         if others := [kind for kind in _KINDS if fields.get(kind) is not None]:
@@ -186,16 +183,18 @@ class Parameter(Strict):
     @property
     def choices(self) -> list[Any] | None:
         """The values of a categorical, the one value of a constant, or None for a range."""
-        return [self.constant] if self.constant is not None else self.categorical
+        if self.constant is not None:
+            return [self.constant]
+        return self.categorical
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it has one value wherever it exists, so that there is nothing to search."""
+        """Whether it has a single value wherever it exists, so that there is nothing to search."""
         return self.choices is not None and len(self.choices) == 1
 
     @property
     def value(self) -> Any:
-        """The one value of a parameter that is fixed."""
+        """The single value of a fixed parameter."""
         (value,) = self.choices or []
         return value
 

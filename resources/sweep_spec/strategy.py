@@ -21,12 +21,12 @@ For ``random`` the class only defines the options: the points are drawn by
 
 _SAMPLER = "What suggests new trials: random, tpe, gp, or module:Class of an Optuna sampler."
 _NAMED = ("random", "tpe", "gp")
-_MAX_RUNGS = 1_000  # each is a row of every trial that passes it, and a name in what people are shown
-# a sampler may keep so many numbers for each of a study's trials: candidates, a population
+_MAX_RUNGS = 1_000  # Each is a row of every trial that passes it, and a name in what people see.
+# A sampler may keep as many numbers for each trial of a study: candidates, or a population.
 _MAX_OPTION = 10_000
 _MAX_OPTION_LENGTH = 200
 _MAX_OPTION_VALUES = 100
-_MAX_POINTS = 90_000  # as many as a study may have trials
+_MAX_POINTS = 90_000  # as many as the trials that a study may have
 
 
 def _check_sampler(value: str) -> str:
@@ -41,8 +41,8 @@ def _check_sampler(value: str) -> str:
 def _check_options(options: dict[str, Any]) -> dict[str, Any]:
     if "seed" in options:
         raise ValueError(
-            f"seed = {options['seed']} is not an option: the sampler takes the seed of the sweep; leave it "
-            "out here"
+            f"seed = {options['seed']} is not an option: the sampler takes the seed of the sweep; "
+            "leave it out here"
         )
     for name, value in options.items():
         if not _is_small(value):
@@ -56,7 +56,7 @@ def _check_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_small(value: Any, depth: int = 3) -> bool:
-    """Whether an option is plain and of a size that no sampler stumbles over.
+    """Whether an option has simple values, and a size that no sampler stumbles over.
 
     Lists by name may be a grid, which is built as a whole.
     """
@@ -82,13 +82,13 @@ Options = Annotated[dict[str, Any], AfterValidator(_check_options)]
 
 
 class SearchStrategy(Strict):
-    """What the search asks of every strategy."""
+    """What the search needs to know of every strategy."""
 
     fixed_sampler: ClassVar[str]
 
     @property
     def suggester(self) -> tuple[str, dict[str, Any]]:
-        """A name in :data:`SAMPLERS` or an import path, and the options for it."""
+        """A name in :data:`SAMPLERS` or an import path, and the sampler's options."""
         return self.fixed_sampler, {}
 
     @property
@@ -98,7 +98,7 @@ class SearchStrategy(Strict):
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """In which proportion new trials are shared among the ladders."""
+        """The proportion in which new trials are shared among the ladders."""
         return (1,) * len(self.ladders)
 
 
@@ -126,9 +126,7 @@ class GridSearch(FullBudget):
         ge=2,
         le=90_000,
         description="Values on the grid for each range without a step, and for each int range with log: "
-        "evenly, "
-        "ends included. An int "
-        "range with no more values has all of them.",
+        "evenly, ends included. An int range with no more values has all of them.",
     )
 
     fixed_sampler = "random"
@@ -199,8 +197,7 @@ class EarlyStopping(SearchStrategy):
         if self.audit and len(self.ladders[0]) == 1:
             raise ValueError(
                 f"audit = {self.audit} needs trials that are pruned, and with one rung at max_budget = "
-                f"{self.max_budget} none are: "
-                "give a min_budget below it, or leave audit out"
+                f"{self.max_budget} none are: give a min_budget below it, or leave audit out"
             )
         return self
 
@@ -252,8 +249,9 @@ class Brackets(SuccessiveHalving):
 
 
 class Hyperband(_AnySampler, Brackets):
-    """Successive halving with several first rungs at once, for when it is unknown how early trials may be
-    stopped.
+    """Successive halving with several first rungs at once.
+
+    It is for when it is unknown how early trials may be stopped.
     """
 
     sampler: Sampler = Field(default="random", description=_SAMPLER)
@@ -266,8 +264,9 @@ class Bohb(Brackets):
 
 
 class MedianStopping(_AnySampler, EarlyStopping):
-    """A trial stops when it is worse than the median of the others at the same epoch (Golovin et al., KDD
-    2017, section 3.2.2).
+    """A trial stops when it is worse than the median of the others at the same epoch.
+
+    Golovin et al., KDD 2017, section 3.2.2.
     """
 
     interval: int = Field(default=1, ge=1, le=MAX_COUNT, description="Epochs between two checks.")
@@ -288,10 +287,9 @@ class MedianStopping(_AnySampler, EarlyStopping):
         width = self.max_budget - self.min_budget
         if -(-width // self.interval) + 1 > _MAX_RUNGS:
             raise ValueError(
-                f"interval = {self.interval} makes {-(-width // self.interval) + 1} checks from min_budget "
-                f"= {self.min_budget} to "
-                f"max_budget = {self.max_budget}, more than {_MAX_RUNGS}: give an interval of at least "
-                f"{-(-width // (_MAX_RUNGS - 1))}"
+                f"interval = {self.interval} makes {-(-width // self.interval) + 1} checks "
+                f"from min_budget = {self.min_budget} to max_budget = {self.max_budget}, "
+                f"more than {_MAX_RUNGS}: give an interval of at least {-(-width // (_MAX_RUNGS - 1))}"
             )
 
     @property
@@ -328,4 +326,4 @@ class Strategy(OneOf):
 
 
 STARTUP_TRIALS = 10
-"""How many trials must be finished before a model-based sampler stops sampling at random."""
+"""Finished trials after which a model-based sampler no longer samples at random."""

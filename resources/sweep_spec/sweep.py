@@ -68,7 +68,7 @@ class Objective(Strict):
 
 
 class Restored(Strict):
-    """A checkpoint of another run, from which training goes on: its epochs count."""
+    """A checkpoint of another run from which training goes on; its epochs count."""
 
     project: Name = Field(description="The run's project.")
     run: Name = Field(description="The run's id, for example digits-7f3a.0007.")
@@ -77,9 +77,7 @@ class Restored(Strict):
 
 
 class Training(Strict):
-    """The trainable's learning-rate schedule, by which the rungs are checked; training itself does not read
-    it.
-    """
+    """The trainable's learning-rate schedule, for checks of the rungs; training does not read it."""
 
     warmup_epochs: float | None = Field(
         default=None, ge=0, description="Epochs over which the learning rate rises."
@@ -93,7 +91,7 @@ class Training(Strict):
 
 
 class Approval(Strict):
-    """Who must approve a version before it becomes the champion: with it, green gates are not enough."""
+    """Who must approve a version before it becomes the champion, beside its gates."""
 
     required: bool = Field(default=False, description="Whether a version waits for approval.")
     by: list[Annotated[str, Field(min_length=1, max_length=250)]] = Field(
@@ -134,14 +132,12 @@ NO_TRAINABLE = (
     "only a study that external loops train does without one (POST /hpo/studies?driver=api)"
 )
 
-# Checked as a whole, because pydantic would report a wrong value of a union once for each of its members.
+# It is checked as a whole, because pydantic reports a wrong value of a union once for each of its members.
 WarmStart = Annotated[list[str] | Literal["auto"] | None, BeforeValidator(_check_sweeps)]
 
 
 class SweepSpec(Strict):
-    """One sweep: what is trained on which data, what is optimised, how it is searched, and what it may
-    use.
-    """
+    """One sweep: the trainable, the data, what is optimised, how it is searched, and its resources."""
 
     name: Name = Field(
         description=(
@@ -168,17 +164,13 @@ class SweepSpec(Strict):
     predictor: FunctionPath | None = Field(
         default=None,
         description="module:function, called as predict(run, table) for the winner; returns a prediction "
-        "for each "
-        "row, or "
-        "probabilities of its classes. Without a predictor or an evaluator the sweep ends with its search: "
-        "nothing is evaluated or "
-        "promoted.",
+        "for each row, or probabilities of its classes. Without a predictor or an evaluator the sweep ends "
+        "with its search: nothing is evaluated or promoted.",
     )
     evaluator: FunctionPath | None = Field(
         default=None,
         description="module:function, called as evaluate(run, split) for the winner in place of a predictor; "
-        "returns a halving.Evaluation: "
-        "metrics, scores of each row, figures. For what is no table.",
+        "returns a halving.Evaluation: metrics, scores of each row, figures. For what is no table.",
     )
     metrics: list[ScorerName] = Field(
         default=[],
@@ -206,9 +198,7 @@ class SweepSpec(Strict):
     exporter: FunctionPath | None = Field(
         default=None,
         description="module:function, called as export(run) by halving models export; returns an ONNX "
-        "model whose "
-        "inputs are the columns "
-        "and whose first output is what the predictor returns.",
+        "model whose inputs are the columns and whose first output is what the predictor returns.",
     )
     dataset: DatasetSource = Field(description="The data to snapshot.")
     snapshot: Digest | None = Field(
@@ -327,9 +317,7 @@ class SweepSpec(Strict):
     final: FinalTraining = Field(
         default=None,
         description="Train the winner's params again from scratch with several seeds when the search is "
-        "over, and "
-        "promote the median one "
-        "(default: the winner's own checkpoint is what may be promoted).",
+        "over, and promote the median one (default: the winner's own checkpoint is what may be promoted).",
     )
     gates: Gates = Field(
         default_factory=default_gates,
@@ -348,7 +336,7 @@ class SweepSpec(Strict):
 
     @property
     def judged_by(self) -> str | None:
-        """The predictor or the evaluator; None: the sweep ends with its search."""
+        """The predictor or the evaluator; without one the sweep ends with its search."""
         return self.predictor or self.evaluator
 
     @property
@@ -362,14 +350,15 @@ class SweepSpec(Strict):
 
     @property
     def gate_metric(self) -> str | None:
-        """The metric that versions are compared by, where a gate names one."""
+        """The metric by which versions are compared, if a gate names one."""
         compared = (gate.chosen.metric for gate in self.gates if gate.name in ("non_inferior", "improvement"))
         return next((metric for metric in compared if metric is not None), None)
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the spec with all its defaults, without its place among other sweeps: its project, which
-        may be renamed, and its priority, which may be changed while it runs.
+        """SHA-256 of the spec with all its defaults, but without its project and its priority.
+
+        The project may be renamed, and the priority may change while the sweep runs.
         """
         return "sha256:" + sha256(self._as_json(without={"project", "priority"}).encode()).hexdigest()
 
@@ -399,9 +388,9 @@ class SweepSpec(Strict):
 
     @property
     def ladders(self) -> tuple[tuple[int, ...], ...]:
-        """Epochs at each rung, rising; one ladder for each bracket, the longest first.
+        """Epochs at each rung, ascending; one ladder for each bracket, the longest first.
 
-        All end at the same epoch.
+        All ladders end at the same epoch.
         """
         return self.strategy.chosen.ladders
 
@@ -411,7 +400,7 @@ class SweepSpec(Strict):
         return self.ladders[0]
 
     def fewest_nodes(self, budget: int) -> int:
-        """With how many nodes an attempt that trains up to ``budget`` epochs may go on."""
+        """The fewest nodes with which an attempt up to ``budget`` epochs may go on."""
         nodes = self.resources.at(budget).nodes
         return min(nodes, self.elastic.min_nodes) if self.elastic else nodes
 
@@ -421,7 +410,7 @@ class SweepSpec(Strict):
         return (self.final and self.final.epochs) or self.budgets[-1]
 
     def train_on(self, final: int | None) -> tuple[str, ...]:
-        """The dataset's splits that are the train split of a trial.
+        """The dataset's splits that make up the train split of a trial.
 
         Args:
             final: the number of its seed in the final training; None for the search's trials.
@@ -430,14 +419,12 @@ class SweepSpec(Strict):
 
     @property
     def rungs(self) -> str:
-        """The rungs, for people."""
+        """The rungs, in words."""
         return "rungs at " + " and ".join(listed(ladder) for ladder in self.ladders) + " epochs"
 
     @property
     def sampler(self) -> tuple[str, dict[str, Any]]:
-        """The sampler that suggests new trials (random, tpe, gp, nsga2 or an import path), and its
-        options.
-        """
+        """The sampler that suggests new trials, by name or import path, and its options."""
         return self.strategy.chosen.suggester
 
     @property
@@ -447,8 +434,9 @@ class SweepSpec(Strict):
         return chosen.audit if isinstance(chosen, EarlyStopping) else 0.0
 
     def reachable(self, ladder: int) -> int:
-        """How many rungs of a ladder are reached with its share of ``max_trials``: each promotion takes
-        ``reduction_factor`` results.
+        """How many rungs of a ladder are reached with its share of ``max_trials``.
+
+        Each promotion takes ``reduction_factor`` results.
         """
         strategy = self.strategy.chosen
         factor = getattr(strategy, "reduction_factor", 1)

@@ -1,6 +1,4 @@
-"""The plain data in YAML 1.2: what people write is the number, the text or the truth value that it looks
-like.
-"""
+"""Simple data in YAML 1.2: a value is the number, the text or the truth value that it looks like."""
 
 import re
 from typing import Any
@@ -23,19 +21,18 @@ _CORE = {
 }
 
 
-_WHOLE = re.compile(r"([-+]?[0-9_]{16,400})\.0*")  # that may be no double
+_WHOLE = re.compile(r"([-+]?[0-9_]{16,400})\.0*")  # a number that may be no double
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads the values of YAML 1.2, and refuses what is given twice, of which YAML would keep the second
-    alone and say nothing.
-    """
+    """Reads YAML 1.2, and refuses duplicate keys, of which YAML would silently keep the last."""
 
-    yaml_implicit_resolvers: dict[str, Any] = {}  # none of YAML 1.1's
+    yaml_implicit_resolvers: dict[str, Any] = {}  # without those of YAML 1.1
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys: set[str] = set()
-        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        entries = node.value if isinstance(node, yaml.MappingNode) else ()
+        for key, _ in entries:
             if isinstance(key, yaml.ScalarNode) and key.tag != f"{_TAG}merge":
                 if key.value in keys:
                     raise yaml.constructor.ConstructorError(
@@ -49,7 +46,7 @@ def _whole_number(loader: _Loader, node: Any) -> int:
     text = str(loader.construct_scalar(node))
     try:
         return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
-    except ValueError:  # the tag !!int before something else, or more digits than Python reads
+    except ValueError:  # It has the tag !!int by mistake, or more digits than Python reads.
         raise yaml.constructor.ConstructorError(
             None, None, f"{text:.80} is no whole number that can be read", node.start_mark
         ) from None
@@ -59,7 +56,7 @@ def _number(loader: _Loader, node: Any) -> float:
     text = str(loader.construct_scalar(node))
     try:
         number = float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
-    except ValueError:  # the tag !!float before something else
+    except ValueError:  # It has the tag !!float by mistake.
         raise yaml.constructor.ConstructorError(
             None, None, f"{text:.80} is no number", node.start_mark
         ) from None
@@ -67,7 +64,7 @@ def _number(loader: _Loader, node: Any) -> float:
         raise yaml.constructor.ConstructorError(
             None, None, f"{text:.80} is too small for a number and would be 0; give 0", node.start_mark
         )
-    if (whole := _WHOLE.fullmatch(text)) and int(whole[1]) != number:
+    if (match := _WHOLE.fullmatch(text)) and int(match[1]) != number:
         raise yaml.constructor.ConstructorError(
             None, None, f"{text:.80} is no double; leave out the point", node.start_mark
         )
@@ -81,10 +78,10 @@ _Loader.add_constructor(f"{_TAG}float", _number)
 
 
 def read_yaml(text: str | bytes) -> Any:
-    """Read the plain data in YAML.
+    """Read the simple data in YAML.
 
     Raises:
-        YAMLError: it is none, or a key is given twice; the message says where.
+        YAMLError: it is no YAML, or a key is there twice; the message says where.
     """
     try:
         return yaml.load(text, _Loader)  # a SafeLoader

@@ -247,7 +247,7 @@ def test_gpu_seconds_of_a_rung_are_those_of_the_nodes_and_gpus_that_trained_it(s
     spec = small_spec(resources={"gpus": 4, "nodes": 2}, image="train")
     sweep = SweepRow(id="small-1", spec_digest="d", snapshot="s")
     result = RungResultRow(trial=0, rung=0, epochs=1, value=0.5, seconds=2.5, decision="complete", attempt=1)
-    for nodes, expected in ((2, 20.0), (1, 10.0)):  # the second is of a gang that shrank
+    for nodes, expected in ((2, 20.0), (1, 10.0)):  # The second is of a gang that shrank.
         made = materialized_rung(
             sweep, spec, TrialRow(params={}), AttemptRow(nodes=nodes, gpus=4, cpus=1.0), result, "page"
         )

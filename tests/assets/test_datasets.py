@@ -1,6 +1,4 @@
-"""What Dagster's page of ``dataset_snapshot`` says of a snapshot: what is in it, what changed since the one
-before, and its lineage.
-"""
+"""Dagster's page of ``dataset_snapshot`` shows a snapshot's content, its changes and its lineage."""
 
 import inspect
 from collections.abc import Callable
@@ -23,21 +21,21 @@ def snapshot_alone() -> None:
 
 
 def march() -> pa.Table:
-    """40 visits; of one the age is not known."""
+    """40 visits, one of them without an age."""
     ages = [20 + number if number != 7 else None for number in range(40)]
     parts = ["train"] * 24 + ["validation"] * 8 + ["test"] * 8
     return pa.table({"age": ages, "part": parts, "label": ["high", "low"] * 20})
 
 
 def april() -> pa.Table:
-    """The same and ten more to train on, older and of another class, and the site of all."""
+    """The same visits, and ten more to train on: older, of another class, and with a site."""
     more = pa.table({"age": range(70, 80), "part": ["train"] * 10, "label": ["none"] * 10})
     table = pa.concat_tables([march(), more])
     return table.append_column("site", pa.array(["north", "south"] * 25))
 
 
 def materialize(backend: Backend, spec: SweepSpec, instance: dg.DagsterInstance) -> dict[str, Any]:
-    """The snapshot's event as Dagster has stored it: its metadata and the digest that is its data version."""
+    """Run the job; return the metadata of the snapshot's event as Dagster has stored it."""
     config = {
         "ops": {
             "take_snapshot": {
@@ -122,7 +120,7 @@ def test_the_page_of_a_snapshot_has_counts_nulls_ranges_classes_changes_and_line
         first["classes"],
         second["classes"],
     ]
-    assert changed["bytes"] == {"shared": 0, "new": second["bytes"]}  # all rows have one more column
+    assert changed["bytes"] == {"shared": 0, "new": second["bytes"]}  # All rows have one more column.
 
     # Lineage.
     for metadata, load, before in ((first, march, None), (second, april, first["digest"])):

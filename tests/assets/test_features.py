@@ -75,7 +75,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def define(folder: Path, **changes: Any) -> list[dg.AssetsDefinition]:
     view = {**VIEW, **changes}
-    (folder / f"{view['name']}.yaml").write_text(json.dumps(view))  # which is YAML, too
+    (folder / f"{view['name']}.yaml").write_text(json.dumps(view))  # JSON is YAML, too.
     return feature_assets()
 
 
@@ -140,7 +140,7 @@ def test_changed_code_fails_a_day_until_the_runs_config_says_why_values_are_the_
     assert (
         "the code that transform stands on changed" in failed.step_failure_data.user_failure_data.description
     )
-    for _ in range(2):  # as each day of a backfill has the same config
+    for _ in range(2):  # Each day of a backfill has the same config.
         assert materialize(backend, instance, assets, key, DAYS[0], accept_same_values="only faster").success
     assert [entry["reason"] for entry in registered_views(backend.catalog)["visits@1"].accepted] == [
         "only faster"

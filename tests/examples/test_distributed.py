@@ -1,5 +1,6 @@
-"""The examples that train in many processes, at a small size: they learn, and two ranks learn what one
-process does; also as a sweep.
+"""Distributed examples learn at a small size, and two ranks learn what one process does.
+
+They do so in a sweep, too.
 """
 
 import dataclasses
@@ -58,7 +59,7 @@ def trial(store: Store, example: str, metric: str, epochs: int, **params: Any) -
 
 @pytest.mark.parametrize(
     ("example", "metric", "epochs", "low", "high"),
-    # Of ten digits each has a tenth; guessing characters by how frequent they are costs 3.2.
+    # Guessing gets a tenth of the digits right; guessing characters by their frequency costs 3.2.
     [("convolutions", "val_accuracy", 2, 0.85, 1.0), ("characters", "val_loss", 2, 0.0, 2.8)],
 )
 def test_an_example_learns_and_two_ranks_learn_what_one_process_does(

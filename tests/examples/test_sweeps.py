@@ -1,4 +1,4 @@
-"""The sweeps that come with the project are in order, and what they name is there."""
+"""The sweeps that come with the project are valid, and what they name exists."""
 
 from pathlib import Path
 

@@ -1,6 +1,4 @@
-"""The digest of a function's code changes with whatever the function reaches in its project, and with nothing
-else.
-"""
+"""The digest of a function's code changes with all project code that it uses, and with nothing else."""
 
 import importlib
 import subprocess
@@ -115,7 +113,7 @@ def write_project(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a new process would find the project."""
+    """Forget the project's modules, as a new process would find them."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "scaled"]:
         monkeypatch.delitem(sys.modules, name)
     importlib.invalidate_caches()

@@ -1,4 +1,4 @@
-"""Sources of snapshots that a test gives rows to."""
+"""Sources of snapshots whose rows a test provides."""
 
 import sys
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Provide = Callable[[Any], DatasetSource]
 
 @pytest.fixture
 def provide(monkeypatch: pytest.MonkeyPatch) -> Callable[..., DatasetSource]:
-    """A spec whose source gives this content; of a function it gives what that returns."""
+    """Makes a spec whose source is this content, or what this function returns."""
     module = ModuleType("provided_source")
     monkeypatch.setitem(sys.modules, "provided_source", module)
 

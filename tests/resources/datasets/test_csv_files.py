@@ -1,6 +1,4 @@
-"""CSV files as people have them: each value arrives as what it was, or the file is refused in words that say
-what to do.
-"""
+"""Real-world CSV files: each value arrives unchanged, or the file is refused with advice."""
 
 import datetime
 import gzip
@@ -63,7 +61,7 @@ def values(file: SourceFile) -> tuple[pa.DataType, list[Any]]:
         (CITIES.encode("latin-1"), "latin-1"),
         (CITIES.encode("cp1252"), "cp1252"),
         (CITIES.encode("utf-16-le"), "utf-16-le"),
-        (CITIES.encode("utf-8-sig"), "latin-1"),  # of files in two encodings, one of which says so itself
+        (CITIES.encode("utf-8-sig"), "latin-1"),  # One of the two encodings is marked in its file.
         (CITIES.replace("\n", "\r\n").encode(), None),
         (CITIES.replace("\n", "\r").encode(), None),
         ((CITIES + "\n\n\n").encode(), None),
@@ -248,7 +246,8 @@ def test_a_columns_type_is_that_of_all_its_values(
     filled = "-" * 40
     if blocks > 1:
         monkeypatch.setattr(text_files, "BLOCK", 128)
-        first, right = first * 60, [*(right[: len(first)] * 60), *right[len(first) :]]
+        right = [*(right[: len(first)] * 60), *right[len(first) :]]
+        first = first * 60
     content = "x,y\n" + "".join(f"{text},{filled}\n" for text in [*first, *then])
     file = file_of(tmp_path, content)
     assert values(file) == (kind, right)
@@ -284,7 +283,7 @@ def test_a_row_longer_than_a_block_is_refused(tmp_path: Path) -> None:
 def test_an_empty_file_has_no_columns_and_no_rows(tmp_path: Path, content: bytes) -> None:
     file = file_of(tmp_path, content)
     assert csv_columns(file).types.names == []
-    assert csv_columns(file).optional  # of the columns of other files
+    assert csv_columns(file).optional  # It may lack columns of other files.
     assert read(file) == []
 
 
@@ -381,7 +380,7 @@ def test_whole_numbers_with_a_plus_sign_are_refused_beside_files_of_other_types(
 @pytest.mark.parametrize(
     "content",
     [
-        "a;b,c\n1;2,3\n4,5\n",  # one row has no semicolon
+        "a;b,c\n1;2,3\n4,5\n",  # One row has no semicolon.
         '"weight; kg",height\n5,6\n',
         '"a;b",c\n1;2,3\n',
         "a&amp;b,c\n1,2\n",

@@ -1,4 +1,4 @@
-"""Planted leaks and faults are found, with rows to look at; what is in order passes."""
+"""Planted leaks and faults are found, with example rows; sound data passes."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ ChecksOf = Callable[..., dict[str, DataCheck]]
 
 
 def visits(**changes: Any) -> pa.Table:
-    """300 rows in order: three splits by time, no row twice, nothing that gives the target away."""
+    """300 sound rows: three splits by time, no duplicates, and no feature that is made of the target."""
     numbers = np.arange(300)
     columns: dict[str, Any] = {
         "id": numbers,
@@ -149,7 +149,7 @@ def test_a_feature_that_was_made_of_the_target_is_found(
 
 
 def test_a_feature_that_was_made_of_classes_with_few_rows_is_found(checks_of: ChecksOf) -> None:
-    labels = [f"class {number % 50}" for number in range(300)]  # some are in one half of the sample alone
+    labels = [f"class {number % 50}" for number in range(300)]  # Some are only in one half of the sample.
     outcome = checks_of(
         visits(label=labels, made=[number % 50 for number in range(300)]), checks={"small_classes": "off"}
     )["lone_predictor"]
@@ -185,7 +185,7 @@ def test_a_column_that_predicts_a_number_is_reported_with_rows_from_low_to_high(
     checks_of: ChecksOf,
 ) -> None:
     heights = np.random.RandomState(0).normal(170, 10, 300)
-    heights[17] = np.nan  # as null: what is missing is not shown
+    heights[17] = np.nan  # NaN counts as null, and missing values are no examples.
     columns = {
         "height": pa.array(heights, from_pandas=True),
         "inches": pa.array(heights / 2.54, from_pandas=True),

@@ -1,4 +1,4 @@
-"""A diff says which rows came, went and moved, and what it says without reading them is true."""
+"""A diff counts the rows that came, went and moved, and what it says without reading them is true."""
 
 from collections.abc import Callable
 from typing import Any
@@ -51,7 +51,7 @@ def test_rows_that_moved_are_counted_and_copies_of_a_row_too(take: Take, backend
     )
     moved = table.set_column(1, "part", pa.array(["train"] * 35 + ["validation"] * 25 + ["test"] * 32))
     assert compare_rows(backend.store, take(table), take(table, seed=1)) is not None
-    # The column that says the split is part of the row, so the rows are told by what else they have.
+    # The column that names the split is part of a row, but rows are compared without it.
     old, new = (
         take(rows.drop_columns(["part"]).append_column("part", rows["part"]), split_column="part")
         for rows in (table, moved)

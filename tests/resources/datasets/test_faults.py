@@ -1,6 +1,6 @@
-"""Whatever a snapshot is killed at, nothing of it is seen, and the next one is whole.
+"""A snapshot that is killed at any point is invisible, and the next one is complete.
 
-Shards that are damaged are named and fetched.
+Damaged shards are named and fetched.
 """
 
 import fcntl
@@ -39,8 +39,8 @@ _SPEC = {
     "target": "label",
     "shard_mib": 1,
 }
-# For each function and number a process that takes the snapshot, and kills itself at that call of the
-# function. They are forked from one that has imported everything.
+# Each entry is a process that takes the snapshot, and kills itself at the numbered call of a function. They
+# are forked from a process that has imported everything.
 _KILLED = """
 import json, os, signal, sys
 from halving import Store
@@ -100,8 +100,9 @@ def take(backend: Backend) -> Dataset:
 
 
 def kill_in_processes(kills: list[tuple[dict[str, str], str, int, dict[str, Any]]]) -> None:
-    """Take a snapshot in a process for each backend, function, call of it at which the process kills itself,
-    and spec.
+    """Take snapshots in processes that kill themselves at a call of a function.
+
+    Each entry has the backend, the function, the number of the call and the spec.
     """
     done = subprocess.run([sys.executable, "-c", _KILLED, json.dumps(kills)], capture_output=True, text=True)
     assert done.stdout.split() == [str(-signal.SIGKILL)] * len(kills), done.stderr
@@ -131,9 +132,7 @@ def test_a_snapshot_that_is_killed_anywhere_is_taken_whole_by_the_next(
 def test_an_append_that_is_killed_anywhere_is_made_whole_by_the_next(
     tmp_path: Path, catalog_file: Path
 ) -> None:
-    """It reads the new file alone, merges a small shard, and writes two files of its own, the catalog and
-    DVC's.
-    """
+    """It reads only the new file, merges a small shard, and writes its two files, the catalog and DVC's."""
 
     def spec(root: Path) -> dict[str, Any]:
         return {"name": "points", "source": {"files": f"{root}/raw"}, "target": "label", "shard_mib": 1}
@@ -305,9 +304,7 @@ def test_shards_of_a_killed_snapshot_go_after_a_week_unless_one_has_them(backend
 
 @pytest.mark.slow
 def test_a_shard_that_is_taken_again_is_not_deleted_meanwhile(backend: Backend) -> None:
-    """It was left by a killed snapshot, and is old; then a snapshot finds it there, and retention is about to
-    delete it.
-    """
+    """A killed snapshot left it, and it is old; retention is about to delete it when a snapshot uses it."""
     dataset = take(backend)
     shard = shards_of(dataset.manifest, "test")[0]
     names = [shard.name, shard.row_hashes_name(dataset.manifest["hashes"])]
@@ -341,7 +338,7 @@ def test_no_shard_goes_while_a_manifest_is_lost_that_dvc_can_bring_back(backend:
 def test_a_snapshot_whose_parts_were_written_before_it_was_killed_gets_its_manifest(
     backend: Backend, tmp_path: Path
 ) -> None:
-    """The files are touched meanwhile, so the parts are told otherwise than they were."""
+    """The files are touched in the meantime, so the identities of the parts differ."""
     pq.write_table(images(500), tmp_path / "rows.parquet")
     source = DatasetSource.model_validate(
         {"name": "points", "source": {"files": str(tmp_path / "rows.parquet")}, "target": "label"}
@@ -391,7 +388,7 @@ def test_what_another_process_is_making_stays(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_full_disk_is_one_clear_error_and_leaves_nothing(tmp_path: Path) -> None:
-    """The limit on the size of files is met as a full disk is: a write fails in the middle."""
+    """A limit on file sizes acts like a full disk: a write fails in the middle."""
     program = (
         "import resource, signal, sys\n"
         "from resources.backend import Backend\n"
@@ -411,7 +408,7 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(tmp_path: Path) -> No
 
 @pytest.fixture
 def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """A store that shards are pushed to as they are made."""
+    """A store to which shards are pushed as they are made."""
     monkeypatch.setenv(shard_copies.REMOTE, str(tmp_path / "remote"))
     return Store(tmp_path / "remote")
 
@@ -427,7 +424,7 @@ def _flip(path: Path) -> None:
 
 
 def _write_anew(path: Path, content: bytes) -> None:
-    path.unlink()  # what has it mapped keeps the old one
+    path.unlink()  # Whoever has it mapped keeps the old one.
     path.write_bytes(content)
 
 
@@ -443,7 +440,7 @@ def test_a_faulty_shard_is_found_named_and_fetched(
     fault(Path(backend.store.path(shard.name)))
     faults = [outcome for outcome in shard_copies.verify(dataset) if outcome is not None]
     assert [(outcome.split, outcome.shard, outcome.what) for outcome in faults] == [("train", shard, what)]
-    monkeypatch.delenv(shard_copies.REMOTE)  # with it reading fetches the shard
+    monkeypatch.delenv(shard_copies.REMOTE)  # With a remote, reading would fetch the shard.
     with pytest.raises((NotFound, StoreError), match=shard.sha256):
         dataset.read("train")
     brought = [outcome.shard for outcome in shard_copies.fetch(dataset, remote) if outcome is not None]

@@ -1,4 +1,4 @@
-"""Planted leaks between the test split and the others are found; a split that is in order has none."""
+"""Planted leaks between the test split and the others are found; a sound split has none."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +34,7 @@ def leaks(backend: Backend, provide: Callable[..., DatasetSource]) -> Leaks:
 
 
 def with_copy(label: str, part: str = "test") -> pa.Table:
-    """A row of the train split once more, in another split and with a label of its own."""
+    """The visits, and a copy of a row of the train split in another split with a label of its own."""
     copy = (
         visits().slice(5, 1).set_column(4, "part", pa.array([part])).set_column(5, "label", pa.array([label]))
     )
@@ -167,7 +167,7 @@ def test_rows_that_an_earlier_target_had_dealt_are_compared(leaks: Leaks) -> Non
         {"x": [row // 3 for row in rows], "a": [row // 3 % 2 for row in rows], "b": [row % 3 for row in rows]}
     )
     assert leaks(table, split_column=None, target="a")["leaked_features"].passed
-    # still dealt by x and b, of which b is no feature any more
+    # The rows are still dealt by x and b, but b is no feature any more.
     later = leaks(table, split_column=None, target="b")["leaked_features"]
     assert not later.passed
     assert "rows of the test split have the features of a row of another split" in later.reason

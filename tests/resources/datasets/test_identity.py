@@ -1,6 +1,4 @@
-"""Copies of rows that an id hides are found by the columns of ``checks.identity``, within a split and
-across.
-"""
+"""Copies of rows that an id hides are found by ``checks.identity``, within a split and across."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -25,7 +23,7 @@ TIMES = {"column": "day", "validation": "1970-06-30", "test": "1970-08-29"}
 
 
 def rows(copies: int = 0, **changes: Any) -> pa.Table:
-    """300 rows, no two of one text, and behind them copies of the first of them under other ids."""
+    """300 rows with different texts, then copies of the first ones with other ids."""
     numbers = [*range(300), *range(copies)]
     columns: dict[str, Any] = {
         "id": list(range(len(numbers))),
@@ -55,9 +53,7 @@ def check(backend: Backend, source: DatasetSource) -> tuple[Dataset, dict[str, D
 
 
 def count_repeats(dataset: Dataset, columns: list[str]) -> tuple[int, int]:
-    """How many rows are copies within their split, and how many values are in two splits, by Python's own
-    comparison of all rows.
-    """
+    """Count the copies within splits, and the values in two splits, by comparing all rows in Python."""
     by_split = {
         split: Counter(map(repr, dataset.read(split).select(columns).to_pylist())) for split in dataset.splits
     }

@@ -1,5 +1,6 @@
-"""A snapshot of labels and features has what was known at each label's time, and its lineage says of which
-days.
+"""A snapshot of labels and features has what was known at each label's time.
+
+Its lineage says of which days.
 """
 
 from datetime import date, timedelta
@@ -50,7 +51,7 @@ def rows(backend: Backend, snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def brute_force() -> list[dict[str, Any]]:
-    """Each label with the newest hour of its user that was loaded by then and is not older than two days."""
+    """Each label with its user's newest hour that was loaded by then, and is at most two days old."""
     hours: dict[int, list[dict[str, Any]]] = {}
     for row, features in zip(
         clicks.hourly().to_pylist(), clicks.transform(clicks.hourly()).to_pylist(), strict=True

@@ -1,6 +1,4 @@
-"""JSON files as people have them, in whatever layout: each value arrives as what it was, or the file is
-refused in words.
-"""
+"""Real-world JSON files, in any layout: each value arrives unchanged, or the file is refused with advice."""
 
 import datetime
 import gzip
@@ -34,7 +32,7 @@ def read(
 
 
 def in_blocks(*rows: dict[str, Any], block: int = 128) -> str:
-    """Each of the rows in a block of its own, among fillers."""
+    """Put each row into a block of its own, among fillers."""
     return "".join(json.dumps({**row, "filler": "-" * block}) + "\n" for row in rows)
 
 
@@ -263,7 +261,7 @@ KEYS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1
 
 @st.composite
 def objects(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Flat objects of the same keys, each of which has values of one kind."""
+    """Flat objects with the same keys, whose values have one kind for each key."""
     kinds = draw(
         st.dictionaries(
             KEYS,

@@ -1,6 +1,4 @@
-"""The manifest of 10 TB: what it takes on disk, and what it takes in memory to open it and to begin to train
-on it.
-"""
+"""The manifest of 10 TB: its size on disk, and the memory to open it and to begin training."""
 
 import hashlib
 import json
@@ -31,14 +29,14 @@ BATCH = 64
 def dataset(backend: Backend, provide: Callable[..., DatasetSource]) -> Dataset:
     """A snapshot with 80,000 shards to train on.
 
-    Those with which the first epoch begins are one and the same, which is there.
+    The shards of the beginning of the first epoch are one stored shard.
     """
     parts = ["train"] * ROWS + ["validation"] * 10 + ["test"] * 10
     table = pa.table({"x": np.arange(len(parts)), "label": np.arange(len(parts)) % 2, "part": parts})
     snapshot = take_snapshot(backend.store, backend.catalog, provide(table, split_column="part"))
     manifest = Dataset(backend.store, snapshot.name, snapshot.digest).manifest
     (real,) = shards_of(manifest, "train")
-    # of shard 0 the columns are read
+    # The columns are read from shard 0.
     first = {0, *Order([ROWS] * SHARDS, seed=0, epoch=1, lanes=LANES).needs()[1][:LANES].tolist()}
     names = [hashlib.sha256(b"%d" % number).hexdigest() for number in range(SHARDS)]
     shards = [real if number in first else Shard(name, ROWS, BYTES) for number, name in enumerate(names)]
@@ -46,7 +44,7 @@ def dataset(backend: Backend, provide: Callable[..., DatasetSource]) -> Dataset:
 
 
 def publish(store: Store, manifest: dict[str, Any], shards: list[Shard]) -> Dataset:
-    """A snapshot like another one with these shards to train on, its manifest written as they are."""
+    """Write the manifest of a snapshot like another one, but with these shards to train on."""
     digest = "sha256:" + hashlib.sha256(repr(shards).encode()).hexdigest()
     splits = {**manifest["splits"], "train": sum(shard.rows for shard in shards)}
     entries = {**manifest["shards"], "train": [[shard.sha256, shard.rows, shard.bytes] for shard in shards]}
@@ -65,7 +63,7 @@ def publish(store: Store, manifest: dict[str, Any], shards: list[Shard]) -> Data
 
 
 def peak_of(act: Callable[[], Any]) -> int:
-    """The most bytes that Python and NumPy hold at a time more than before."""
+    """The peak of additional memory that Python and NumPy hold."""
     tracemalloc.start()
     try:
         act()

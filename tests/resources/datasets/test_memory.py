@@ -1,6 +1,4 @@
-"""Whatever a source is, its snapshot is taken and checked in 1 GB of memory: the whole process at its peak,
-as Linux counts it.
-"""
+"""Any source is snapshotted and checked in 1 GB of memory: the process's peak, by Linux's own count."""
 
 import json
 import os
@@ -29,7 +27,7 @@ That of a million files takes as long as all other kinds together.
 
 
 def batches(rows: int = ROWS) -> Iterator[pa.RecordBatch]:
-    """Random numbers, which no file stores in less."""
+    """Random numbers, which no file format compresses."""
     generator = np.random.default_rng(0)
     for first in range(0, rows, _BATCH):
         numbers = {f"x{number}": generator.random(_BATCH) for number in range(15)}
@@ -43,7 +41,7 @@ def large_table() -> pa.Table:
 
 
 def write_parquet(folder: Path) -> dict[str, Any]:
-    """One file with row groups of a million rows, as DuckDB, Spark and PyArrow write them."""
+    """Write one file with row groups of a million rows, as DuckDB, Spark and PyArrow do."""
     pq.write_table(large_table(), folder / "rows.parquet")
     return {"files": str(folder)}
 
@@ -86,8 +84,9 @@ def write_folder(folder: Path) -> dict[str, Any]:
 
 
 def write_many_files(folder: Path) -> dict[str, Any]:
-    """300,000 files of one folder, as a set of pictures may have, by links to 30 of them: a file may have
-    65,000 on ext4.
+    """Write a folder of 300,000 files, like a large set of pictures.
+
+    They are links to 30 files, because ext4 allows 65,000 links to a file.
     """
     (folder / "pictures").mkdir()
     for first in range(0, 300_000, 10_000):
@@ -125,14 +124,12 @@ def name_function(folder: Path) -> str:
 
 
 def write(kind: str, folder: Path) -> None:
-    """Write a source, and what a spec has of it, in a process of its own."""
+    """Write a source in a process of its own; return its entry in a spec."""
     folder.joinpath("source.json").write_text(json.dumps(_WRITERS[kind](folder / "rows")))
 
 
 def measure(kind: str, folder: Path) -> None:
-    """Print the highest memory of this process, in bytes, while the snapshot is taken, and while it is
-    checked.
-    """
+    """Print the highest memory of this process, in bytes, while the snapshot is taken and checked."""
     from halving import Dataset
     from resources.backend import Backend
     from resources.datasets.data_checks import check_data
@@ -150,10 +147,10 @@ def measure(kind: str, folder: Path) -> None:
 
 
 def highest_memory() -> int:
-    """Bytes of this process at its peak since the last call."""
+    """The peak of this process's memory since the last call, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     kibibytes = next(line.split()[1] for line in lines if line.startswith("VmHWM"))
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # This resets the peak.
     return 1024 * int(kibibytes)
 
 

@@ -1,5 +1,6 @@
-"""Over HTTP a spec names functions of the code location, snapshots and listed places; nothing else of the
-machine gets into a snapshot.
+"""A spec from HTTP may name project functions, snapshots and listed places, and nothing else.
+
+Nothing else of the machine gets into a snapshot.
 """
 
 import os
@@ -182,7 +183,7 @@ def test_functions_of_python_itself_and_of_the_platform_are_refused_in_each_fiel
             match=rf"^{field} = '{path}' is not accepted over HTTP: .* own; give a function of the code",
         ):
             check_over_http(parse_spec({**rest, **change}), LISTED)
-    # a name, which external loops know
+    # For external loops a trainable is only a name.
     check_over_http(parse_spec({**rest, "trainable": path}), LISTED, trains=False)
 
 
@@ -258,18 +259,19 @@ def test_a_path_that_is_accepted_lies_below_its_place_however_it_is_read(names: 
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """A listed folder with rows, and one beside it with a secret, which the environment has as well; links
-    lead from here to there.
+    """A listed folder with rows, and one beside it with a secret; links lead from the first to the second.
+
+    The environment has the secret, too.
     """
     listed = tmp_path / "listed"
     other = tmp_path / "listed-not"
     listed.mkdir()
     other.mkdir()
-    rows = pa.table({"id": list(range(300)), "label": [each % 3 for each in range(300)]})
+    rows = pa.table({"id": list(range(300)), "label": [number % 3 for number in range(300)]})
     pq.write_table(rows, listed / "a.parquet")
     pq.write_table(rows.append_column("secret", pa.array([SECRET] * 300)), other / f"{SECRET}.parquet")
     (other / "s.csv").write_text(
-        "id,label,secret\n" + "".join(f"{each},{each % 3},{SECRET}\n" for each in range(300))
+        "id,label,secret\n" + "".join(f"{number},{number % 3},{SECRET}\n" for number in range(300))
     )
     (listed / "links").mkdir()
     (listed / "links" / "file.csv").symlink_to(other / "s.csv")
@@ -280,7 +282,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]
     return listed, other
 
 
-def of(source: Any) -> DatasetSource:
+def spec_of(source: Any) -> DatasetSource:
     return DatasetSource.model_validate({"name": "points", "source": source, "target": "label"})
 
 
@@ -322,7 +324,7 @@ def test_nothing_beside_the_listed_places_gets_into_a_snapshot_or_a_message(
     backend: Backend, places: tuple[Path, Path], source: dict[str, Any]
 ) -> None:
     listed, other = places
-    # '{oth' || 'er}' is put together by the query alone.
+    # Only the query itself puts '{oth' || 'er}' together.
     halves = str(other)[:-4], str(other)[-4:]
     kind, text = next(iter(source.items()))
     text = (
@@ -332,7 +334,7 @@ def test_nothing_beside_the_listed_places_gets_into_a_snapshot_or_a_message(
     )
     with pytest.raises(InvalidInput) as refused:
         take_snapshot(
-            backend.store, backend.catalog, of({**source, kind: text}), places=Places((str(listed),))
+            backend.store, backend.catalog, spec_of({**source, kind: text}), places=Places((str(listed),))
         )
     assert f"dataset.source.{kind} = " in str(refused.value)
     assert SECRET not in str(refused.value)
@@ -372,7 +374,7 @@ def test_listed_places_are_read(backend: Backend, places: tuple[Path, Path], sou
     text = text.format(listed=listed, alias=alias)
     bounds = Places((str(listed), str(alias), f"{listed.parent}/nothing"))
     taken = take_snapshot(
-        backend.store, backend.catalog, of({**source, next(iter(source)): text}), places=bounds
+        backend.store, backend.catalog, spec_of({**source, next(iter(source)): text}), places=bounds
     )
     assert taken.rows == 300
 
@@ -381,14 +383,14 @@ def test_a_listed_file_is_read_alone(backend: Backend, places: tuple[Path, Path]
     listed, other = places
     bounds = Places((str(listed / "a.parquet"),))
     for source in ({"files": f"{listed}/a.parquet"}, {"sql": f"FROM '{listed}/a.parquet'"}):
-        assert take_snapshot(backend.store, backend.catalog, of(source), places=bounds).rows == 300
+        assert take_snapshot(backend.store, backend.catalog, spec_of(source), places=bounds).rows == 300
     for refused in (
         {"files": f"{listed}/*.parquet"},
         {"sql": f"FROM '{listed}/b.parquet'"},
         {"sql": f"FROM '{other}/{SECRET}.parquet'"},
     ):
         with pytest.raises(InvalidInput, match="over HTTP"):
-            take_snapshot(backend.store, backend.catalog, of(refused), places=bounds)
+            take_snapshot(backend.store, backend.catalog, spec_of(refused), places=bounds)
 
 
 def test_a_delta_table_is_read_unless_its_files_are_elsewhere(
@@ -399,7 +401,7 @@ def test_a_delta_table_is_read_unless_its_files_are_elsewhere(
     listed, other = places
     write_deltalake(str(listed / "table"), pq.read_table(listed / "a.parquet"))
     bounds = Places((str(listed),))
-    source = of({"delta": f"{listed}/table", "version": 0})
+    source = spec_of({"delta": f"{listed}/table", "version": 0})
     assert take_snapshot(backend.store, backend.catalog, source, places=bounds).rows == 300
     (file,) = (listed / "table").glob("*.parquet")
     file.unlink()
@@ -420,11 +422,11 @@ def test_a_folder_of_the_projects_own_function_is_read_and_of_a_packages_refused
     with pytest.raises(
         InvalidInput, match=r"^dataset\.source = .* is not accepted over HTTP: it is not below"
     ):
-        take_snapshot(backend.store, backend.catalog, of("site_of_folders:load"), places=Places())
+        take_snapshot(backend.store, backend.catalog, spec_of("site_of_folders:load"), places=Places())
     source = DatasetSource.model_validate(
         {"name": "points", "source": "proj_of_folders:load", "target": "label", "splits": SHARES}
     )
-    with pytest.raises(InvalidInput, match="splits"):  # of two files
+    with pytest.raises(InvalidInput, match="splits"):  # Two files do not fill the splits.
         take_snapshot(backend.store, backend.catalog, source, places=Places())
 
 
@@ -433,4 +435,4 @@ SHARES = {"train": 0.5, "validation": 0.25, "test": 0.25}
 
 def test_who_is_on_the_machine_reads_what_they_may(backend: Backend, places: tuple[Path, Path]) -> None:
     _, other = places
-    assert take_snapshot(backend.store, backend.catalog, of({"files": f"{other}/s.csv"})).rows == 300
+    assert take_snapshot(backend.store, backend.catalog, spec_of({"files": f"{other}/s.csv"})).rows == 300

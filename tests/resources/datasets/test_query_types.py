@@ -1,6 +1,4 @@
-"""What each type of DuckDB's becomes in a SQL source: the same value, or a refusal that names the column and
-says what to do.
-"""
+"""Each DuckDB type in a SQL source becomes the same value, or is refused with its column and advice."""
 
 import datetime
 from typing import Any
@@ -17,7 +15,7 @@ INSTANT = datetime.datetime(2024, 1, 2, 3, 4, 5)
 
 
 def column(select: str) -> pa.Array:
-    """What a snapshot holds of it."""
+    """The column of a snapshot that is taken of this expression."""
     parts, *_ = open_query(f"SELECT {select} AS x", "dataset.source")
     rows = pa.Table.from_batches(list(parts[0].read())).combine_chunks().to_batches()[0]
     return canonical(rows, canonical_schema(rows.schema)).column(0)

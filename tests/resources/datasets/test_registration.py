@@ -1,6 +1,4 @@
-"""A snapshot that the store has and the catalog lacks is registered by the next one of its dataset, with all
-that its row had said.
-"""
+"""A snapshot that the catalog lacks is registered by the dataset's next one, with its whole row."""
 
 import json
 import shutil
@@ -43,7 +41,7 @@ def table(first: int, rows: int) -> pa.Table:
 
 @pytest.fixture
 def grow(backend: Backend, tmp_path: Path) -> Grow:
-    """Take a snapshot of files, of which there is one more each time."""
+    """Takes a snapshot of files; each call adds a file."""
     (tmp_path / "raw").mkdir()
     source = DatasetSource.model_validate(
         {"name": "points", "source": {"files": f"{tmp_path}/raw/*.parquet"}, "target": "label"}
@@ -78,15 +76,15 @@ def change_manifest(backend: Backend, snapshot: Snapshot, **changes: Any) -> Non
 def facts_of(snapshots: list[Snapshot]) -> list[tuple[Any, ...]]:
     return [
         (
-            each.digest,
-            each.rows,
-            each.splits,
-            each.source,
-            each.recipe,
-            each.transform_sha256,
-            each.deprecated,
+            snapshot.digest,
+            snapshot.rows,
+            snapshot.splits,
+            snapshot.source,
+            snapshot.recipe,
+            snapshot.transform_sha256,
+            snapshot.deprecated,
         )
-        for each in snapshots
+        for snapshot in snapshots
     ]
 
 
@@ -333,12 +331,12 @@ def test_doctor_tells_what_the_catalog_lacks_and_registers_it(
     assert finding.what == "the store has 3 snapshots that the catalog lacks: 1 of ants, 2 of bees"
     assert list_snapshots(backend.catalog) == [], "a look changes nothing"
     repaired = [
-        each
-        for _, each in examine(
+        finding
+        for _, finding in examine(
             [Check("snapshots", lambda: check_snapshots(backend.store, backend.catalog))], repair=True
         )
     ]
-    assert any(all(snapshot.key in each.repaired for snapshot in taken) for each in repaired)
+    assert any(all(snapshot.key in finding.repaired for snapshot in taken) for finding in repaired)
     assert [snapshot.digest for snapshot in list_snapshots(backend.catalog)] == [
         snapshot.digest for snapshot in taken
     ]

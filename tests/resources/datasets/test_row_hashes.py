@@ -1,4 +1,4 @@
-"""Rows are hashed by their values, the same for ever, however they are stored."""
+"""Rows are hashed by their values, however they are stored, and the hashes never change."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -26,7 +26,7 @@ def row_hashes(**columns: Any) -> list[int]:
 
 
 def test_the_hash_is_frozen_for_ever() -> None:
-    """Were one of these to change, every dataset's rows would be dealt anew. So never edit them."""
+    """If one of these changed, every dataset's rows would be dealt anew. So never edit them."""
     assert (
         row_hashes(
             a=[0, 1, -1], b=["", "text", "a text that is longer than eight bytes"], c=[[1.5, 2.0], [], [0.1]]

@@ -1,6 +1,4 @@
-"""Small shards stay few, an append stores little more than it adds, and over time a row is written a few
-times at most.
-"""
+"""Small shards stay few, appends store little more than they add, and rows are rewritten a few times."""
 
 from itertools import takewhile
 

@@ -1,5 +1,6 @@
-"""A snapshot is its content: the same content is the same snapshot, in shards of one split each; what was
-there is not stored again.
+"""A snapshot is its content: equal content is the same snapshot, and stored rows are not stored again.
+
+Each shard is of one split.
 """
 
 import shutil
@@ -38,7 +39,7 @@ def source(**changes: Any) -> DatasetSource:
 
 
 def images(rows: int, first: int = 0) -> pa.Table:
-    """Rows of 1 KiB, each other than the others."""
+    """Rows of 1 KiB, all different."""
     numbers = np.arange(first, first + rows)
     pixels = np.repeat(numbers[:, None], 256, axis=1) * 256 + np.arange(256)
     flat = pa.array(pixels.astype(np.int32).ravel())
@@ -191,7 +192,7 @@ def test_folds_are_read_as_train_and_validation(backend: Backend) -> None:
 def test_equal_shards_of_one_snapshot_are_stored_and_counted_once(
     backend: Backend, provide: Callable[..., DatasetSource]
 ) -> None:
-    rows = images(1).take([0] * 8_192)  # 8 MiB, of which each MiB is like any other
+    rows = images(1).take([0] * 8_192)  # 8 MiB, in which every MiB is the same
     table = pa.concat_tables([rows, images(1, first=1), images(1, first=2)])
     table = table.append_column("part", pa.array(["train"] * 8_192 + ["validation", "test"]))
     dataset = open_dataset(
@@ -238,9 +239,7 @@ def test_shards_are_equal_cuts_of_one_split_each(
 def test_what_is_appended_is_all_that_is_stored(
     backend: Backend, provide: Callable[..., DatasetSource], tmp_path: Path, named: bool
 ) -> None:
-    """Files are known by name, size and time, so old ones are not read; a function's rows are read, and found
-    to be there.
-    """
+    """Old files are known by name, size and time, and not read; a function's rows are read and recognised."""
 
     def take(rows: int) -> Snapshot:
         if not named:
@@ -505,7 +504,7 @@ def _raising() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (
             42,
@@ -536,9 +535,9 @@ def _raising() -> Any:
     ],
 )
 def test_a_source_that_cannot_be_a_dataset_is_refused_by_field_and_value(
-    backend: Backend, provide: Callable[..., DatasetSource], content: Any, said: str
+    backend: Backend, provide: Callable[..., DatasetSource], content: Any, message: str
 ) -> None:
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         take_snapshot(backend.store, backend.catalog, provide(content))
     assert list(backend.store.files("datasets")) == list(backend.store.files("shards")) == [], (
         "nothing is left"

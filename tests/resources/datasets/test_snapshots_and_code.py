@@ -1,5 +1,6 @@
-"""Files are not read again by the same code, unless that is asked for, and all are by other code: of whatever
-the transform stands on.
+"""The same code does not read files again, unless asked to; changed code reads all of them.
+
+Code means everything that the transform uses.
 """
 
 import importlib
@@ -35,7 +36,7 @@ def unrelated(table):
 
 @pytest.fixture
 def ids(tmp_path: Path, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
-    """The rows of the snapshot that is taken of some files, by the transform and the code that are given."""
+    """Takes a snapshot of some files by this transform and code, and gives the ids of its rows."""
     (tmp_path / "project" / "of_lengths").mkdir(parents=True)
     monkeypatch.syspath_prepend(tmp_path / "project")
     pq.write_table(pa.table({"id": range(100), "label": [0, 1] * 50}), tmp_path / "rows.parquet")
@@ -44,9 +45,9 @@ def ids(tmp_path: Path, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Ca
         for name, text in (("__init__", ""), ("lengths", lengths), ("units", units)):
             (tmp_path / "project" / "of_lengths" / f"{name}.py").write_text(text)
         for name in [name for name in sys.modules if name.partition(".")[0] == "of_lengths"]:
-            monkeypatch.delitem(sys.modules, name)  # as in a new process
+            monkeypatch.delitem(sys.modules, name)  # Import it again, as a new process would.
         importlib.invalidate_caches()
-        # files of one second are not told apart by their times
+        # Bytecode could be stale, because it is compared by times in whole seconds.
         monkeypatch.setattr(sys, "dont_write_bytecode", True)
         recipe = {"name": "points", "target": "label", "source": {"files": f"{tmp_path}/*.parquet"}}
         source = DatasetSource.model_validate({**recipe, "transform": f"of_lengths.lengths:{transform}"})
@@ -116,7 +117,7 @@ def test_all_is_read_again_where_that_is_asked_for(
             compression="none",
             use_dictionary=False,
         )
-        os.utime(path, (1e9, 1e9))  # as an archive unpacks it
+        os.utime(path, (1e9, 1e9))  # An unpacked archive keeps old times.
         digests.append(snapshot_for(backend.store, backend.catalog, spec, refresh=refresh).digest)
     before, stale, fresh, after = digests
     assert before == stale != fresh == after

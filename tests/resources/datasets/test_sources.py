@@ -1,6 +1,4 @@
-"""Rows come from files, folders, queries and tables of a lake as they stand there, in a fixed order and in
-bounded memory.
-"""
+"""Rows come from files, folders, queries and lake tables unchanged, in a fixed order and little memory."""
 
 import datetime
 import io
@@ -49,7 +47,7 @@ def numbers(rows: int, first: int = 0) -> pa.Table:
 
 
 def ids(source: Any) -> list[int]:
-    """The ids of all rows of a source, in its order."""
+    """The ids of all rows of a source, in order."""
     return [
         number
         for part in open_source(spec(source)).parts
@@ -85,7 +83,7 @@ def test_files_of_each_format_are_read_in_the_order_of_their_names(
 
 
 def within(root: str, path: str) -> str:
-    """The address of a path in a store."""
+    """The address of a path within a store."""
     base, mark, options = root.partition("?")
     return f"{base}/{path}{mark}{options}"
 
@@ -123,7 +121,7 @@ def test_an_object_store_that_is_away_while_a_source_is_listed_is_named_in_the_e
     with pytest.raises(StoreUnavailable, match=r"^dataset.source.\w+ = 's3://.*' cannot be (listed|read): "):
         take_snapshot(backend.store, backend.catalog, source)
     gate.open()
-    if kind != "folder":  # of three files not every split has one
+    if kind != "folder":  # Three files do not fill every split.
         assert take_snapshot(backend.store, backend.catalog, source).rows == (
             100 if kind == "one file" else 300
         )
@@ -369,7 +367,7 @@ def test_files_on_s3_are_referred_to_without_being_read_and_refused_once_changed
     ):
         dataset.referenced(gone)
     refused = {changed["location"], gone["location"]}
-    if reference == "version":  # the same bytes are another version, with the same etag
+    if reference == "version":  # The same bytes are another version, with the same etag.
         refused.add(again["location"])
         with pytest.raises(StoreError, match=r"its version is .*; delete its newer versions"):
             dataset.referenced(again)
@@ -562,7 +560,7 @@ def test_a_delta_table_in_partitions_has_their_columns(tmp_path: Path) -> None:
 
 @pytest.fixture
 def iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """An Iceberg catalog in SQLite, as PyIceberg's variables name it."""
+    """An Iceberg catalog in SQLite, which PyIceberg finds by its environment variables."""
     from pyiceberg.catalog import load_catalog
     from pyiceberg.utils.config import Config
 
@@ -572,7 +570,7 @@ def iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ("TYPE", "sql"),
     ):
         monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name}", value)
-    # which reads the variables when it is imported first
+    # PyIceberg reads the variables when it is first imported.
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
     catalog = load_catalog(
         "lake", type="sql", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"file://{tmp_path}/lake"
@@ -608,9 +606,7 @@ def test_an_iceberg_table_is_read_at_its_snapshot_and_what_is_appended_comes_las
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_an_iceberg_tables_files_are_read_as_pyiceberg_reads_them(iceberg: Any, tmp_path: Path) -> None:
-    """Lists, maps and structs; columns that were renamed, added, dropped, retyped and named again; deleted
-    rows.
-    """
+    """Nested types; columns that were renamed, added, dropped, retyped and renamed again; deleted rows."""
     from pyiceberg.io.pyarrow import ArrowScan
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.table import FileScanTask

@@ -43,7 +43,7 @@ def test_a_dataset_that_grows_ten_times_keeps_every_row_in_its_split(changes: di
     rows = 500
     for _ in range(10):
         table = people(rows)
-        # in another order each time
+        # The order differs each time.
         now = split_of(spec, table.take(np.random.RandomState(rows).permutation(rows)))
         assert len(now) == rows, "each row is in one split"
         assert before.items() <= now.items()
@@ -218,7 +218,7 @@ def numbered_rows(rows: int = 2_000, **columns: Any) -> pa.Table:
 
 @pytest.fixture
 def splits_of(backend: Backend, provide: Callable[..., DatasetSource]) -> Callable[..., dict[int, str]]:
-    """Takes a snapshot of a table, and says the split of each id."""
+    """Takes a snapshot of a table, and gives the split of each id."""
 
     def take(table: pa.Table, **changes: Any) -> dict[int, str]:
         snapshot = take_snapshot(backend.store, backend.catalog, provide(table, **changes))
@@ -317,7 +317,7 @@ def test_rows_are_dealt_anew_where_the_spec_says_so(splits_of: Callable[..., dic
 
 
 def test_files_that_are_appended_are_dealt_by_the_first_columns_too(backend: Backend, tmp_path: Path) -> None:
-    """The table has another column than when it was first taken; then only the new file is read."""
+    """The table has a column more than in its first snapshot, and only the new file is read."""
     folder = tmp_path / "rows"
     folder.mkdir()
 

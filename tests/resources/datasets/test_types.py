@@ -1,4 +1,4 @@
-"""Every type that a snapshot accepts is held as it was given, with its nulls; decimals become numbers.
+"""Every accepted type is stored unchanged, with its nulls; decimals become numbers.
 
 Its statistics are JSON.
 """
@@ -24,7 +24,7 @@ ROWS = 200
 
 
 def _column(make: Callable[[int], Any], kind: pa.DataType | None = None) -> pa.Array:
-    """Every seventh value is null."""
+    """A column in which every seventh value is null."""
     return pa.array([None if row % 7 == 3 else make(row) for row in range(ROWS)], kind)
 
 
@@ -64,7 +64,7 @@ def test_values_come_back_as_they_were_given(backend: Backend, provide: Callable
     dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
     stored = dataset.read().sort_by("id")
     for name in table.column_names:
-        # by their text, for NaN is not equal to itself
+        # They are compared as text, because NaN is not equal to itself.
         assert str(stored[name].to_pylist()) == str(table[name].to_pylist()), name
     assert {check.name for check in check_data(dataset, source, None) if not check.passed} == set()
     statistics = json.loads(json.dumps(dataset.manifest["statistics"]["train"]))

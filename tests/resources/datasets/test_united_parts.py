@@ -1,5 +1,6 @@
-"""Files of which each has its own idea of a column's type are one dataset, whichever is first; a leftover
-index is no column of it.
+"""Files with different types of a column are one dataset, whichever is first.
+
+A leftover index is no column of it.
 """
 
 import datetime
@@ -23,7 +24,7 @@ from resources.datasets.united_parts import read_parts, unite_columns
 from resources.source_files.listing import SourceFile
 from resources.sweep_spec.dataset import DatasetSource
 
-ROWS = 100  # of each file
+ROWS = 100  # rows of each file
 
 
 def spec(source: Any, **changes: Any) -> DatasetSource:
@@ -31,7 +32,7 @@ def spec(source: Any, **changes: Any) -> DatasetSource:
 
 
 def table(first: int, x: pa.Array) -> pa.Table:
-    """Some rows, of which the value of ``x`` is that of one, again and again."""
+    """Some rows, in which ``x`` repeats these values."""
     columns = {
         "id": range(first, first + ROWS),
         "x": pa.concat_arrays([x] * (ROWS // len(x))),
@@ -40,8 +41,8 @@ def table(first: int, x: pa.Array) -> pa.Table:
     return pa.table(columns)
 
 
-def held(backend: Backend, source: DatasetSource) -> pa.Table:
-    """The rows of a new snapshot, by their id."""
+def read_snapshot(backend: Backend, source: DatasetSource) -> pa.Table:
+    """The rows of a new snapshot, sorted by id."""
     return (
         Dataset(backend.store, "points", take_snapshot(backend.store, backend.catalog, source).digest)
         .read()
@@ -90,7 +91,7 @@ def test_parquet_files_of_other_types_are_one_dataset_whichever_is_first(
 ) -> None:
     for offset, name, x in zip((0, ROWS), names, (first, second), strict=True):
         pq.write_table(table(offset, x), raw / f"{name}.parquet")
-    rows = held(backend, spec({"files": str(raw)}))
+    rows = read_snapshot(backend, spec({"files": str(raw)}))
     values = [value.as_py() for value in (first[0], second[0])]
     assert rows["x"].to_pylist() == [values[0]] * ROWS + [values[1]] * ROWS
     assert kind is None or rows.schema.field("x").type == kind
@@ -143,7 +144,7 @@ def test_parquet_files_that_do_not_go_together_are_refused(
 
 
 def write_text(ending: str, path: Path, first: int, x: str) -> None:
-    """Some rows, of which the value of ``x`` is this text, as it is written in CSV or in JSON."""
+    """Write some rows as CSV or JSON, in which ``x`` is this text."""
     if ending == "csv":
         lines = ["id,x,label", *(f"{first + row},{x},{row % 2}" for row in range(ROWS))]
     else:
@@ -188,7 +189,10 @@ def test_text_files_of_other_types_are_one_dataset_whichever_is_first(
     for offset, name, x in zip((0, ROWS), names, (first, second), strict=True):
         write_text(ending, raw / name, offset, x)
     (raw / f"0.{ending}").touch()
-    assert held(backend, spec({"files": str(raw)}))["x"].to_pylist() == [right[0]] * ROWS + [right[1]] * ROWS
+    assert (
+        read_snapshot(backend, spec({"files": str(raw)}))["x"].to_pylist()
+        == [right[0]] * ROWS + [right[1]] * ROWS
+    )
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")], ids=["in order", "in reverse"])
@@ -247,9 +251,9 @@ def test_text_files_that_do_not_go_together_are_refused(
 def test_columns_may_be_in_any_order_and_none_may_be_missing(raw: Path, backend: Backend) -> None:
     pq.write_table(table(0, pa.array([1])), raw / "a.parquet")
     pq.write_table(table(ROWS, pa.array([2])).select(["label", "x", "id"]), raw / "b.parquet")
-    # without rows it has no say
+    # A file without rows has no say.
     pq.write_table(table(0, pa.array([1])).slice(0, 0).drop_columns(["x"]), raw / "c.parquet")
-    rows = held(backend, spec({"files": str(raw)}))
+    rows = read_snapshot(backend, spec({"files": str(raw)}))
     assert rows.column_names == ["id", "x", "label"]
     assert rows["x"].to_pylist() == [1] * ROWS + [2] * ROWS
     for name in ("0", "z"):
@@ -278,7 +282,7 @@ def test_text_files_are_united_too(raw: Path, backend: Backend, form: str) -> No
         else:
             (raw / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert (
-        held(backend, spec({"files": str(raw)}))["x"].to_pylist()
+        read_snapshot(backend, spec({"files": str(raw)}))["x"].to_pylist()
         == [1.0] * ROWS + [0.5] * ROWS + [None] * ROWS
     )
 
@@ -340,7 +344,7 @@ def test_what_is_appended_is_brought_to_the_union_of_what_was_there(
     def append_file(name: str, x: pa.Array) -> list[str]:
         names.clear()
         pq.write_table(table(ROWS * len(list(raw.iterdir())), x), raw / name)
-        assert held(backend, source).num_rows == ROWS * len(list(raw.iterdir()))
+        assert read_snapshot(backend, source).num_rows == ROWS * len(list(raw.iterdir()))
         return sorted(names)
 
     assert append_file("a.parquet", pa.array([1])) == ["a.parquet"]
@@ -351,7 +355,7 @@ def test_what_is_appended_is_brought_to_the_union_of_what_was_there(
     assert append_file("d.parquet", pa.array([3])) == ["d.parquet"], "the union is the one that was there"
     assert append_file("e.parquet", pa.nulls(1)) == ["e.parquet"]
     assert (
-        held(backend, source)["x"].to_pylist()
+        read_snapshot(backend, source)["x"].to_pylist()
         == [1.0] * ROWS + [2.0] * ROWS + [0.5] * ROWS + [3.0] * ROWS + [None] * ROWS
     )
     pq.write_table(table(0, pa.array(["x"])), raw / "f.parquet")
@@ -425,7 +429,7 @@ def test_a_leftover_index_is_no_column_and_moves_no_row(
 
 
 def keep_odd_ids(rows: pa.Table) -> pa.Table:
-    """As a project's transform that works on a frame."""
+    """A transform that works on a pandas frame."""
     whole = rows.to_pandas()
     return pa.Table.from_pandas(whole[whole["id"] % 2 == 1])
 
@@ -435,9 +439,9 @@ def test_an_index_in_one_file_alone_is_no_difference_and_a_named_one_is_a_column
 ) -> None:
     pq.write_table(pa.Table.from_pandas(frame(indexed=False)), raw / "a.parquet")
     pq.write_table(pa.Table.from_pandas(frame(indexed=False), preserve_index=False), raw / "b.parquet")
-    assert held(backend, spec({"files": str(raw)})).column_names == ["id", "x", "label"]
+    assert read_snapshot(backend, spec({"files": str(raw)})).column_names == ["id", "x", "label"]
     pq.write_table(pa.Table.from_pandas(frame(indexed=False).set_index("id")), raw / "c.parquet")
-    assert set(held(backend, spec({"files": str(raw)})).column_names) == {"id", "x", "label"}
+    assert set(read_snapshot(backend, spec({"files": str(raw)})).column_names) == {"id", "x", "label"}
 
 
 @pytest.mark.parametrize(
@@ -497,7 +501,7 @@ def test_a_pyarrow_dataset_of_files_that_differ_is_refused_without_its_own_schem
             take_snapshot(backend.store, backend.catalog, source)
     else:
         assert (
-            held(backend, source)["x"].to_pylist()
+            read_snapshot(backend, source)["x"].to_pylist()
             == [first["x"][0].as_py()] * ROWS + [second["x"][0].as_py()] * ROWS
         )
 
@@ -508,6 +512,6 @@ def test_a_pyarrow_dataset_that_was_given_a_schema_has_its_columns(
     pq.write_table(table(0, pa.array([1])), raw / "a.parquet")
     pq.write_table(table(ROWS, pa.array([0.5])).append_column("y", pa.array([1] * ROWS)), raw / "b.parquet")
     schema = pa.schema({"id": pa.int64(), "x": pa.float64(), "label": pa.int64()})
-    rows = held(backend, provide(lambda: dataset.dataset(raw, schema=schema)))
+    rows = read_snapshot(backend, provide(lambda: dataset.dataset(raw, schema=schema)))
     assert rows.column_names == schema.names
     assert rows["x"].to_pylist() == [1.0] * ROWS + [0.5] * ROWS

@@ -1,4 +1,4 @@
-"""Types unite alike in any order, and a value that is cast to the union is what it was."""
+"""Types unite alike in any order, and a value that is cast to the union stays the same."""
 
 import pyarrow as pa
 import pytest
@@ -77,7 +77,7 @@ def test_a_union_does_not_depend_on_the_order(kinds: list[pa.DataType], random: 
 
 
 def _canonical(kind: pa.DataType | None) -> pa.DataType | None:
-    """What becomes of a union: whether a decimal or a double is between does not matter."""
+    """The stored type of a union, in which a decimal and a double on the way make no difference."""
     if kind is not None and pa.types.is_decimal(kind):
         return pa.int64() if kind.scale <= 0 else pa.float64()
     return kind
@@ -128,7 +128,7 @@ def test_whole_numbers_and_fractions_are_the_same_as_doubles_or_refused(
 )
 def test_nested_values_are_cast_by_their_names_and_places(values: pa.Array, kind: pa.DataType) -> None:
     def fill(value: object) -> object:
-        """A value with null for the fields that it lacks."""
+        """The value with null for the fields that it lacks."""
         if isinstance(value, dict):
             return {"a": None, "b": None} | {name: fill(inner) for name, inner in value.items()}
         return [fill(inner) for inner in value] if isinstance(value, list) else value

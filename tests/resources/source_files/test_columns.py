@@ -1,5 +1,6 @@
-"""The union of the columns of files, and rows brought to it: each value is what it was, or is refused with
-both files and both types.
+"""The columns of files unite, and rows cast to the union keep their values or are refused.
+
+A refusal names both files and both types.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Files that patterns name are listed in little memory, each once, and noticed when they change."""
+"""Files that patterns name are listed in little memory, each once, and changes are noticed."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The names of folders are columns where they say so, of types that all files decide together."""
+"""Names of folders like ``country=de`` are columns, whose types all files decide together."""
 
 import datetime
 from pathlib import Path
@@ -21,13 +21,13 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 def partitions_of(
     folder: Path, paths: list[str], patterns: list[str]
 ) -> tuple[Partitions, list[dict[str, Any]]]:
-    """The partitions of files that are made, and the values of each file in the order of their paths."""
+    """Make files; return their partitions, and the values of each file in the order of paths."""
     for path in paths:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).touch()
     files = find_files_of_all("files", [f"{folder}/{pattern}".rstrip("/") for pattern in patterns])
     partitions = find_partitions("files", files)
-    return partitions, [partitions.of(file) for file in files]
+    return partitions, [partitions.values_in(file) for file in files]
 
 
 @pytest.mark.parametrize(
@@ -186,13 +186,13 @@ def test_partitions_on_s3_are_those_of_a_folder(any_store: Store) -> None:
     for patterns in (["sales"], ["sales/*/*.csv"], ["sales/country=de/x.csv", "sales/country=fr/*"]):
         files = find_files_of_all("files", [f"{base}/{pattern}{mark}{options}" for pattern in patterns])
         partitions = find_partitions("files", files)
-        assert [partitions.of(file) for file in files] == [{"country": "de"}, {"country": "fr"}]
+        assert [partitions.values_in(file) for file in files] == [{"country": "de"}, {"country": "fr"}]
 
 
 @given(texts=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0")), min_size=1, max_size=5))
 @settings(max_examples=examples(50))
 def test_what_arrow_writes_into_the_names_of_folders_is_read_again(texts: list[str]) -> None:
-    texts = [f"{text}!" for text in texts]  # no number, nor another word that Arrow knows
+    texts = [f"{text}!" for text in texts]  # So it is no number, and no word that Arrow knows.
     files = []
     system = fs._MockFileSystem()
     dataset.write_dataset(
@@ -207,4 +207,4 @@ def test_what_arrow_writes_into_the_names_of_folders_is_read_again(texts: list[s
         if info.is_file:
             files.append(SourceFile(system, info.path, info.path, info.size, 0, "out"))
     partitions = find_partitions("files", files)
-    assert {partitions.of(file)["text"] for file in files} == set(texts)
+    assert {partitions.values_in(file)["text"] for file in files} == set(texts)

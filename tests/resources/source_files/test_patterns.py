@@ -1,6 +1,4 @@
-"""A path that exists is that path; a pattern names files by its segments; what tools leave beside data is no
-data.
-"""
+"""An existing path is taken literally, a pattern matches segments, and files of tools are no data."""
 
 import os
 from pathlib import Path

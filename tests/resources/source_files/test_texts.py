@@ -1,4 +1,4 @@
-"""Texts are numbers, dates and truths where they say so, and never another number than is written."""
+"""Texts become numbers, dates and truth values, but never another number than is written."""
 
 import datetime
 from typing import Any

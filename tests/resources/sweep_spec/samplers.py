@@ -4,7 +4,7 @@ import optuna
 
 
 class OneObjective(optuna.samplers.RandomSampler):
-    """It gives up on a study of several objectives, as CMA-ES does."""
+    """A sampler that refuses several objectives, like CMA-ES."""
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: optuna.trial.FrozenTrial
@@ -14,7 +14,7 @@ class OneObjective(optuna.samplers.RandomSampler):
 
 
 class NeedsAPackage(optuna.samplers.RandomSampler):
-    """Cannot be made here."""
+    """A sampler whose package is not installed."""
 
     def __init__(self) -> None:
         import package_that_is_missing  # noqa: F401

@@ -1,6 +1,4 @@
-"""Constraints are comparisons and nothing else, and no point is refused for parameters that it does not
-have.
-"""
+"""Constraints are only comparisons, and no point is refused for parameters that it lacks."""
 
 import math
 from typing import Any
@@ -61,8 +59,8 @@ def test_a_name_without_a_value_is_met() -> None:
             {"optimizer.name": "sgd", "x y": 2},
             False,
         ),
-        ('params["x/y"] < 1', {"x": 5, "y": 1}, True),  # absent there
-        ("batch-size < 1", {"batch": 3, "size": 1, "batch-size": 0}, False),  # a difference, as ever
+        ('params["x/y"] < 1', {"x": 5, "y": 1}, True),  # The parameter is absent.
+        ("batch-size < 1", {"batch": 3, "size": 1, "batch-size": 0}, False),  # Unquoted, it is a difference.
     ],
 )
 def test_a_name_in_quotes_may_be_any(expression: str, params: dict[str, Any], holds: bool) -> None:

@@ -1,4 +1,4 @@
-"""A dataset of labels and features: what goes together, and what is refused before anything is read."""
+"""Datasets of labels and features: what goes together, and what is refused before anything is read."""
 
 from typing import Any
 

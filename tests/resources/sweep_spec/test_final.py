@@ -37,7 +37,7 @@ def test_only_a_spec_with_final_has_three_more_trainings_at_full_budget(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "parts"),
     [
         (on("train", "test"), ["final.on = ['train', 'test']", "cannot be judged on", "leave test out"]),
         (on("validation"), ["final.on = ['validation']", "give train"]),
@@ -65,16 +65,16 @@ def test_only_a_spec_with_final_has_three_more_trainings_at_full_budget(
     ],
 )
 def test_a_final_training_that_cannot_be_is_refused_with_the_remedy(
-    small_spec: Spec, changes: dict[str, Any], said: list[str]
+    small_spec: Spec, changes: dict[str, Any], parts: list[str]
 ) -> None:
     with pytest.raises(InvalidInput) as raised:
         small_spec(**changes)
-    for part in said:
+    for part in parts:
         assert part in str(raised.value)
 
 
 def test_it_is_written_in_yaml_as_it_is_in_the_documentation(small_spec: Spec) -> None:
-    fields = yaml.safe_load("{seeds: 2, on: [train], epochs: 4}")  # for YAML 1.1 the key is true
+    fields = yaml.safe_load("{seeds: 2, on: [train], epochs: 4}")  # YAML 1.1 reads the key as true.
     assert small_spec(final=fields).final == Final(seeds=2, on=["train"], epochs=4)
     assert small_spec(final=json.loads(json.dumps(fields))).final == Final(seeds=2, on=["train"], epochs=4)
 

@@ -1,6 +1,4 @@
-"""Settings that waste GPU time are reported before it is spent: the field, its value, what it means and what
-to do.
-"""
+"""Settings that waste GPU time are reported before it is spent, with field, value, meaning and remedy."""
 
 from collections.abc import Callable
 from typing import Any

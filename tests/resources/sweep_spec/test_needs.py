@@ -1,4 +1,4 @@
-"""What a sweep would need at its largest is told before anything runs."""
+"""What a sweep needs at its largest is reported before anything runs."""
 
 from resources.sweep_spec.needs import LargestNeed, largest_need, needs_in_words
 

@@ -1,6 +1,4 @@
-"""Points lie in the space, conditional parameters exist where they should, and a grid has every point
-once.
-"""
+"""Points lie in the space, conditional parameters exist where they should, and grids are complete."""
 
 import math
 from collections.abc import Callable
@@ -87,7 +85,7 @@ def ranges(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def spaces(draw: st.DrawFn) -> dict[str, Any]:
-    """Up to five parameters, some of them open where an earlier one has some of its choices, in any order."""
+    """Up to five parameters, some of which depend on choices of earlier ones, in any order."""
     space: dict[str, Any] = {}
     for index in range(draw(st.integers(1, 5))):
         parameter = draw(ranges())
@@ -131,7 +129,7 @@ def test_random_points_lie_evenly_in_the_range_or_in_its_logarithm() -> None:
     def share(name: str, holds: Callable[[Any], bool]) -> float:
         return sum(holds(point[name]) for point in points) / len(points)
 
-    for value in (1, 2, 3):  # as Optuna: each has the values that are rounded to it
+    for value in (1, 2, 3):  # As in Optuna, each has the values that are rounded to it.
         assert share("whole", lambda drawn, value=value: drawn == value) == pytest.approx(
             math.log((value + 0.5) / (value - 0.5)) / math.log(3.5 / 0.5), abs=0.03
         )
@@ -303,7 +301,7 @@ def test_a_float_range_without_steps_or_points_has_no_axis() -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "message"),
     [
         (
             {"optimizer": "adam", "epochs": 3},
@@ -323,15 +321,15 @@ def test_a_float_range_without_steps_or_points_has_no_axis() -> None:
         ),
     ],
 )
-def test_what_keeps_params_from_being_a_point_is_named(params: dict[str, Any], said: str) -> None:
+def test_what_keeps_params_from_being_a_point_is_named(params: dict[str, Any], message: str) -> None:
     (problem,) = problems_of(spec_of(TREE), params)
-    assert problem.startswith(said)
+    assert problem.startswith(message)
 
 
 def test_starting_points_may_leave_parameters_out_but_not_parents() -> None:
     spec = spec_of({**TREE, "width": {"int": {"low": 1, "high": 9}, "when": {"epochs": 3}}})
     assert problems_of(spec, {}, partial=True) == []
-    assert problems_of(spec, {"width": 4}, partial=True) == []  # its parent is a constant
+    assert problems_of(spec, {"width": 4}, partial=True) == []  # Its parent is a constant.
     assert problems_of(spec, {"optimizer": "sgd", "momentum": 0.5}, partial=True) == []
     assert problems_of(spec, {"momentum": 0.5}, partial=True) != []
 

@@ -147,7 +147,7 @@ RANGES = [
     (space(), ["space", "{}", "at least 1"]),
 ]
 
-# Dagster's YAML 1.1 gives these as texts; so may a program.
+# Dagster's YAML 1.1 reads these as texts, and a program may send them so.
 TEXTS_LIKE_NUMBERS = [
     (
         space(lr={"categorical": ["1e-2", 0.1]}),
@@ -414,7 +414,7 @@ DATA_CHECKS = [
             'give nulls_severity: "warn"',
         ],
     ),
-    # YAML's plain off
+    # YAML reads an unquoted off so.
     (data_checks(nulls=False), ["dataset.checks.nulls = False", 'give nulls_severity: "off"']),
     (
         data_checks(nulls={"age": True}),
@@ -507,7 +507,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "parts"),
     RANGES
     + TEXTS_LIKE_NUMBERS
     + CONDITIONS
@@ -520,19 +520,17 @@ OTHERS = [
     ids=lambda value: str(value)[:60],
 )
 def test_a_wrong_field_is_named_with_its_value_and_what_is_accepted(
-    small: Callable[..., dict[str, Any]], change: dict[str, Any], said: list[str]
+    small: Callable[..., dict[str, Any]], change: dict[str, Any], parts: list[str]
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_spec(small(**change))
-    for part in said:
+    for part in parts:
         assert part in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 2  # the one problem, reported once
+    assert len(str(caught.value).splitlines()) == 2  # There is one problem, reported once.
 
 
 def numeric_fields(model: type[BaseModel]) -> set[tuple[type[BaseModel], str, Any]]:
-    """The fields of a part of a spec, and of the parts in it, that are numbers or have numbers by name; and
-    whether they are numbers.
-    """
+    """The fields, also of inner parts of a spec, that are numbers or mappings to numbers; and which it is."""
     fields = set()
     for name, field in model.model_fields.items():
         kinds = [field.annotation, *types_inside(field.annotation)]

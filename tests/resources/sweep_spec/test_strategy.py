@@ -47,7 +47,7 @@ def test_brackets_are_whole_epochs_that_rise_from_the_minimum_to_the_maximum(
         assert list(ladder) == sorted(set(ladder))
         assert low <= ladder[0]
         assert ladder[-1] == low + more
-    assert strategy.ladders[0][0] < low * factor  # no longer ladder would fit
+    assert strategy.ladders[0][0] < low * factor  # No longer ladder would fit.
 
 
 @pytest.mark.parametrize(

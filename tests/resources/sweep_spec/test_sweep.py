@@ -14,16 +14,16 @@ from tests.backends import CHECKOUT, SMALL
 
 
 @pytest.mark.parametrize(
-    ("splits", "said"),
+    ("splits", "message"),
     [
         ({"train": 0.5, "test": 0.5}, "validation"),
         ({"train": 0.5, "validation": 0.2, "test": 0.2}, "add up to 1, not 0.9"),
     ],
 )
 def test_splits_that_do_not_cover_the_rows_are_refused(
-    small: Callable[..., dict[str, Any]], splits: dict[str, float], said: str
+    small: Callable[..., dict[str, Any]], splits: dict[str, float], message: str
 ) -> None:
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         parse_spec(small(dataset={**SMALL["dataset"], "splits": splits}))
 
 
@@ -47,7 +47,7 @@ def optuna(sampler: str, **options: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (
             {"trainable": "tests.nothing:train"},
@@ -86,9 +86,9 @@ def optuna(sampler: str, **options: Any) -> dict[str, Any]:
     ],
 )
 def test_what_does_not_exist_is_named_with_what_does(
-    small_spec: Callable[..., SweepSpec], change: dict[str, Any], said: str
+    small_spec: Callable[..., SweepSpec], change: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         check_functions(small_spec(**change))
 
 
@@ -162,7 +162,7 @@ def test_a_spec_is_of_the_project_of_its_name_unless_it_names_one(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"project": "a/b"}, "project = 'a/b' is not accepted: give 1-128 letters"),
         ({"project": ""}, "project = '' is not accepted: give 1-128 letters"),
@@ -171,12 +171,12 @@ def test_a_spec_is_of_the_project_of_its_name_unless_it_names_one(
     ],
 )
 def test_a_wrong_project_or_priority_is_one_error(
-    small: Callable[..., dict[str, Any]], change: dict[str, Any], said: str
+    small: Callable[..., dict[str, Any]], change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
         parse_spec(small(**change))
     assert str(refused.value).count("is not accepted: ") == 1
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_stored_spec_is_read_back_as_it_was(small_spec: Callable[..., SweepSpec]) -> None:

@@ -1,4 +1,4 @@
-"""YAML's values are those of YAML 1.2: a number is one however it is written, and a word is a text."""
+"""YAML's values are those of YAML 1.2: a number in any notation is a number, and a word is a text."""
 
 import math
 from collections.abc import Callable
@@ -123,11 +123,11 @@ def test_a_number_is_the_same_wherever_it_stands_and_however_it_is_written(numbe
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("1e400", "lr.categorical.0 = inf"), (".nan", "lr.categorical.0 = nan")]
+    ("text", "message"), [("1e400", "lr.categorical.0 = inf"), (".nan", "lr.categorical.0 = nan")]
 )
-def test_a_number_that_is_none_is_refused_in_a_file(text: str, said: str, tmp_path: Path) -> None:
+def test_a_number_that_is_none_is_refused_in_a_file(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SPEC.format(text, "1"))
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         load_spec(tmp_path / "sweep.yaml")
 
 
