@@ -97,7 +97,7 @@ def materialized_snapshot(
         metadata["classes"] = classes
     if before is not None:
         metadata["changed"] = {"since": before["digest"], **compare(before, manifest)}
-    joined = manifest["lineage"]["source"].get("views", {})  # of labels with features
+    joined = manifest["lineage"]["source"].get("views", {})  # There are some only for labels with features.
     return Materialized(
         "dataset_snapshot",
         partition=snapshot.key,

@@ -19,7 +19,7 @@ from halving import Evaluation, Run, TrainedRun
 
 LENGTH = 32
 _ROWS = 3_000
-_BATCH = 32  # of all ranks together
+_BATCH = 32  # rows for all ranks together
 # Printable ASCII; the last one stands for all other characters.
 _FIRST = ord(" ")
 _CHARACTERS = 96

@@ -14,7 +14,7 @@ from torch.nn import functional
 from examples.pictures import decode, pixels_of
 from halving import Run, TrainedRun
 
-_BATCH = 64  # of all ranks together
+_BATCH = 64  # rows for all ranks together
 
 
 def train(run: Run) -> None:

@@ -76,7 +76,9 @@ def export(run: TrainedRun) -> bytes:
     example = torch.zeros(2, 64)
     names = ["pixels"]
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # tracing is deprecated for an exporter that needs one more package
+        warnings.simplefilter(
+            "ignore"
+        )  # Tracing is deprecated in favour of an exporter that needs one more package.
         file = Path(folder, "model.onnx")
         torch.onnx.export(
             Digit(model).eval(),

@@ -27,7 +27,11 @@ _MAX_MODULES = 20
 
 A tree takes 50 times as much memory as its text.
 """
-_NOT_RUN = ("TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__main__'")  # where a module is imported
+_NOT_RUN = (
+    "TYPE_CHECKING",
+    "typing.TYPE_CHECKING",
+    "__name__ == '__main__'",
+)  # not run when a module is imported
 
 _Place = tuple[str, tuple[str, ...]]
 """A module and a path of attributes in it; an empty path is the module itself."""

@@ -163,7 +163,7 @@ def _clear_under_nulls(values: pa.Array) -> pa.Array:
     if pa.types.is_struct(values.type):
         inner = [
             _clear_under_nulls(child) for child in values.flatten()
-        ]  # a null struct's fields become null
+        ]  # Fields of a null struct become null.
         names = [values.type.field(number).name for number in range(values.type.num_fields)]
         if not names:
             return values

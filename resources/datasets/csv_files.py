@@ -143,8 +143,8 @@ def _refuse_second_header(rows: pa.RecordBatch, address: str) -> None:
         rows = rows.filter(pc.equal(rows.column(name), name.encode()))
     if rows.num_rows:
         raise ValueError(
-            "its header is there again among its rows, as where files were put behind each other; "
-            "take those lines out, or, where they are rows, "
+            "its header is repeated among its rows, as in concatenated files; "
+            "delete those lines, or, if they are rows, "
             f"give sql: SELECT * FROM read_csv({_sql_text(address)}, header = true, all_varchar = true)"
         )
 

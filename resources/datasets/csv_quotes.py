@@ -77,8 +77,8 @@ def check_quotes(file: SourceFile, encoding: str | None, delimiter: str) -> None
             query = f"SELECT * FROM read_csv('{file.address.replace(chr(39), 2 * chr(39))}', escape = '\\')"
             raise ValueError(
                 f"in its {place} a text goes on behind its closing quote, or has none, "
-                "so that a quote would be lost, or rows be taken for one; "
-                f'write "" for a quote within quotes, and where it is written \\", give sql: {query}'
+                "so a quote would be lost, or several rows would become one; "
+                f'write "" for a quote within quotes, or, if it is written \\", give sql: {query}'
             ) from None
 
 

@@ -50,8 +50,8 @@ _CHUNK = 1 << 20
 READ_AHEAD = 1 << 20
 """Bytes that are read at a time from each column of a Parquet file."""
 _READ_AHEAD_REMOTE = 8 * READ_AHEAD
-_BUFFERS = 256 * 2**20  # bytes of all columns
-_WHOLE_ROW_GROUP = 64 * 2**20  # bytes
+_BUFFERS = 256 * 2**20  # bytes of the buffers of all columns
+_WHOLE_ROW_GROUP = 64 * 2**20  # bytes of a row group that is fetched as a whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,7 @@ def _parts(store: Store, manifest: dict[str, Any]) -> Digests | None:
     except NotFound:  # The parts of its source have no identities.
         return None
     except pa.ArrowInvalid as error:
-        warn(f"all of {manifest['name']} is read again, for {name} in {store.root} is damaged: {error}")
+        warn(f"all of {manifest['name']} is read again, because {name} in {store.root} is damaged: {error}")
         return None
     for batch in table.to_batches(_AT_ONCE):
         for identity in batch.column("part").to_pylist():

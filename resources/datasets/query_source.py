@@ -141,7 +141,7 @@ def _read(query: str, field: str, places: Places | None) -> Iterator[pa.RecordBa
             for rows in _cast_exactly(connection.sql(query), query, field).to_arrow_reader(_ROWS):
                 for name, column in zip(rows.schema.names, rows.columns, strict=True):
                     if time := _lost_time(column):
-                        reason = f"its column {name!r} has {time}, which no time of a snapshot is"
+                        reason = f"its column {name!r} has {time}, which a snapshot cannot hold"
                         raise _refusal(query, field, f"{reason}; {_WAYS_OF_TIMES}")
                 yield rows
         except duckdb.OutOfMemoryException:

@@ -111,7 +111,7 @@ def adopt(store: Store, catalog: Catalog, name: str) -> list[Snapshot]:
     for file, fault in unregistered.faults.items():
         warn_once(
             store.address(file),
-            f"{store.address(file)} is left alone, and no snapshot is listed of it: {fault}",
+            f"{store.address(file)} is ignored, and no snapshot is listed for it: {fault}",
         )
     adopted = []
     for manifest in unregistered.manifests:
@@ -119,7 +119,7 @@ def adopt(store: Store, catalog: Catalog, name: str) -> list[Snapshot]:
             adopted.append(register(store, catalog, manifest, _taken_at(manifest)))
         except NotFound as error:  # A shard is missing that was to be copied to the remote.
             folder = store.address(snapshot_folder(name, manifest["digest"]))
-            warn_once(folder, f"{folder} is left alone, and no snapshot is listed of it: {error}")
+            warn_once(folder, f"{folder} is ignored, and no snapshot is listed for it: {error}")
     return adopted
 
 

@@ -179,7 +179,7 @@ def _folder(place: str, reference: str | None, field: str, places: Places | None
 
 def _loaded_batches(field: str, path: str, loaded: Any) -> Iterator[pa.RecordBatch]:
     """The record batches of a function's result."""
-    if hasattr(loaded, "to_batches"):  # a table, or a pyarrow.dataset
+    if hasattr(loaded, "to_batches"):  # It is a table or a pyarrow.dataset.
         loaded = loaded.to_batches()
     if isinstance(loaded, str | bytes) or not isinstance(loaded, Iterable):
         raise InvalidInput(

@@ -34,7 +34,7 @@ from resources.source_files.patterns import (
 if TYPE_CHECKING:
     from pyarrow import dataset, fs
 
-_MAX_NAMED = 3  # files in a message
+_MAX_NAMED = 3  # files named in a message
 _AT_ONCE = 65_536  # files whose names are Python objects at a time
 _COLUMNS = pa.schema([("path", pa.large_string()), ("size", pa.int64()), ("written", pa.int64())])
 

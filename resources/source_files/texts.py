@@ -52,7 +52,7 @@ def values_of_texts(texts: pa.RecordBatch, types: pa.Schema | None = None) -> pa
     Raises:
         pyarrow.ArrowInvalid: a text is no value of its column's type.
     """
-    names = [str(place) for place in range(texts.num_columns)]  # two columns may have one name
+    names = [str(place) for place in range(texts.num_columns)]  # Two columns may have the same name.
     type_of = {} if types is None else {field.name: field.type for field in types}
     kinds = [type_of.get(name) for name in texts.schema.names]
     sink = pa.BufferOutputStream()

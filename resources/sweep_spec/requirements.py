@@ -64,7 +64,7 @@ Name = Annotated[
         "give the name of an object in Kubernetes: lowercase letters, digits, '-' and '.', at most 253",
     ),
 ]
-# It becomes a label's value.
+# Its name becomes the value of a label.
 Queue = Annotated[Name, must(lambda value: len(value) <= 63, "give a queue's name of at most 63 characters")]
 Image = Annotated[
     str,

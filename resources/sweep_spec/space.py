@@ -48,7 +48,7 @@ class _Range(Strict):
             return self  # Without a step it is any number in the range.
         if self.log and isinstance(self, FloatRange):
             raise ValueError(f"step = {self.step} cannot go with log = true; leave one of them out")
-        # In exact fractions: 0.3 is three steps of 0.1, which it is not in binary.
+        # Exact fractions, because in binary 0.3 is not three steps of 0.1.
         low = Fraction(str(self.low))
         width = Fraction(str(self.high)) - Fraction(str(self.low))
         step = Fraction(str(self.step))

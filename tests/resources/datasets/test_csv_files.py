@@ -91,8 +91,8 @@ def test_names_of_columns_have_the_files_encoding_too(tmp_path: Path) -> None:
             "its header is not UTF-8; say what it is, for example encoding: latin-1",
         ),
         (CITIES.encode("latin-1"), "ascii", "it is not ascii; give the encoding"),
-        (CITIES * 2, None, "its header is there again among its rows, .* take those lines out"),
-        (CITIES.encode("utf-8-sig") * 2, None, "its header is there again among its rows"),
+        (CITIES * 2, None, "its header is repeated among its rows, .* delete those lines"),
+        (CITIES.encode("utf-8-sig") * 2, None, "its header is repeated among its rows"),
         ("id,größe\n1,2\n".encode("latin-1"), "ascii", "its header is not ascii; give the encoding"),
         (
             "id,stadt\n1,Bonn\n".encode("utf-16-le"),

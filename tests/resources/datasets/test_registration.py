@@ -176,7 +176,7 @@ def test_a_manifest_that_cannot_be_read_is_left_alone_and_told(
     findings = list(check_snapshots(backend.store, backend.catalog))
     assert [finding.level for finding in findings] == [WARNING, WARNING]
     assert "points/" + mangled.key.partition("@")[2] in findings[0].what
-    with pytest.warns(UserWarning, match="is left alone, and no snapshot is listed of it"):
+    with pytest.warns(UserWarning, match="is ignored, and no snapshot is listed for it"):
         newest = grow()
     assert [snapshot.digest for snapshot in list_snapshots(backend.catalog)] == [other.digest, newest.digest]
     assert manifest_file(backend, mangled).read_bytes() == content
@@ -194,7 +194,7 @@ def test_a_manifest_that_is_no_mapping_is_left_alone_and_told(
     file.unlink()
     file.write_bytes(content)
     lose_row(backend, damaged.digest)
-    with pytest.warns(UserWarning, match="is left alone"):
+    with pytest.warns(UserWarning, match="is ignored"):
         newest = grow()
     assert [snapshot.digest for snapshot in list_snapshots(backend.catalog)] == [newest.digest]
 
@@ -304,7 +304,7 @@ def test_a_snapshot_whose_shard_is_lost_beside_a_remote_does_not_stop_the_next(
     backend.store.delete(dataset.shards("test")[0].name)
     lose_row(backend, lost.digest)
     monkeypatch.setenv("HALVING_DVC_REMOTE", str(tmp_path / "remote"))
-    with pytest.warns(UserWarning, match="is left alone, and no snapshot is listed of it"):
+    with pytest.warns(UserWarning, match="is ignored, and no snapshot is listed for it"):
         newest = take_snapshot(backend.store, backend.catalog, provide(table(1_000, 300), group="id"))
     assert [snapshot.digest for snapshot in list_snapshots(backend.catalog)] == [newest.digest]
 

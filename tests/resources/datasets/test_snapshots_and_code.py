@@ -75,7 +75,7 @@ def test_a_damaged_list_of_files_costs_a_new_reading_and_says_so(
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.warns(
         UserWarning,
-        match="all of points is read again, for datasets/points/.*/parts.parquet in .* is damaged",
+        match="all of points is read again, because datasets/points/.*/parts.parquet in .* is damaged",
     ):
         assert ids() == before
 
