@@ -1,5 +1,4 @@
-"""Reading dataset snapshots in training code: tables, loaders that resume at the row, and the cache of shards
-on local disk.
+"""Reading dataset snapshots in training code: tables, resumable loaders, and a cache of shards on disk.
 
-It reads what was published; it must not know how a snapshot is made or which sweep uses it.
+The package reads what was published. It must not know how a snapshot is made or which sweep uses it.
 """

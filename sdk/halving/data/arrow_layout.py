@@ -1,11 +1,10 @@
-"""Where an Arrow file has the buffers of its record batches: so that rows are copied straight out of the
-mapped file.
+"""Finds the buffers of an Arrow file's record batches, so that rows can be copied out of the mapped file.
 
-Arrow's own reader makes objects for each batch and column; for the thousands of batches of the shards that
-are open at a time that takes longer than a resumed training should wait. The layout is the format's
-(https://arrow.apache.org/docs/format/Columnar.html): a footer lists messages, each a flatbuffer with a record
-batch's length, field nodes and buffers. The messages of a file mostly differ in these numbers alone, so they
-are read all at once.
+Arrow's own reader makes objects for each batch and column. Thousands of batches are open at a time, and for
+those that takes longer than a resumed training should wait. The layout is the format's
+(https://arrow.apache.org/docs/format/Columnar.html): a footer lists messages, and each message is a
+flatbuffer with a record batch's length, field nodes and buffers. The messages of a file mostly differ in
+these numbers alone, so they are all read at once.
 """
 
 import struct
@@ -19,23 +18,24 @@ if TYPE_CHECKING:
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 _MAGIC = b"ARROW1"
-_RECORD_BATCH = 3  # of the types of a message's header
+_RECORD_BATCH = 3  # a message's header type
 _BLOCK = np.dtype([("offset", "<i8"), ("metadata", "<i4"), ("_", "<i4"), ("body", "<i8")])
 
 
 class NotReadable(ValueError):
-    """The bytes are no Arrow file, or one that is compressed."""
+    """The bytes are not an Arrow file, or they are compressed."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The record batches of a file.
+    """Where the record batches of a file lie.
 
     Attributes:
         starts: the first row of each batch, ``(batches,)``.
-        rows: of all batches.
-        nulls: of each field node, ``(nodes, batches)``.
-        offsets, lengths: of each buffer, in bytes, from the beginning of the file; ``(buffers, batches)``.
+        rows: number of rows in all batches.
+        nulls: number of nulls in each field node, ``(nodes, batches)``.
+        offsets, lengths: of each buffer, in bytes; offsets count from the beginning of the file.
+            ``(buffers, batches)``.
     """
 
     starts: "Numbers"
@@ -46,10 +46,10 @@ class Layout:
 
 
 def layout_of(data: "Bytes") -> Layout:
-    """The layout of a file's bytes, ``(bytes,)``.
+    """Read the layout from a file's bytes, ``(bytes,)``.
 
     Raises:
-        NotReadable: it has none, or another than shards have.
+        NotReadable: the bytes have no layout, or one that shards do not have.
     """
     try:
         return _layout(data)
@@ -118,7 +118,7 @@ def _same_form(
     batch = _follow(first, _field(first, message, 2) or 0)
     if _field(first, batch, 3) is not None:
         raise NotReadable("it is compressed")
-    values = np.zeros(size, bool)  # the bytes that are numbers; all others are the form
+    values = np.zeros(size, bool)  # True for the bytes that are numbers; all others are the form
     length = _field(first, batch, 0)
     body = _field(first, message, 3)
     vectors = [_vector(first, batch, number) for number in (1, 2)]

@@ -1,4 +1,4 @@
-"""How an epoch is cut into global batches, and each of them among ranks."""
+"""Cuts an epoch into global batches, and each batch into the shares of the ranks."""
 
 from itertools import accumulate
 
@@ -6,21 +6,19 @@ from itertools import accumulate
 class Batches:
     """The global batches from a position to the end of an epoch, numbered from 0.
 
-    Each rank has a share of each: at least one row.
-
-    All are of ``size`` rows but the last two, which share equally what is left. So none is smaller than half
-    a batch, where a last one of a single row would leave ranks without any (they would wait for the others
-    for ever) and spoil a batch's statistics. The bounds depend neither on the number of ranks nor on where
-    the epoch was taken up.
+    All have ``size`` rows except the last two, which share the remaining rows equally. So no batch is smaller
+    than half of ``size``. A last batch of a single row would leave ranks without any, which would wait for
+    the others forever, and it would spoil a batch's statistics. Each rank has at least one row of each batch.
+    The bounds do not depend on the number of ranks or on where the epoch was resumed.
 
     Args:
         total: rows of the epoch.
         start: the position of the first batch.
         size: rows of a global batch.
-        ranks: among how many processes each is divided.
-        drop_last: leave out the rows that do not fill a batch. They are also left out where they are too few
-            for the ranks: after a resume with another batch size or number of ranks (:func:`too_few` says so
-            of a whole epoch).
+        ranks: number of processes that share each batch.
+        drop_last: leave out the rows that do not fill a batch. They are also left out where they are fewer
+            than the ranks, which can happen after a resume with another batch size or number of ranks. For a
+            whole epoch :func:`too_few` tells.
     """
 
     def __init__(self, total: int, start: int, size: int, ranks: int, drop_last: bool) -> None:
@@ -43,21 +41,19 @@ class Batches:
         return self._full + len(self._tail)
 
     def start(self, number: int) -> int:
-        """The position of a batch's first row; that of number ``len`` is the end."""
+        """The position of a batch's first row; for the number ``len`` it is the end of the epoch."""
         if number <= self._full:
             return self._start + number * self._size
         return self._tail_starts[number - self._full]
 
     def share(self, number: int, rank: int) -> tuple[int, int]:
-        """The positions of a rank's rows of a batch: from, and up to."""
+        """The positions of one rank's rows of a batch: the first, and the end."""
         start = self.start(number)
         rows = self.start(number + 1) - self.start(number)
         return start + rows * rank // self._ranks, start + rows * (rank + 1) // self._ranks
 
 
 def too_few(total: int, size: int, ranks: int, drop_last: bool) -> bool:
-    """Whether a whole epoch would lose rows, or have no batch, because the last of them are fewer than the
-    ranks.
-    """
+    """Whether the last rows of a whole epoch are too few for the ranks, so that they would be lost."""
     batches = Batches(total, 0, size, ranks, drop_last)
     return not len(batches) or size < ranks or (not drop_last and batches.start(len(batches)) < total)

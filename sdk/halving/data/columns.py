@@ -1,6 +1,4 @@
-"""The columns that a loader reads: which types, where their buffers are, and what a batch of them is as NumPy
-arrays or as Arrow.
-"""
+"""The columns that a loader reads: accepted types, their buffers, and batches as NumPy arrays or Arrow."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,14 +27,14 @@ class Column:
     """One column of a schema.
 
     Attributes:
-        node, buffer: its first field node and buffer in a record batch; the first buffer says which rows are
-            not null.
+        node, buffer: its first field node and buffer in a record batch. That buffer says which rows are not
+            null.
         kind: ``fixed`` (the same number of bytes for each row), ``bits`` (booleans), or ``variable``.
-        dtype: of a number; for binary and strings one byte.
-        shape: of a row, where it is ``fixed``.
-        offset_bytes, data_buffer: where it is ``variable``: of an offset, and the buffer with what the
+        dtype: of a number; one byte for binary and strings.
+        shape: of a row, where the column is ``fixed``.
+        offset_bytes, data_buffer: for a ``variable`` column the width of an offset, and the buffer that the
             offsets point into.
-        nodes: of the column and the lists in it.
+        nodes: number of field nodes, of the column and the lists in it.
     """
 
     name: str
@@ -52,21 +50,21 @@ class Column:
 
     @property
     def has_null(self) -> bool:
-        """Whether NumPy has a value for a null of it: NaN, NaT, or None among objects."""
+        """Whether NumPy can represent a null of this column: as NaN, NaT, or None among objects."""
         return self.kind == "variable" or self.dtype.kind in _NULLS
 
     @property
     def row_bytes(self) -> int:
-        """Of a row, where it is ``fixed``."""
+        """Bytes of one row of a ``fixed`` column."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
 
 @dataclass
 class Gathered:
-    """Rows of a column: ``values`` is ``(rows, *shape)`` of numbers, ``(rows,)`` of booleans, or a list of
-    ``rows`` memoryviews.
+    """Rows of a column that are collected from shards.
 
-    ``valid`` is ``(rows,)``, or None where no row is null.
+    ``values`` is an array of numbers ``(rows, *shape)`` or of booleans ``(rows,)``, or a list of ``rows``
+    memoryviews. ``valid`` is ``(rows,)``, or None where no row is null.
     """
 
     column: Column
@@ -75,7 +73,7 @@ class Gathered:
 
 
 def columns_of(schema: "pa.Schema", names: Sequence[str] | None, where: str) -> list[Column]:
-    """The columns of these names, in this order; all without names.
+    """Look up columns by name, in the order of the names; all columns without names.
 
     Args:
         where: the dataset and split, for messages.
@@ -124,8 +122,9 @@ def refuse_unreadable(
     *,
     for_numpy: bool,
 ) -> None:
-    """Refuse columns with what batches of them could not have, by what was counted when the snapshot was
-    taken: nulls, broken texts.
+    """Refuse columns with nulls or broken texts that batches cannot represent.
+
+    What a column has was counted when the snapshot was taken, so that nothing is read for this.
 
     Args:
         statistics: by column, of each part of the rows; see :meth:`halving.data.dataset.Dataset.statistics`.
@@ -160,8 +159,10 @@ def _count_of_nulls(nulls: int) -> str:
 
 
 def as_numpy(gathered: Gathered, begin: int, end: int) -> "Array":
-    """Some of the rows as an array: of numbers ``(rows, *shape)``; of ``bytes``, ``str`` or arrays
-    ``(rows,)``, with None for null.
+    """Convert some of the rows to an array.
+
+    Numbers have the shape ``(rows, *shape)``. ``bytes``, ``str`` or arrays are objects ``(rows,)``, with None
+    for null.
 
     Raises:
         InvalidInput: a row of integers or booleans is null, for which NumPy has no value, or a text is not
@@ -184,7 +185,7 @@ def as_numpy(gathered: Gathered, begin: int, end: int) -> "Array":
 
 
 def as_arrow(columns: Sequence[Gathered]) -> "pa.RecordBatch":
-    """All rows of some columns, which share the memory of the numbers."""
+    """Convert all rows of some columns to a record batch, which shares the memory of the numbers."""
     import pyarrow as pa
 
     arrays = [_arrow(each) for each in columns]
@@ -320,7 +321,7 @@ def _has_views(type_: "pa.DataType") -> bool:
 
 
 def _counts(type_: "pa.DataType") -> tuple[int, int]:
-    """Field nodes and buffers of a type."""
+    """The number of field nodes and of buffers that a type has in a record batch."""
     from pyarrow import types
 
     if types.is_null(type_):

@@ -1,4 +1,4 @@
-"""Reading a dataset snapshot: immutable shards, each of one split."""
+"""Reading a dataset snapshot, which consists of immutable shards of one split each."""
 
 import json
 import math
@@ -25,17 +25,17 @@ _TRAIN = "train"
 class Dataset:
     """One snapshot, named by its content: ``name`` and ``digest`` (``sha256:…`` of the list of its shards).
 
-    Reading waits while the store is unavailable: up to ten minutes, or most of the grace period in a trial
-    that has to end.
+    While the store is unavailable, reading waits for up to ten minutes. A trial that has to end waits for
+    most of its grace period.
 
     Args:
-        train_on: stored splits that together are what ``train`` means here: in the final training of a sweep,
+        train_on: stored splits that together are ``train`` here. In the final training of a sweep these are
             train and validation.
 
     Attributes:
-        give_up_at: until when it waits; see :func:`halving.store.retry.retry_while_unavailable`. A run sets
-            it for its own dataset.
-        outage: of the store, as all see it that read this snapshot in this process.
+        give_up_at: the time until which reading waits; see
+            :func:`halving.store.retry.retry_while_unavailable`. A run sets it for its own dataset.
+        outage: the outage of the store, shared by everything that reads this snapshot in this process.
     """
 
     give_up_at: Callable[[], float]
@@ -62,8 +62,10 @@ class Dataset:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """What the snapshot consists of: ``shards`` by split, ``rows``, ``bytes``, ``schema``, ``splits``,
-        ``target``, ``statistics``, and its ``lineage``.
+        """The snapshot's contents as its manifest lists them.
+
+        They are ``shards`` by split, ``rows``, ``bytes``, ``schema``, ``splits``, ``target``, ``statistics``
+        and ``lineage``.
 
         Raises:
             NotFound: there is no such snapshot in the store.
@@ -92,7 +94,7 @@ class Dataset:
 
     @property
     def splits(self) -> Mapping[str, int]:
-        """Rows in each split."""
+        """The number of rows in each split."""
         stored: dict[str, int] = self.manifest["splits"]
         if self.train_on == (_TRAIN,) or self.folds:
             return dict(stored)
@@ -100,15 +102,14 @@ class Dataset:
 
     @property
     def folds(self) -> int:
-        """Into how many folds all rows but the test split's are dealt; 0: there are none."""
+        """The number of folds that all rows except the test split's are dealt into; 0 without folds."""
         return sum(name.startswith(_FOLD) for name in self.manifest["splits"])
 
     def shards(self, split: str, fold: int | None = None) -> list[Shard]:
         """The shards of a split in stored order.
 
-        In a dataset with folds, ``validation`` is the fold, and ``train`` all others.
-
-        Where ``train`` is several splits, it is their shards one after the other, as ``train_on`` names them.
+        In a dataset with folds, ``validation`` is the given fold and ``train`` is all others. Where ``train``
+        is several splits, their shards follow one another in the order of ``train_on``.
 
         Raises:
             NotFound: the snapshot has no such split or fold.
@@ -118,8 +119,10 @@ class Dataset:
         ]
 
     def statistics(self, split: str, fold: int | None = None) -> list[Mapping[str, Mapping[str, Any]]]:
-        """What the columns of a split hold, in each of the parts that it is stored in: ``nulls`` (of floats
-        NaN, too), ``null_items`` within lists, and what else was counted when the snapshot was taken.
+        """What the columns of a split hold, for each of the stored parts that the split consists of.
+
+        The counts are ``nulls`` (which include NaN in floats), ``null_items`` within lists, and whatever else
+        was counted when the snapshot was taken.
 
         Raises:
             NotFound: the snapshot has no such split or fold.
@@ -158,13 +161,11 @@ class Dataset:
     def read(
         self, split: str | None = None, *, columns: Sequence[str] | None = None, fold: int | None = None
     ) -> "pa.Table":
-        """The rows of a split in stored order, or all rows, as one table.
+        """Read a split in stored order, or all rows, as one table.
 
-        The shards' bytes are checked against their names, each time.
-
-        In a folder they are memory-mapped, and what is missing or damaged is fetched again from
-        ``HALVING_DVC_REMOTE`` where that is set. For what does not fit into memory there are :meth:`batches`
-        and :meth:`loader`.
+        The shards' bytes are checked against their names each time. In a folder shards are memory-mapped, and
+        one that is missing or damaged is fetched again from ``HALVING_DVC_REMOTE`` where that is set. For
+        data that does not fit into memory there are :meth:`batches` and :meth:`loader`.
 
         Args:
             columns: only these (default: all).
@@ -206,11 +207,11 @@ class Dataset:
     def batches(
         self, split: str, *, columns: Sequence[str] | None = None, fold: int | None = None
     ) -> "Iterator[pa.RecordBatch]":
-        """Read the rows of a split in stored order, some thousands at a time, with no more than two shards
-        (of 128 MiB) in memory.
+        """Read the rows of a split in stored order, as record batches of some thousands of rows.
 
-        The shards' bytes are checked as :meth:`read` does it, whose arguments these are. Columns may be of
-        any type. A batch that is kept keeps its whole shard in memory.
+        At most two shards (of 128 MiB) are in memory at a time. The shards' bytes are checked as :meth:`read`
+        does it, and the arguments are the same. Columns may be of any type. A batch that is kept keeps its
+        whole shard in memory.
 
         Raises:
             NotFound: the snapshot has no such split, fold or column (that while iterating), or a shard is
@@ -239,41 +240,40 @@ class Dataset:
     ) -> "Loader":
         """An iterable of batches, for any number of GPUs.
 
-        ``for batch in loader`` is one epoch, the next loop the next epoch.
+        ``for batch in loader`` is one epoch, and the next loop is the next epoch.
 
-        It has one pass at a time: a loop that another one over the same loader has taken the place of
-        (``zip(loader, loader)``, a loop in a loop) is an error where it would go on. Two passes at a time
-        take two loaders.
+        A loader has one pass at a time. A loop that goes on after another loop over the same loader has begun
+        (``zip(loader, loader)``, a loop in a loop) is an error. For two passes at a time open two loaders.
 
-        The order depends on the snapshot's shards, ``seed``, ``lanes`` and the epoch alone, so a training
-        that is resumed goes on with the very row, also on another number of GPUs or with another batch size.
-        ``run.save`` keeps the position and ``run.restore`` brings it back; in a script without
-        ``run.dataset`` give the loader to them by a name.
+        The order depends only on the snapshot's shards, ``seed``, ``lanes`` and the epoch. So a training that
+        is resumed continues with the very next row, also on another number of GPUs or with another batch
+        size. ``run.save`` keeps the position and ``run.restore`` brings it back. In a script without
+        ``run.dataset`` pass the loader to them under a name.
 
-        A batch is a dict of arrays, by column: of numbers ``(rows, …)``, where a fixed-size list adds a
-        dimension; of ``bytes`` or ``str`` (or arrays, for lists) with dtype object. Null is NaN, NaT or None.
-        They are copies, yours to change. ``loader.torch(workers=4)`` gives tensors. A split in which a whole
-        number, a boolean, a date or a time of day is null is refused here unless there is a ``transform``,
-        and one in which an item of a list is null in any case.
+        A batch is a dict of arrays by column. Numbers have the shape ``(rows, …)``, where a fixed-size list
+        adds a dimension; ``bytes``, ``str`` and (for lists) arrays have the dtype object. Null is NaN, NaT or
+        None. The arrays are copies, which you may change. ``loader.torch(workers=4)`` gives tensors. A split
+        with a null whole number, boolean, date or time of day is refused here unless there is a
+        ``transform``. One with a null item in a list is always refused.
 
         Shards of an object store are fetched ahead into a cache on this machine's disk: the folder
         ``HALVING_CACHE`` (default ``~/.cache/halving``) of at most ``HALVING_CACHE_BYTES`` (default: half of
-        what is free). A shard of a folder is hashed once on this machine before a row of it is handed out,
-        which that folder remembers; one that is missing or damaged is fetched again from
+        the free space). A shard of a folder is hashed once on this machine before any of its rows is handed
+        out, and the cache folder remembers that. One that is missing or damaged is fetched again from
         ``HALVING_DVC_REMOTE`` where that is set.
 
         Args:
-            batch_size: rows of the global batch; each rank gets its share of them. The last two of an epoch
-                share what is left equally.
-            columns: which to read; all by default.
+            batch_size: rows of the global batch; each rank gets its share of them. The last two batches of an
+                epoch share the remaining rows equally.
+            columns: the columns to read; all by default.
             fold: in a dataset with folds, the one that ``validation`` is and ``train`` is not.
-            transform: makes something else of a batch: it is called with an Arrow record batch of the rows,
+            transform: makes something else of a batch. It is called with an Arrow record batch of the rows,
                 in a background thread or in a worker of ``loader.torch(workers=…)``.
             seed: of the order.
             shuffle: False gives the stored order.
-            lanes: from how many places of the data the rows of a batch come (16): so many shards are open,
+            lanes: from how many places of the data the rows of a batch come (16). So many shards are open,
                 and in the cache, at a time.
-            epoch: the first to be iterated, from 1.
+            epoch: the first epoch to be iterated, from 1.
             rank, world_size: of this process and of all; by default those of ``torch.distributed`` or
                 torchrun, else 0 of 1.
             drop_last: leave out the rows that do not fill a batch.
@@ -307,8 +307,9 @@ class Dataset:
         return loader
 
     def referenced(self, row: Mapping[str, Any]) -> bytes:
-        """The content of a file that the snapshot has by reference, if it is still what it was: by its
-        digest, or by what S3 says of it.
+        """Read a file that the snapshot has by reference, and check that it is still the same.
+
+        A file is the same by its digest, or by what S3 reports of it.
 
         Args:
             row: a row of such a snapshot, with ``location`` and ``sha256``, ``version`` or ``etag``.
@@ -341,5 +342,5 @@ class Dataset:
 
 
 def snapshot_folder(name: str, digest: str) -> str:
-    """``datasets/NAME/HASH`` in the store, with the first 16 hex digits of the digest."""
+    """A snapshot's folder in the store: ``datasets/NAME/HASH``, with 16 hex digits of the digest."""
     return f"datasets/{name}/{digest.removeprefix('sha256:')[:16]}"

@@ -1,4 +1,4 @@
-"""Casts after which each value is what it was, or is refused."""
+"""Casts between Arrow types that keep every value exactly, or refuse."""
 
 import numpy as np
 import pyarrow as pa
@@ -6,15 +6,15 @@ import pyarrow.compute as pc
 
 
 class Unlike(ValueError):
-    """Two types, or a value and a type, that do not go together; the text says why."""
+    """Two types, or a value and a type, do not fit together; the text says why."""
 
 
 def cast_exactly(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same values in another type.
+    """Cast an array to another type, so that each value stays the same.
 
     Raises:
-        Unlike: one of them would be another value there.
-        pa.ArrowException: one of them is not to be had there at all.
+        Unlike: a value would be another one in that type.
+        pa.ArrowException: a value does not exist in that type at all.
     """
     if values.type == kind:
         return values
@@ -54,13 +54,13 @@ def fields_of(kind: pa.StructType) -> list[pa.Field]:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether it is a list of any length."""
+    """Whether a type is a list of variable length."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def _cast_struct(values: pa.StructArray, kind: pa.StructType) -> pa.Array:
-    """By the names of the fields; one that the values have not is null."""
-    # null where the struct is null
+    """Cast a struct by the names of its fields; a field that the values do not have becomes null."""
+    # ``flatten`` gives a field null where its struct is null.
     inner = dict(zip([field.name for field in fields_of(values.type)], values.flatten(), strict=True))
     if more := set(inner) - {field.name for field in fields_of(kind)}:
         raise Unlike(f"it has the fields {sorted(more)}, too")
@@ -86,10 +86,13 @@ def _cast_list(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _cast_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """To floats by their text, which Arrow reads to the nearest double; the double's shortest text must be
-    the same decimal.
+    """Cast decimals; each must be equal to the result.
+
+    Floats are made by way of the text, which Arrow reads to the nearest double. The double's shortest text
+    must be the same decimal.
     """
-    wide = values.cast(pa.decimal256(76, values.type.scale))  # of decimal32 Arrow refuses each whole number
+    # Arrow casts no whole number from decimal32.
+    wide = values.cast(pa.decimal256(76, values.type.scale))
     if pa.types.is_floating(kind):
         cast = values.cast(pa.string()).cast(kind)
         _refuse_changed(wide, cast.cast(pa.string()).cast(wide.type), kind)
@@ -100,7 +103,7 @@ def _cast_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _refuse_beyond(values: pa.Decimal256Array, kind: pa.DataType) -> None:
-    """Refuse decimals that are no whole numbers, or not ones of so many bits."""
+    """Refuse decimals that are not whole numbers, or that an integer type is too narrow for."""
     try:
         values.cast(kind)
     except pa.ArrowInvalid:
@@ -113,7 +116,7 @@ def _refuse_beyond(values: pa.Decimal256Array, kind: pa.DataType) -> None:
 
 
 def _refuse_changed(values: pa.Array, back: pa.Array, kind: pa.DataType) -> None:
-    """Refuse values that are not what came back of their cast; NaN is itself."""
+    """Refuse values that differ from those that were cast and cast back; NaN equals itself."""
     is_same = pc.equal(values, back)
     if pa.types.is_floating(values.type):
         is_same = pc.or_(is_same, pc.is_nan(values))
@@ -124,7 +127,7 @@ def _refuse_changed(values: pa.Array, back: pa.Array, kind: pa.DataType) -> None
 
 
 def _decode(values: pa.Array) -> pa.Array:
-    """Without an encoding or an extension type, of which Arrow does not cast all."""
+    """Remove an encoding or an extension type, because Arrow does not cast all of those."""
     if isinstance(values, pa.ExtensionArray):
         return _decode(values.storage)
     if pa.types.is_dictionary(values.type):

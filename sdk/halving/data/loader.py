@@ -1,6 +1,4 @@
-"""The loader of a split: an iterable of batches, in an order that any number of processes can resume at any
-row.
-"""
+"""The loader of a split: an iterable of batches that any number of processes can resume at any row."""
 
 import os
 import sys
@@ -23,20 +21,19 @@ if TYPE_CHECKING:
     from halving.data.torch_loader import TorchLoader
 
 LANES = 16
-# lists of batches, and batches
-_BLOCKS_AHEAD = 2
-_TRANSFORMED_AHEAD = 4
+_BLOCKS_AHEAD = 2  # lists of batches
+_TRANSFORMED_AHEAD = 4  # batches
 
 
 class Loader:
-    """Batches of a split. Get one from :meth:`halving.Dataset.loader`, which says what they are.
+    """Batches of a split. Get one from :meth:`halving.Dataset.loader`, which describes them.
 
-    Iterating over it is one epoch, and iterating again the next one, also where the iteration before was left
-    early. It has one pass at a time: an iteration that another one has taken the place of is an error where
-    it would go on. After :meth:`load_state_dict` an iteration begins at the state's position.
+    Iterating over a loader is one epoch, and iterating again is the next one, also where the iteration before
+    was left early. A loader has one pass at a time: an iteration that goes on after another one has begun is
+    an error. After :meth:`load_state_dict` an iteration begins at the state's position.
 
     Attributes:
-        plan: what it reads.
+        plan: describes what is read and in which batches.
     """
 
     def __init__(
@@ -97,7 +94,7 @@ class Loader:
         return _rebuild_loader, (self.plan, self._epoch, self._position)
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, also where an epoch was taken up in its middle."""
+        """The number of batches of a whole epoch, also where an epoch was resumed in its middle."""
         return len(self.plan.batches(0))
 
     def __iter__(self) -> Iterator[Any]:
@@ -105,33 +102,33 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """The epoch that is being iterated, or that the next iteration is; the first is 1."""
+        """The epoch that is being iterated, or that the next iteration will be; the first is 1."""
         return self._epoch
 
     @property
     def position(self) -> int:
-        """Rows of the epoch, of all ranks, that were handed out."""
+        """The number of rows of the epoch, of all ranks, that were handed out."""
         return self._position
 
     @property
     def left(self) -> int:
-        """Batches that the epoch still has."""
+        """The number of batches that the epoch still has."""
         return len(self.plan.batches(self._position))
 
     def torch(self, workers: int = 0, *, pin_memory: bool | None = None, **options: Any) -> "TorchLoader":
-        """The same batches as tensors, from a PyTorch ``DataLoader``; see
-        :class:`halving.data.torch_loader.TorchLoader`.
+        """Make the same batches tensors, by a PyTorch ``DataLoader``.
+
+        See :class:`halving.data.torch_loader.TorchLoader`.
         """
         from halving.data.torch_loader import TorchLoader
 
         return TorchLoader(self, workers, pin_memory=pin_memory, **options)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader is: plain data that :meth:`load_state_dict` continues from, with any batch size
-        and any number of ranks.
+        """The loader's position as plain data, from which :meth:`load_state_dict` continues.
 
-        It counts the rows of the batches that were handed out, whatever was read ahead; it is the same on all
-        ranks.
+        It may continue with any batch size and any number of ranks. Only rows of batches that were handed out
+        count, whatever was read ahead. The state is the same on all ranks.
         """
         plan = self.plan
         own = {
@@ -144,7 +141,7 @@ class Loader:
         return {"epoch": self._epoch, "position": self._position, **own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue at a state: the next iteration begins there. One that is under way ends.
+        """Continue at a state: the next iteration begins there, and one that is under way ends.
 
         Raises:
             InvalidInput: the state is of another dataset, split, seed or order.
@@ -181,22 +178,22 @@ class Loader:
 
     @property
     def broken_off(self) -> tuple[int, int] | None:
-        """Epoch and position at which the last iteration was left early, until the next one begins."""
+        """The epoch and position at which the last iteration was left early, until the next one begins."""
         return self._broken_off
 
     def end_epoch_if_over(self) -> None:
-        """Go to the next epoch where this one has no batch left, and nothing more is to be said of it."""
+        """Go to the next epoch if this one has no batch left."""
         if self._position and not self.left:
             self._leave()
             self._epoch = self._epoch + 1
             self._position = 0
 
     def iteration(self, batches: "Callable[[int, int, int], Iterator[Any]]") -> Iterator[Any]:
-        """One epoch, or what is left of it, counted as it is handed out.
+        """Begin a pass over one epoch, or over what is left of it, and count what it hands out.
 
         Args:
-            batches: called with the epoch, the position where the iteration begins and a number; lists of
-                this rank's batches from that number on.
+            batches: called with the epoch, the position where the iteration begins and a number. It returns
+                lists of this rank's batches from that number on.
         """
         before = self._current()
         if before is not None and not before.over:
@@ -215,14 +212,14 @@ class Loader:
 
 
 class _Iteration(Iterator[Any]):
-    """One epoch of a loader, from its position on.
+    """A pass over one epoch of a loader, from the loader's position on.
 
-    Being dropped ends the epoch if a batch of it was handed out.
+    When it is dropped, the epoch ends if a batch of it was handed out.
 
     Attributes:
         over: whether it hands out nothing more.
-        superseded: whether that is because its loader was iterated again; then it is an error to ask it for
-            more.
+        superseded: whether it is over because its loader was iterated again. Then it is an error to ask it
+            for more.
     """
 
     def __init__(self, loader: Loader, batches: "Callable[[int, int, int], Iterator[Any]]") -> None:
@@ -247,7 +244,7 @@ class _Iteration(Iterator[Any]):
     def _next(self) -> Any:
         self._check_going_on()
         if isinstance(self._source, Prefetched) and not self._source.is_here:
-            # a forked child goes on from its parent's position
+            # This is a forked child, which goes on from its parent's position.
             self._ready.clear()
             self._source = self._make(self._epoch, self._begin, self._number)
         if not self._ready:
@@ -282,7 +279,7 @@ class _Iteration(Iterator[Any]):
         self.close()
 
     def close(self) -> None:
-        """End it here: the next iteration is the next epoch, if this one has begun."""
+        """End the pass here; the next iteration is the next epoch if this one has handed out a batch."""
         if not self.__dict__.get("over", True):
             if self._number:
                 self._loader._broken_off = self._epoch, self._loader._position
@@ -313,14 +310,15 @@ def _rebuild_loader(plan: LoaderPlan, epoch: int, position: int) -> Loader:
 
 
 def prefetch(plan: LoaderPlan, epoch: int, position: int, number: int) -> Prefetched[list[Any]]:
-    """This rank's batches from a number on, as lists, which a thread reads ahead."""
+    """Read this rank's batches from a number on, as lists, ahead in a thread."""
     depth = _BLOCKS_AHEAD if plan.transform is None else _TRANSFORMED_AHEAD
     return Prefetched(lambda gave_up: plan.blocks(epoch, position, number, gave_up=gave_up), depth)
 
 
 def _rank_and_count(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """This process's number and how many there are: as given, as torch.distributed says, as torchrun says, or
-    the only one.
+    """This process's rank and the number of ranks.
+
+    They are those given, or else what torch.distributed or torchrun says, or else 0 of 1.
     """
     if (rank is None) != (world_size is None):
         raise InvalidInput(

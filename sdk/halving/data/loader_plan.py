@@ -1,6 +1,4 @@
-"""What a loader reads and in which batches: plain data that any process can carry out from any position of
-any epoch.
-"""
+"""What a loader reads and in which batches, as plain data that any process can carry out."""
 
 import os
 import pickle
@@ -21,14 +19,14 @@ from halving.data.shards import Shard
 if TYPE_CHECKING:
     from halving.data.dataset import Dataset
 
-# of rows that are copied at once; more is not faster
+# Limits of the rows that are copied at a time; more is not faster.
 _BLOCK_ROWS = 32768
 _BLOCK_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
 class LoaderPlan:
-    """See :meth:`halving.data.dataset.Dataset.loader`."""
+    """The arguments of :meth:`halving.data.dataset.Dataset.loader`, from which any epoch can be read."""
 
     dataset: "Dataset"
     split: str
@@ -46,13 +44,14 @@ class LoaderPlan:
 
     @cached_property
     def shards(self) -> list[Shard]:
-        """The split's, in stored order."""
+        """The split's shards in stored order."""
         return self.dataset.shards(self.split, self.fold)
 
     @property
     def part(self) -> str:
-        """The split, what it consists of if that is not itself, and the fold if there is one: what a state is
-        of.
+        """The name of the rows that a state belongs to.
+
+        It is the split, or the stored splits that it consists of, and the fold where there is one.
         """
         train_on = self.dataset.train_on
         name = self.split
@@ -62,12 +61,12 @@ class LoaderPlan:
 
     @cached_property
     def total(self) -> int:
-        """Rows of the split."""
+        """The number of rows of the split."""
         return sum(shard.rows for shard in self.shards)
 
     @cached_property
     def columns(self) -> list[Column]:
-        """What is read of each shard.
+        """The columns that are read of each shard.
 
         Raises:
             InvalidInput: there is no such column, or its type is not accepted.
@@ -80,7 +79,7 @@ class LoaderPlan:
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """The split and dataset, as messages name them."""
         return f"split {self.part!r} of dataset {self.dataset.name}"
 
     def batches(self, position: int) -> Batches:
@@ -93,10 +92,10 @@ class LoaderPlan:
         afterwards: Iterable[int] = (),
         gave_up: Callable[[], bool] = lambda: False,
     ) -> ShardReader:
-        """To read the split's shards with."""
+        """A reader of the split's shards."""
         dataset = self.dataset
         if os.getpid() != self.process:
-            # a forked child: its parent's connection to an object store is not its own
+            # A forked child must not use its parent's connection to an object store.
             dataset = pickle.loads(pickle.dumps(dataset))
         return ShardReader(dataset, self.shards, self.lanes + 1, upcoming, afterwards, gave_up)
 
@@ -108,11 +107,10 @@ class LoaderPlan:
         every: int = 1,
         gave_up: Callable[[], bool] = lambda: False,
     ) -> Iterator[list[Any]]:
-        """This rank's batches of an epoch from a position on: number ``first``, ``first + every``, … of them,
-        in lists of some MiB.
+        """Read this rank's batches of an epoch from a position on, in lists of some MiB.
 
-        The first list is one batch, so that training begins at once. What a transform has made is in lists of
-        one.
+        These are the batches number ``first``, ``first + every``, and so on. The first list has only one
+        batch, so that training begins at once. Batches that a transform has made come one at a time.
         """
         order = self._order(epoch)
         batches = self.batches(position)
@@ -156,6 +154,6 @@ class LoaderPlan:
         )
 
     def _first_shards(self, epoch: int) -> Iterator[int]:
-        """The shards with which the lanes of an epoch begin, found out when they are asked for."""
+        """The shards with which the lanes of an epoch begin, computed when the first is asked for."""
         _, numbers = self._order(epoch).needs()
         yield from numbers[: min(self.lanes, self.total)].tolist()

@@ -1,6 +1,4 @@
-"""The loaders of a dataset that are open, and their states together: how a run's checkpoint keeps what its
-loaders have handed out.
-"""
+"""The open loaders of a dataset and their states, which a run's checkpoint keeps."""
 
 import weakref
 from collections.abc import Mapping, Sequence
@@ -12,27 +10,27 @@ if TYPE_CHECKING:
     from halving.data.dataset import Dataset
     from halving.data.loader import Loader
 
-_ORDER = ("split", "seed", "shuffle", "lanes")  # by these a state finds its loader
+_ORDER = ("split", "seed", "shuffle", "lanes")  # the fields by which a state finds its loader
 
 
 class LoaderStates:
-    """One loader for each order of rows: the last that was opened, unless the one before it is being
-    iterated.
+    """The states of a dataset's open loaders, one loader for each order of rows.
 
-    States may be restored before the loaders are opened.
+    That is the last one that was opened, unless an earlier one is being iterated. States may be restored
+    before the loaders are opened.
     """
 
     def __init__(self) -> None:
         self._open: weakref.WeakValueDictionary[tuple[Any, ...], Loader] = weakref.WeakValueDictionary()
-        self._restored: list[dict[str, Any]] = []  # what no loader has taken yet
+        self._restored: list[dict[str, Any]] = []  # states that no loader has taken yet
         self._is_same_run = True
-        self._taken: set[str] = set()  # splits that have had a loader since
+        self._taken: set[str] = set()  # splits that have had a loader since the last restore
 
     def __len__(self) -> int:
         return len(self._open)
 
     def add(self, loader: "Loader") -> None:
-        """A loader was opened. It gets the state that was restored for its order.
+        """Register a loader that was opened, and give it the state that was restored for its order.
 
         Raises:
             InvalidInput: its split was saved in the middle of an epoch of another order.
@@ -44,8 +42,9 @@ class LoaderStates:
             self._take([loader])
 
     def state_dict(self) -> list[dict[str, Any]]:
-        """The state of each open loader; of one whose loop was left early, also where (``broken_off``: epoch
-        and position).
+        """The state of each open loader.
+
+        Where a loop was left early, the state also has ``broken_off``: the epoch and position where that was.
         """
         states = []
         for _, loader in sorted(self._open.items()):
@@ -56,18 +55,18 @@ class LoaderStates:
         return states
 
     def restore(self, states: Sequence[Mapping[str, Any]], *, within_epoch: bool, own: bool) -> None:
-        """Bring states back: into the loaders that are open now, and into those that are opened later.
+        """Bring states back, into the loaders that are open now and into those that are opened later.
 
         Args:
-            within_epoch: the states are of the middle of an epoch of the run, which goes on: a loader whose
-                loop was left goes on where that was, and one that has handed out its last batch has none
-                left. Otherwise both go on with the next epoch.
-            own: they are the same run's. Another run's are taken where they fit, and else these loaders begin
-                an order of their own.
+            within_epoch: the states are from the middle of an epoch of the run, which continues. A loader
+                whose loop was left continues where that was, and one that has handed out its last batch has
+                none left. Otherwise both continue with the next epoch.
+            own: the states are the same run's. Those of another run are taken where they fit; elsewhere the
+                loaders begin an order of their own.
 
         Raises:
-            InvalidInput: a split was saved in the middle of an epoch, in another order than that of its
-                loader, by the same run.
+            InvalidInput: the same run saved a split in the middle of an epoch, in another order than its
+                loader's.
         """
         self._is_same_run = own
         self._restored = [_state_to_resume(state, within_epoch) for state in states]
@@ -75,7 +74,7 @@ class LoaderStates:
         self._take(list(self._open.values()))
 
     def _take(self, loaders: "list[Loader]") -> None:
-        """Give loaders what was restored for them."""
+        """Give loaders the states that were restored for them."""
         for loader in loaders:
             own = loader.state_dict()
             for state in [state for state in self._restored if _order(state) == _order(own)]:
@@ -91,8 +90,9 @@ class LoaderStates:
                 self._taken.add(loader.plan.part)
 
     def _refuse(self, loader: "Loader") -> None:
-        """Raise where a split's first loader begins an order, and another order was left in the middle: rows
-        would come twice.
+        """Refuse a split's first loader if the run left another order of the split in the middle of an epoch.
+
+        Otherwise rows would come twice.
         """
         for state in self._restored:
             if self._is_same_run and state["split"] == loader.plan.part and state["position"]:
@@ -119,5 +119,5 @@ _LOADERS: "weakref.WeakKeyDictionary[Dataset, LoaderStates]" = weakref.WeakKeyDi
 
 
 def loaders_of(dataset: "Dataset") -> LoaderStates:
-    """The loaders that were opened by ``dataset.loader``."""
+    """The states of the loaders that were opened by ``dataset.loader``."""
     return _LOADERS.setdefault(dataset, LoaderStates())

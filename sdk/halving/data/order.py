@@ -1,7 +1,7 @@
-"""The order in which a split's rows are handed out: a pure function of (rows of the shards, seed, epoch,
-lanes).
+"""The order in which a split's rows are handed out.
 
-With N rows in all, L lanes, ``q, r = divmod(N, L)``, and everything counted from 0:
+It is a pure function of the shards' rows, the seed, the epoch and the number of lanes. With N rows in all,
+L lanes, ``q, r = divmod(N, L)``, and everything counted from 0:
 
 1. The shards are put in the order of ``key(seed, epoch, 1, shard)``, and their rows thought of as one long
    row of *places* 0 … N-1.
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 _GAMMA = 0x9E3779B97F4A7C15
 _FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 _MASK = (1 << 64) - 1
-# what a key is for
+# What a key is used for.
 _SHARDS = 1
 _ROWS = 2
-# with fewer, some permutations of a few rows are visibly more frequent than others
+# With fewer rounds or bits some permutations of a few rows are visibly more frequent than others.
 _ROUNDS = 6
 _MIN_BITS = 8
 
 
 class Order:
-    """The order of one epoch. It holds a few numbers for each shard, and nothing for each row.
+    """The order of one epoch's rows, computed from a few numbers for each shard.
 
     Args:
         rows: of each shard, in stored order.
@@ -68,8 +68,10 @@ class Order:
         self._starts = self._ends - self._rows[self._sequence]
 
     def locate(self, positions: "Numbers") -> "tuple[Numbers, Numbers]":
-        """The shard (its number in stored order) and the row in it at each of some positions: two int64
-        arrays of their shape ``(n,)``.
+        """Find the row at each of some positions.
+
+        Returns the shards (their numbers in stored order) and the rows within them: two int64 arrays of the
+        positions' shape ``(n,)``.
         """
         lane = positions % self._lanes
         places = self._begin(lane) + positions // self._lanes
@@ -81,9 +83,9 @@ class Order:
         return shards, rows
 
     def needs(self) -> "tuple[Numbers, Numbers]":
-        """When shards are needed: ascending positions, and the shard that is first read there by a lane.
+        """When shards are first needed: ascending positions, and the shard that a lane begins to read there.
 
-        A shard may be there twice.
+        A shard may be listed twice.
         """
         lanes = np.arange(min(self._lanes, self.total), dtype=np.int64)
         begins = self._begin(lanes)
@@ -99,8 +101,8 @@ class Order:
 
 
 def _permute(places: "Numbers", rows: "Numbers", keys: "Words") -> "Numbers":
-    """``π`` of each place, in a shard of so many rows and with such a key."""
-    # of n - 1: exact below 2**53
+    """Apply ``π`` to each place, in a shard of so many rows and with such a key."""
+    # The number of bits of n - 1; it is exact below 2**53.
     bits = np.maximum(np.frexp((rows - 1).astype(np.float64))[1], _MIN_BITS).astype(np.uint64)
     sizes = rows.astype(np.uint64)
     permuted = _feistel(places.astype(np.uint64), bits, keys)
@@ -114,8 +116,9 @@ def _permute(places: "Numbers", rows: "Numbers", keys: "Words") -> "Numbers":
 
 
 def _feistel(values: "Words", bits: "Words", keys: "Words") -> "Words":
-    """A keyed bijection of the numbers below ``2**bits``: the halves of the bits change in turn, each by a
-    hash of the other.
+    """A keyed bijection of the numbers below ``2**bits``.
+
+    The two halves of the bits change in turn, each by a hash of the other.
     """
     high_bits = bits >> np.uint64(1)
     low_bits = bits - high_bits
@@ -133,7 +136,7 @@ def _feistel(values: "Words", bits: "Words", keys: "Words") -> "Words":
 
 
 def _key(*values: int) -> int:
-    """One word of several: ``mix((word ^ value) + gamma)`` for each in turn."""
+    """Mix several values into one word: ``mix((word ^ value) + gamma)`` for each in turn."""
     word = 0
     for value in values:
         word = _mix_word(((word ^ value & _MASK) + _GAMMA) & _MASK)

@@ -1,5 +1,6 @@
-"""A background thread that goes on with an iterator while its results are used, and the end of such threads
-before the interpreter's.
+"""A background thread that advances an iterator while its results are used.
+
+Such threads are ended before the interpreter is.
 """
 
 import atexit
@@ -12,20 +13,20 @@ from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 _Item = TypeVar("_Item")
-# for which the interpreter's exit waits: about as long as a call to a store that does not answer
+# How long the interpreter's exit waits: about as long as a call to a store that does not answer.
 _END_SECONDS = 30.0
 
 
 class Prefetched(Iterator[_Item], Generic[_Item]):
-    """What an iterator yields, taken from it ahead by a daemon thread: at most ``depth`` items.
+    """The items of an iterator, taken ahead by a daemon thread: at most ``depth`` of them.
 
-    The thread ends when this is closed or dropped; it holds no reference to it. An error of the iterator is
-    raised here, behind the items before it. In a forked child, which has no such thread, the owner starts
-    another (:attr:`is_here`).
+    The thread ends when this object is closed or dropped, to which it holds no reference. An error of the
+    iterator is raised here, after the items before it. A forked child has no such thread; there the owner
+    starts another one (:attr:`is_here`).
 
     Args:
-        begin: makes the iterator, in the thread. It is given a function that says whether to give up; what
-            waits asks it.
+        begin: makes the iterator, in the thread. It gets a function that says whether to give up, which
+            whatever waits in there has to ask.
     """
 
     def __init__(self, begin: "Callable[[Callable[[], bool]], Iterator[_Item]]", depth: int) -> None:
@@ -35,14 +36,14 @@ class Prefetched(Iterator[_Item], Generic[_Item]):
 
     @property
     def is_here(self) -> bool:
-        """Whether this is the process whose thread it is."""
+        """Whether the thread is this process's, and not that of the parent that forked it."""
         return self._shared.is_here
 
     def __next__(self) -> _Item:
         return self._shared.take()
 
     def close(self) -> None:
-        """End the thread, without waiting for it; what was taken ahead is dropped."""
+        """End the thread without waiting for it; what was taken ahead is dropped."""
         self._shared.close()
 
 
@@ -55,8 +56,9 @@ class Background(Protocol):
 
 
 def end_before_exit(background: Background) -> None:
-    """End this thread at the interpreter's exit, before Arrow closes S3: a thread that reads S3 then crashes
-    the process.
+    """End these threads at the interpreter's exit, before Arrow closes S3.
+
+    A thread that reads S3 after that would crash the process.
     """
     _LIVE.add(background)
     end_first()
@@ -65,8 +67,8 @@ def end_before_exit(background: Background) -> None:
 def end_first() -> None:
     """Make the end of all such threads the first thing that happens at the interpreter's exit.
 
-    Python calls exit handlers in reverse order of their registration, so the handler is registered again,
-    behind those of all modules that were imported since.
+    Python calls exit handlers in reverse order of their registration. So the handler is registered again,
+    after those of all modules that were imported since.
     """
     atexit.unregister(_end_all)
     atexit.register(_end_all)
@@ -85,7 +87,7 @@ def _end_all() -> None:
 
 
 def _forget_all() -> None:
-    """In a forked child, which has none of its parent's threads."""
+    """Forget the parent's threads in a forked child, which has none of them."""
     _LIVE.clear()
 
 
@@ -93,7 +95,7 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 class _Shared(Generic[_Item]):
-    """What the thread and the user have in common."""
+    """What the thread and its user share."""
 
     def __init__(self, depth: int) -> None:
         self._items: deque[_Item] = deque()

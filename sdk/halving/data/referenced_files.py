@@ -1,8 +1,7 @@
-"""Files that a snapshot has by reference: they stay where they are, and a row says what tells whether one is
-still what it was.
+"""Files that a snapshot has by reference: they stay where they are, and a row identifies their content.
 
-That is its ``sha256``, or what S3 says of it without sending it: its ``version`` (in a bucket that keeps
-versions) or its ``etag``. Arrow reads an object as it is now, and no version of the past
+The row has the file's ``sha256``, or what S3 reports without sending the file: its ``version`` (in a bucket
+that keeps versions) or its ``etag``. Arrow reads an object as it is now and no version of the past
 (apache/arrow#41310), so the object's version must still be the one of the row.
 """
 
@@ -25,18 +24,18 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 IDENTITIES = ("sha256", "version", "etag")
-"""The columns that tell whether a file is still the same; the first of them that a row has counts."""
+"""The columns that identify a file's content; the first of them that a row has counts."""
 
 _HEADERS = {"version": "VersionId", "etag": "ETag"}
 
 
 @dataclass(frozen=True, slots=True)
 class ReferencedFile:
-    """A file as a row has it.
+    """A file as a row refers to it.
 
     Attributes:
         location: a path, or an address as :func:`halving.store.filesystem.open_filesystem` takes it.
-        kind: which of :data:`IDENTITIES` ``value`` is.
+        kind: which of :data:`IDENTITIES` the ``value`` is.
     """
 
     location: str
@@ -44,7 +43,7 @@ class ReferencedFile:
     value: str
 
     def read(self) -> bytes:
-        """Its content.
+        """Read the file's content.
 
         Raises:
             NotFound: it is gone.
@@ -56,13 +55,14 @@ class ReferencedFile:
         if self.kind == "sha256":
             self._compare(sha256(content).hexdigest())
         else:
-            # S3 was asked what it has before it sent it: what came between the two would have been read
-            # unseen
+            # The facts above were asked for before the content, so a write in between would go unnoticed.
             self.check()
         return content
 
     def check(self) -> None:
-        """Find out whether it is still what it was: by reading it for its digest, else by one small request.
+        """Check that the file is still the same.
+
+        For its digest it is read; for its version or ETag one small request is made.
 
         Raises:
             NotFound, StoreError: as :meth:`read`.
@@ -115,10 +115,9 @@ def referenced_file(row: Mapping[str, Any]) -> ReferencedFile:
 
 
 def object_facts(stream: "pa.NativeFile") -> dict[str, str]:
-    """``etag`` and ``version`` of an object of S3 that was just opened, as it was then; without those that it
-    has not.
+    """The ``etag`` and ``version`` that S3 reported when an object was opened; without those that it lacks.
 
-    A version that the next write would overwrite, ``null``, is none.
+    The version ``null`` does not count, because the next write would overwrite it.
     """
     facts = {
         fact: stream.metadata().get(header, b"").decode().strip('"') for fact, header in _HEADERS.items()
@@ -127,11 +126,11 @@ def object_facts(stream: "pa.NativeFile") -> dict[str, str]:
 
 
 def location_of(base: str, path: str) -> str:
-    """Where a file can be read again.
+    """The location from which a file can be read again.
 
     Args:
-        given: the folder or address below which it was found; its options hold for the file, too.
-        path: the file's on the filesystem there.
+        base: the folder or address in which the file was found; its options hold for the file, too.
+        path: the file's path on the filesystem there.
     """
     if "://" not in base:
         return path

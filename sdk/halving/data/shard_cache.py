@@ -1,9 +1,9 @@
-"""Shards of an object store on this machine's disk: fetched whole, once for all processes; the least recently
-used make room for new ones.
+"""A cache of an object store's shards on this machine's disk, shared by all processes.
 
-A shard is fetched into ``HASH.part`` under a lock, hashed as it is written, synced, and renamed to ``HASH``.
+Shards are fetched whole, and only once; the least recently used are deleted to make room for new ones. A
+shard is fetched into ``HASH.part`` under a lock, hashed as it is written, synced, and renamed to ``HASH``.
 Whoever has one mapped holds a shared lock on it, so that it stays. Its time of modification is set to a
-number made of its hash: a file that something else has changed since is hashed again before it is used.
+number made of its hash. A file that something else has changed since then is hashed again before it is used.
 """
 
 import contextlib
@@ -36,8 +36,7 @@ _TRIES = 5  # another process may delete a shard before it is opened
 
 
 def cache_folder() -> Path:
-    """Where this machine keeps what can be fetched, or found out, again: ``$HALVING_CACHE``, else
-    ``~/.cache/halving``.
+    """The folder for what can be fetched or computed again: ``$HALVING_CACHE``, else ``~/.cache/halving``.
 
     Raises:
         InvalidInput: the variable is missing, and the user has no home.
@@ -55,17 +54,17 @@ class NoRoom(Exception):
 
 
 class ShardCache:
-    """The folder ``$HALVING_CACHE/shards`` (default ``~/.cache/halving/shards``).
+    """The cache in the folder ``$HALVING_CACHE/shards`` (default ``~/.cache/halving/shards``).
 
     Args:
-        limit: bytes of all files in it (default: ``HALVING_CACHE_BYTES``, else half of what the disk has free
-            beside them).
-        fetching: what each attempt at a fetch goes through: a function that calls its argument, and again
+        limit: bytes of all files in the folder (default: ``HALVING_CACHE_BYTES``, else half of what the disk
+            has free beside them).
+        fetching: runs each attempt at a fetch. It is a function that calls its argument, and calls it again
             while the store is unavailable.
-        gave_up: whether whoever asked is no longer waiting.
+        gave_up: whether the caller is no longer waiting.
 
     Raises:
-        InvalidInput: ``HALVING_CACHE_BYTES`` is no number of bytes, or there is no folder for it.
+        InvalidInput: ``HALVING_CACHE_BYTES`` is not a number of bytes, or there is no folder for the cache.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class ShardCache:
 
     @property
     def limit(self) -> int:
-        """Bytes that it may have."""
+        """The bytes that the cache may have."""
         if self._limit is not None:
             return self._limit
         with contextlib.suppress(OSError):
@@ -94,11 +93,10 @@ class ShardCache:
         return 0
 
     def open(self, shard: Shard) -> "Bytes":
-        """A shard's bytes, mapped; it is fetched where it is not here.
+        """Map a shard's bytes, after fetching it if it is not in the cache.
 
-        It stays at least as long as the array.
-
-        Where the disk does not take it, it is held in memory instead, with one warning.
+        The file stays at least as long as the array. If the disk does not take the shard, it is held in
+        memory instead, with one warning.
 
         Raises:
             NotFound: it is missing from the store.
@@ -122,11 +120,11 @@ class ShardCache:
             return self._in_memory(shard)
 
     def open_copy(self, shard: Shard) -> "Bytes | None":
-        """A shard that is here, as its bytes should be; None where it is not."""
+        """Map a shard that is in the cache and whose bytes are right; None if there is no such copy."""
         with contextlib.suppress(OSError):  # it is not here, or the disk cannot read it, or has no locks
             descriptor = os.open(self._folder / shard.sha256, os.O_RDONLY)
             try:
-                while not try_lock(descriptor, fcntl.LOCK_SH):  # it is just being published, or deleted
+                while not try_lock(descriptor, fcntl.LOCK_SH):  # it is being published or deleted right now
                     time.sleep(_PAUSE / 10)
                 facts = os.fstat(descriptor)
                 if not facts.st_nlink:
@@ -144,14 +142,14 @@ class ShardCache:
         return None
 
     def drop(self, shard: Shard) -> None:
-        """Delete a copy that is damaged."""
+        """Delete a damaged copy."""
         with contextlib.suppress(OSError):
             (self._folder / shard.sha256).unlink()
 
     def fetch(self, shard: Shard) -> None:
-        """Bring a shard here, or wait until another process or thread has.
+        """Bring a shard into the cache, or wait until another process or thread has done so.
 
-        One that is here counts as just used: it will not make room.
+        A shard that is already there counts as just used, so that it will not be deleted to make room.
 
         Raises:
             NoRoom: the disk refuses it, or all that is here is in use.
@@ -217,7 +215,7 @@ class ShardCache:
             yield chunk
 
     def _reserve(self, size: int, descriptor: int) -> None:
-        """Make room on the disk, and take it."""
+        """Make room on the disk and reserve it for an unfinished file."""
         with _lock_file(self._folder / ".lock"):
             files = [
                 (path, facts) for path, facts in self._files() if facts.st_ino != os.fstat(descriptor).st_ino
@@ -261,7 +259,7 @@ def _check(store: Store, shard: Shard, size: int, sha256: str) -> None:
 
 
 def _touch(path: Path) -> bool:
-    """Whether a file is there; from now on it is the one that was used last."""
+    """Mark a file as the last one used; False if it is not there."""
     try:
         os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
     except FileNotFoundError:
@@ -272,7 +270,7 @@ def _touch(path: Path) -> bool:
 
 
 def _mark(shard: Shard) -> int:
-    """The time of modification of an unchanged copy, in ns: some second of the 1970s."""
+    """The time of modification of an unchanged copy, in ns: some second of the 1970s, made of its hash."""
     return int(shard.sha256[:7], 16) * 1_000_000_000
 
 
@@ -283,7 +281,7 @@ def _hash(descriptor: int) -> str:
 
 
 def _reserve_blocks(descriptor: int, size: int) -> bool:
-    """Whether a file's blocks are there, so that a full disk says so before anything is fetched."""
+    """Reserve a file's blocks, so that a full disk is known before anything is fetched; False if it is full."""
     try:
         os.ftruncate(descriptor, 0)
         if hasattr(os, "posix_fallocate"):
@@ -307,7 +305,7 @@ def _why_not(size: int, total: int, limit: int) -> str:
 
 
 def _delete(path: Path) -> bool:
-    """Delete a file that nobody uses or writes; whether it is gone."""
+    """Delete a file that nobody uses or writes; False if somebody does."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:
@@ -324,11 +322,11 @@ def _delete(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _lock_part(part: Path, folder: Path) -> Iterator[int | None]:
-    """The descriptor of an unfinished file that this thread alone may write; None while another does."""
+    """The descriptor of an unfinished file that only this thread may write; None while another one does."""
     folder.mkdir(parents=True, exist_ok=True)
     with lockable(part) as descriptor:
         if not try_lock(descriptor, fcntl.LOCK_EX) or not _is_at(descriptor, part):
-            # the latter: just published, or deleted
+            # It is in use, or has just been published or deleted.
             yield None
             return
         try:
@@ -354,7 +352,7 @@ def _lock_file(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _refusals() -> Iterator[None]:
-    """The disk's refusals as :class:`NoRoom`."""
+    """Raise the disk's refusals as :class:`NoRoom`."""
     try:
         yield
     except StoreError:

@@ -1,4 +1,4 @@
-"""Copies of shards: checked on their way from one store to another, and what a damaged one is replaced by."""
+"""Copying shards from one store to another with a check of their bytes, and replacing damaged ones."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -16,15 +16,14 @@ REMOTE = "HALVING_DVC_REMOTE"
 """The variable that names the store to which a snapshot's shards are copied as they are made."""
 
 Fetching = Callable[[Store, Callable[[], None]], None]
-"""What a fetch from a store goes through: it calls the function, and again while that store is
-unavailable.
-"""
+"""Runs a fetch from a store: calls the function, and calls it again while that store is unavailable."""
 
 
 def copy_shard(source: Store, target: Store, shard: Shard) -> None:
     """Copy a shard durably, in the place of what the other store has under its name.
 
-    What a killed process left of a copy goes with a copy into the same folder a day later.
+    If a process was killed while it copied, its remains are cleared by a copy into the same folder a day
+    later.
 
     Raises:
         NotFound: the source lacks it.
@@ -36,11 +35,11 @@ def copy_shard(source: Store, target: Store, shard: Shard) -> None:
 
 
 def fetch_again(store: Store, shard: Shard, fault: NotFound | StoreError, fetching: Fetching) -> None:
-    """Bring a shard back from the remote, with a warning that says so.
+    """Bring a shard back from the remote, and warn that this was done.
 
     Args:
-        fault: what is wrong with it. It is raised where there is no remote, and with the reason where the
-            remote does not help.
+        fault: what is wrong with the shard. It is raised where there is no remote, and with the reason where
+            the remote does not help.
     """
     remote = os.environ.get(REMOTE)
     if not remote:
@@ -60,7 +59,7 @@ def _connect(store: Store) -> None:
 
 
 def _read_checked(source: Store, shard: Shard) -> Iterator[bytes]:
-    """A shard's bytes to go through once; the end is only reached if they are what its name says."""
+    """Read a shard's bytes once; the end is only reached if they match its name."""
     digest = sha256()
     for part in source.parts(shard.name):
         digest.update(part)

@@ -1,7 +1,6 @@
-"""Reading rows of a split's shards, wherever they are: a folder's are mapped where they lie, those of an
-object store in the cache.
+"""Reads rows of a split's shards, which are mapped in a folder or in the cache of an object store.
 
-Either way a shard's bytes are hashed on this machine before a row of it is handed out.
+Either way a shard's bytes are hashed on this machine before any of its rows is handed out.
 """
 
 import contextlib
@@ -30,22 +29,23 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _Result = TypeVar("_Result")
-# shards at a time: one connection is slower than the network, and one core hashes slower than a disk reads
-_FETCHING = 4
-_AHEAD = 8  # shards at most that are fetched before they are needed
+# Shards fetched at a time. One connection is slower than the network, and one core hashes slower than a disk
+# reads.
+_MAX_FETCHING = 4
+_MAX_AHEAD = 8  # shards that are fetched before they are needed
 
 
 class ShardReader:
-    """The shards of a split, of which the last ``keep`` that were read stay mapped, and as many at most are
-    fetched ahead.
+    """The shards of a split; the last ``keep`` that were read stay mapped, and others are fetched ahead.
 
-    To fetch one of a folder is to verify it, and to have it in the page cache.
+    At most ``keep`` are fetched ahead. Fetching a shard of a folder means to verify it and to have it in the
+    page cache.
 
     Args:
         upcoming: numbers of the shards in the order in which they will be needed.
-        afterwards: of those that the next reader of the split will need first. They are fetched, too, when
-            all others have been asked for.
-        gave_up: whether whoever asked is no longer waiting.
+        afterwards: numbers of those that the split's next reader will need first. They are fetched, too, once
+            all others have been requested.
+        gave_up: whether the caller is no longer waiting.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ShardReader:
         self._cache: ShardCache | None = None
         self._verified: VerifiedShards | None = None
         if self._store.folder is None:
-            # connected before any thread begins; see end_before_exit
+            # S3 is connected before any thread begins; see end_before_exit.
             self._retry(lambda: self._store.filesystem)
             self._cache = ShardCache(
                 self._store, self._retry, gave_up=lambda: time.monotonic() >= self._give_up_at()
@@ -80,7 +80,7 @@ class ShardReader:
         self._fetch_threads = _FetchThreads(self._source.fetch)
 
     def columns(self, names: Sequence[str] | None, where: str) -> list[Column]:
-        """The columns of these names; see :func:`halving.data.columns.columns_of`."""
+        """Look up columns by name; see :func:`halving.data.columns.columns_of`."""
         import pyarrow as pa
 
         shard = self._shards[0]
@@ -96,11 +96,11 @@ class ShardReader:
         return columns_of(self._retry(schema), names, where)
 
     def read(self, numbers: "Array", rows: "Array", columns: Sequence[Column]) -> list[Gathered]:
-        """Rows of shards, in the order given.
+        """Read rows of shards, in the given order.
 
         Args:
-            which: number of the shard of each row, ``(n,)``.
-            rows: number of the row in its shard, ``(n,)``.
+            numbers: the number of each row's shard, ``(n,)``.
+            rows: the number of each row in its shard, ``(n,)``.
 
         Raises:
             NotFound: a shard is missing.
@@ -117,8 +117,9 @@ class ShardReader:
         return gathered
 
     def close(self, *, finish: bool = False) -> None:
-        """Stop fetching ahead; with ``finish`` not before all that was asked for is here, for the next
-        reader.
+        """Stop fetching ahead.
+
+        With ``finish`` this happens once all that was requested is here, for the next reader.
         """
         if finish:
             self._fetch_threads.finish()
@@ -143,10 +144,9 @@ class ShardReader:
                 return
 
     def _fetch_ahead(self, needed: Sequence[int]) -> None:
-        """Ask for what is needed now and is not here, and for what is needed next."""
+        """Request the shards that are needed now and are not here, and those that are needed next."""
         missing = [number for number in needed if number not in self._mapped]
-        # The first is fetched by whoever needs it. To ask threads for what is mapped at once takes longer
-        # than to map it.
+        # The reader fetches the first missing shard itself. A verified shard is mapped faster than requested.
         new = [
             number
             for number in missing[1:]
@@ -158,7 +158,7 @@ class ShardReader:
         if self._cache is not None and missing:
             max_bytes = self._cache.limit // 4
         while self._cache is None or sum(self._requested.values()) < max_bytes:
-            max_shards = min(self._keep, _AHEAD) if self._upcoming else self._keep
+            max_shards = min(self._keep, _MAX_AHEAD) if self._upcoming else self._keep
             if len(self._requested) >= max_shards:
                 break
             number = self._upcoming.popleft() if self._upcoming else next(self._afterwards, -1)
@@ -189,7 +189,7 @@ class ShardReader:
 class _FetchThreads:
     """Daemon threads that fetch shards before they are needed.
 
-    What goes wrong, the reader meets itself when it needs the shard.
+    Their errors are ignored: the reader meets them itself when it needs the shard.
     """
 
     def __init__(self, fetch: Callable[[Shard], None]) -> None:
@@ -202,7 +202,7 @@ class _FetchThreads:
     def want(self, shard: Shard) -> None:
         with self._changed:
             self._wanted.append(shard)
-            if len(self._threads) < min(_FETCHING, len(self._wanted)):
+            if len(self._threads) < min(_MAX_FETCHING, len(self._wanted)):
                 self._threads.append(threading.Thread(target=self._run, name="halving-shards", daemon=True))
                 end_before_exit(self)
                 self._threads[-1].start()
@@ -214,7 +214,7 @@ class _FetchThreads:
             self._changed.notify_all()
 
     def finish(self) -> None:
-        """Nothing more will be wanted."""
+        """End the threads once all that was requested is fetched."""
         with self._changed:
             self._finishing = True
             self._changed.notify_all()

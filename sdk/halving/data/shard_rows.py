@@ -1,4 +1,4 @@
-"""Rows out of mapped shards: a block of them is copied at once, column by column, from wherever they lie."""
+"""Copies blocks of rows out of mapped shards, column by column, from wherever the rows lie."""
 
 import math
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class MappedShard:
-    """The bytes of a shard in memory or mapped, and where its rows are.
+    """A shard's bytes, in memory or mapped, and the layout of its rows.
 
     Args:
-        data: ``(bytes,)`` of uint8; it holds what it is a view of.
-        rows: how many rows it must have.
+        data: ``(bytes,)`` of uint8, which keeps alive whatever it is a view of.
+        rows: the number of rows that the shard must have.
 
     Raises:
         NotReadable: it is no Arrow file that a loader can read, or has another number of rows.
@@ -33,7 +33,7 @@ class MappedShard:
             raise NotReadable(f"it has {self.layout.rows:,} rows, not {rows:,}")
 
     def fill(self, into: Sequence[Gathered], places: "Array", rows: "Array") -> None:
-        """Copy rows of every column to some places of what is gathered.
+        """Copy rows of every column into some places of the gathered columns.
 
         Raises:
             NotReadable: an offset in it points outside of it.
@@ -104,9 +104,9 @@ class MappedShard:
         begins: "Array",
         counts: "Array",
     ) -> None:
-        """Refuse a null among the items of a list that is none.
+        """Refuse a null among the items of lists that are not null themselves.
 
-        (Below a list that is null, Arrow has what it likes.)
+        Below a null list, Arrow may have anything.
         """
         column = gathered.column
         if not self.layout.nulls[column.node + depth].any():
@@ -141,8 +141,9 @@ class MappedShard:
         return numbers
 
     def _items(self, width: int) -> "Array":
-        """The file as items of so many bytes that begin at each byte: one index then copies rows from
-        anywhere in it.
+        """View the file as items of a fixed width, one beginning at each byte.
+
+        One index then copies rows from anywhere in the file.
         """
         if not 0 < width <= len(self._data):
             raise IndexError
@@ -154,7 +155,7 @@ class MappedShard:
 
 
 def allocate_rows(columns: Sequence[Column], rows: int) -> list[Gathered]:
-    """Room for so many rows of each column."""
+    """Allocate columns for so many rows."""
     gathered = []
     for column in columns:
         if column.kind == "variable":

@@ -1,5 +1,4 @@
-"""Shards: immutable Arrow files of about 128 MiB, named by the SHA-256 of their bytes, each with rows of one
-split.
+"""Shards: immutable Arrow files of about 128 MiB with rows of one split, named by the SHA-256 of their bytes.
 
 A snapshot's manifest lists them in stored order: ``"shards": {"train": [["<64 hex>", rows, bytes], …], …}``.
 They are uncompressed, so that a mapped file is read without a copy, and in small record batches. Snapshots
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One file: ``sha256`` (64 hex digits) of its ``bytes``, and how many ``rows`` it has (at least one)."""
+    """A file named by ``sha256`` (64 hex digits), of so many ``bytes`` and ``rows`` (at least one)."""
 
     sha256: str
     rows: int
@@ -29,16 +28,17 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """Where it lies in a store: ``shards/sha256/ab/abcdef…``."""
+        """The shard's name in a store: ``shards/sha256/ab/abcdef…``."""
         return f"shards/sha256/{self.sha256[:2]}/{self.sha256}"
 
     def row_hashes_name(self, rules: str) -> str:
-        """Where hashes of each of its rows lie, in the same order, with the statistics of its columns;
-        derived, and not for training.
+        """The name of the file with a hash of each row, in the same order, and statistics of the columns.
+
+        The file is derived, and training does not need it.
 
         Args:
-            rules: the manifest's ``hashes``: what is hashed of a row depends on the spec, and shards are
-                shared.
+            rules: the manifest's ``hashes``. Shards are shared, and what is hashed of a row depends on the
+                spec.
         """
         return f"{self.name}.{rules}.rows"
 
@@ -50,9 +50,9 @@ def shards_of(manifest: Mapping[str, Any], split: str) -> list[Shard]:
 
 @contextmanager
 def open_shard(store: Store, shard: Shard) -> "Iterator[pa.RecordBatchFileReader]":
-    """A shard where it lies: mapped in a folder, and on an object store only what is read is fetched.
+    """Open a shard where it lies, without hashing its bytes.
 
-    Its bytes are not hashed.
+    In a folder it is mapped; of an object store only what is read is fetched.
 
     Raises:
         NotFound: it is gone.
@@ -70,8 +70,9 @@ def open_shard(store: Store, shard: Shard) -> "Iterator[pa.RecordBatchFileReader
 
 
 def checked_shard(store: Store, shard: Shard) -> "pa.Table":
-    """All rows of a shard, its bytes checked against its name: mapped in a folder, and in memory from an
-    object store.
+    """Read all rows of a shard, after checking its bytes against its name.
+
+    They are mapped in a folder, and in memory from an object store.
 
     Raises:
         NotFound: it is gone.
@@ -87,7 +88,7 @@ def checked_shard(store: Store, shard: Shard) -> "pa.Table":
 
 
 def select_columns(table: "pa.Table", columns: Sequence[str] | None) -> "pa.Table":
-    """Take these columns of a dataset's rows; None is all.
+    """Take these columns of a dataset's rows; None takes all.
 
     Raises:
         NotFound: there is no such column.
@@ -101,7 +102,7 @@ def select_columns(table: "pa.Table", columns: Sequence[str] | None) -> "pa.Tabl
 
 @contextmanager
 def _open_checked_size(store: Store, shard: Shard) -> "Iterator[pa.NativeFile]":
-    """Its file, if it is there in its size."""
+    """Open a shard's file, if it is there and has the right size."""
     with ExitStack() as stack:
         try:
             file = stack.enter_context(store.open_file(shard.name))
@@ -113,7 +114,7 @@ def _open_checked_size(store: Store, shard: Shard) -> "Iterator[pa.NativeFile]":
 
 
 def damage_of(store: Store, shard: Shard) -> str:
-    """How a message about a damaged shard begins."""
+    """The beginning of a message about a damaged shard."""
     return (
         f"the shard {shard.name} of the store {store.root} is damaged (`halving datasets fetch` brings it "
         "back)"

@@ -1,7 +1,7 @@
 """A loader's batches as tensors, prepared by the worker processes of a PyTorch ``DataLoader``.
 
-Worker k of N prepares the batches k, k + N, …, and PyTorch takes one of each in turn: how many there are
-changes neither the batches nor their order. What they have prepared ahead does not count as handed out.
+Worker k of N prepares the batches k, k + N, and so on, and PyTorch takes one of each in turn. So the number
+of workers changes neither the batches nor their order. Batches prepared ahead do not count as handed out.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from halving.data.loader import Loader
 
 
-_OWN = {  # DataLoader's options that the loader has itself, and how they are given
+_OWN = {  # options of DataLoader that the loader decides itself, and what to do instead
     "batch_sampler": "a loader cuts its batches by itself",
     "batch_size": "give it to dataset.loader(…)",
     "collate_fn": "give transform= to dataset.loader(…)",
@@ -35,19 +35,20 @@ _OWN = {  # DataLoader's options that the loader has itself, and how they are gi
 
 
 class TorchLoader:
-    """An iterable of batches like its :class:`halving.data.loader.Loader`, whose position it moves: arrays of
-    numbers are tensors, those of ``bytes``, ``str`` or lists are lists; dates and times are tensors of
-    integers in the column's unit.
+    """The batches of a :class:`halving.data.loader.Loader` as tensors; iterating moves its position.
+
+    Arrays of numbers become tensors, and those of ``bytes``, ``str`` or lists become lists. Dates and times
+    are tensors of integers in the column's unit.
 
     Args:
         workers: processes that prepare batches; 0 for a thread of this one.
-        pin_memory: put the tensors into pinned memory, from which a copy to a GPU need not be waited for
-            (``non_blocking=True``); by default where there is a GPU.
-        options: more for ``torch.utils.data.DataLoader``: ``prefetch_factor``, ``persistent_workers``,
-            ``multiprocessing_context``.
+        pin_memory: put the tensors into pinned memory, so that copies to a GPU need not be waited for
+            (``non_blocking=True``). By default this is done where there is a GPU.
+        options: more options for ``torch.utils.data.DataLoader``: ``prefetch_factor``,
+            ``persistent_workers``, ``multiprocessing_context``.
 
     Raises:
-        InvalidInput: an option of DataLoader's is the loader's own.
+        InvalidInput: one of these options is decided by the loader itself.
     """
 
     def __init__(self, loader: "Loader", workers: int, *, pin_memory: bool | None, **options: Any) -> None:
@@ -88,8 +89,10 @@ class TorchLoader:
 
 
 class _Batches(IterableDataset[Any]):
-    """This rank's batches from ``start``: epoch, position and number of the first, in memory that the workers
-    share.
+    """This rank's batches, for ``DataLoader`` to iterate.
+
+    ``start`` has the epoch, the position and the number of the first batch, in memory shared with the
+    workers.
     """
 
     def __init__(self, plan: LoaderPlan) -> None:

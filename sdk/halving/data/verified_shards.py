@@ -1,10 +1,9 @@
-"""Shards of a store in a folder: each is hashed once on this machine before anything of it is used, and
-fetched again if it is damaged.
+"""Shards of a store in a folder, each hashed once on this machine before anything of it is used.
 
-What was hashed is remembered in ``$HALVING_CACHE/verified/HASH``, a line for each file: its device, inode,
-bytes, and when its content and the file itself last changed. The last (``ctime``) nobody can set, so a file
-that was written since is hashed again, also where its time of modification was put back. What rots on the
-disk without a write is found by ``halving datasets verify``.
+One that is damaged is fetched again. ``$HALVING_CACHE/verified/HASH`` remembers what was hashed, with a line
+for each file: its device, inode, bytes, and when its content and the file itself last changed. Nobody can set
+the last of these (``ctime``). So a file that was written since then is hashed again, even if its time of
+modification was put back. Damage on the disk without a write is found by ``halving datasets verify``.
 """
 
 import contextlib
@@ -36,10 +35,9 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 20  # bytes that are hashed at once: they stay in the processor's cache
 _PAUSE = 0.01  # seconds between looks at a shard that another process is hashing
-# a file may be written again within one tick of its disk's clock, and look the same: that of FAT ticks so
-# slowly
+# A file that is written again within one tick of its disk's clock looks the same. FAT ticks this slowly.
 _SETTLED_SECONDS = 2.0
-_RECORD_BYTES = 4096  # of lines about files of one content; then they begin anew
+_RECORD_BYTES = 4096  # limit of the lines about files of one content; then the record begins anew
 _REMEMBERED: dict[str, set[str]] = {}  # the files of each content that this process knows to be whole
 _TURNS = Turns()
 
@@ -50,9 +48,9 @@ class VerifiedShards:
     """A store's shards as this machine has verified them.
 
     Args:
-        store: one in a folder.
-        fetching: what a fetch from the remote goes through.
-        gave_up: whether whoever asked is no longer waiting.
+        store: a store in a folder.
+        fetching: runs each fetch from the remote.
+        gave_up: whether the caller is no longer waiting.
     """
 
     def __init__(
@@ -65,13 +63,14 @@ class VerifiedShards:
         self._fetching = fetching
         self._gave_up = gave_up
         self._folder: Path | None = None
-        with contextlib.suppress(InvalidInput):  # nobody remembers then what this process hashes
+        with contextlib.suppress(InvalidInput):  # without a folder only this process remembers what it hashed
             self._folder = cache_folder() / "verified"
 
     def open(self, shard: Shard) -> "Bytes":
-        """A shard's bytes, mapped.
+        """Map a shard's bytes.
 
-        One that this machine has not verified is hashed; if it is damaged or missing, it is fetched again.
+        A shard that this machine has not verified is hashed. If it is damaged or missing, it is fetched
+        again.
 
         Raises:
             NotFound: it is missing, and the remote does not help.
@@ -81,7 +80,7 @@ class VerifiedShards:
             return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 
     def fetch(self, shard: Shard) -> None:
-        """Have a shard verified, and its content in the kernel's page cache, before it is needed.
+        """Verify a shard, and read its content into the kernel's page cache, before it is needed.
 
         Raises:
             NotFound, StoreError: as :meth:`open`.
@@ -90,27 +89,27 @@ class VerifiedShards:
             _read_soon(file)
 
     def is_verified(self, shard: Shard) -> bool:
-        """Whether it can be used at once."""
+        """Whether a shard can be used at once."""
         file = self._open_if_remembered(shard)
         if file is not None:
             file.close()
         return file is not None
 
     def drop(self, shard: Shard) -> None:
-        """Forget what is remembered of a shard: it is not what it was."""
+        """Forget that a shard was verified, because it turned out to be different."""
         _REMEMBERED.pop(shard.sha256, None)
         if self._folder is not None:
             with contextlib.suppress(OSError):
                 os.truncate(self._folder / shard.sha256, 0)
 
     def _open_verified(self, shard: Shard) -> FileIO:
-        """Its file, open at some place of it."""
+        """Open a shard's file after verifying it; its position may be anywhere."""
         file = self._open_if_remembered(shard)
         if file is not None:
             return file
         with self._lock_record(shard) as record:
             file = self._open_if_remembered(shard)
-            if file is not None:  # by whom this one has waited for
+            if file is not None:  # verified meanwhile by the thread or process that this one waited for
                 return file
             try:
                 return self._open_and_hash(shard, record)
@@ -160,8 +159,9 @@ class VerifiedShards:
         return file
 
     def _hash(self, file: FileIO, shard: Shard) -> str:
-        """The SHA-256 of a file's content: read, not mapped, for one that is cut off meanwhile must not end
-        the process.
+        """The SHA-256 of a file's content.
+
+        The file is read, not mapped, because a file that is truncated meanwhile must not end the process.
         """
         digest = sha256()
         buffer = memoryview(bytearray(_CHUNK))
@@ -185,16 +185,16 @@ class VerifiedShards:
             if size > _RECORD_BYTES:
                 os.ftruncate(record, 0)
                 size = 0
-            # a line of its own also behind one that a full disk has cut off
+            # The line begins with a newline, because a full disk may have cut off the one before it.
             os.pwrite(record, f"\n{identity}\n".encode(), size)
         except OSError as error:
             self._warn(error)
 
     @contextlib.contextmanager
     def _lock_record(self, shard: Shard) -> Iterator[int | None]:
-        """Wait until no other thread, and no other process, verifies a shard.
+        """Wait until no other thread or process verifies a shard, and give the descriptor of its record.
 
-        The descriptor of its record; None where there is none.
+        None stands for a record that cannot be written.
         """
         with _TURNS.take(shard.sha256, lambda: self._check_wanted(shard)), contextlib.ExitStack() as stack:
             record = None
@@ -231,8 +231,9 @@ def whole_shard(
     columns: Sequence[str] | None = None,
     fetching: Fetching = lambda there, fetch: fetch(),
 ) -> "pa.Table":
-    """All rows of a shard, as :func:`halving.data.shards.checked_shard` gives them; in a folder one that is
-    damaged or missing is fetched again.
+    """Read all rows of a shard, after checking its bytes.
+
+    In a folder a shard that is damaged or missing is fetched again.
 
     Raises:
         NotFound: it is gone, or has no such column.
@@ -260,7 +261,7 @@ def _identity(facts: os.stat_result) -> str:
 
 
 def _read_soon(file: FileIO) -> None:
-    """Have the kernel read a file into its page cache, from its beginning to its end."""
+    """Tell the kernel to read a file into its page cache, from its beginning to its end."""
     if hasattr(os, "posix_fadvise"):
         with contextlib.suppress(OSError):
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)

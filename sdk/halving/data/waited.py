@@ -1,12 +1,12 @@
-"""How long this process has waited for batches of its loaders."""
+"""The time that this process has spent waiting for batches of its loaders."""
 
 
 class Waited:
-    """A sum of times.
+    """A sum of waiting times.
 
     Attributes:
-        seconds: in all.
-        batches: how often a batch was asked for.
+        seconds: the sum.
+        batches: number of batches that were requested.
     """
 
     def __init__(self) -> None:
@@ -14,10 +14,10 @@ class Waited:
         self.batches = 0
 
     def add(self, seconds: float) -> None:
-        """A batch was asked for, and given after this time."""
+        """Add the time that one batch took to come."""
         self.seconds += seconds
         self.batches += 1
 
 
 WAITED = Waited()
-"""Of every loader of this process."""
+"""The waiting times of all loaders of this process."""
