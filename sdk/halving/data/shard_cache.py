@@ -281,7 +281,7 @@ def _hash(descriptor: int) -> str:
 
 
 def _reserve_blocks(descriptor: int, size: int) -> bool:
-    """Reserve a file's blocks, so that a full disk is known before anything is fetched; False if it is full."""
+    """Reserve a file's blocks, so that a full disk is known before a fetch; False if it is full."""
     try:
         os.ftruncate(descriptor, 0)
         if hasattr(os, "posix_fallocate"):

@@ -1,7 +1,6 @@
-"""Features in serving: references, the online store's format, its reader, and a view's transform on the rows
-of a request.
+"""Features in serving: references, the online store's format and reader, and transforms of requests.
 
-It reads what was pushed; it must not know how a view is materialised, joined or pushed
+The package reads what was pushed. It must not know how a view is materialised, joined or pushed
 (``resources/features``).
 """
 

@@ -1,6 +1,6 @@
 """What serving knows of a feature view: its entity, features and time to live.
 
-It is kept in the online store, beside the values.
+The definition is kept in the online store, beside the values.
 """
 
 import base64
@@ -24,8 +24,10 @@ NESTED_REMEDY = (
 )
 
 ENTITY_TYPES = ("int64", "string")
-"""Types of entity columns: other integers become int64, and so do floats and decimals that are whole, as
-pandas makes of ids beside NaN.
+"""Types of entity columns.
+
+Other integers become int64, and so do floats and decimals that are whole numbers, as pandas makes of ids
+beside NaN.
 """
 
 
@@ -34,11 +36,11 @@ class Definition:
     """A version of a feature view.
 
     Attributes:
-        entity: name to type (:data:`ENTITY_TYPES`) of the columns that say whose the features are, in order.
+        entity: name to type (:data:`ENTITY_TYPES`) of the columns that identify an entity, in order.
         features: name to type (:data:`TYPES`), in the order in which values are packed: new ones come last.
         ttl: microseconds after its event for which a row counts; None for ever.
         transform: ``module:function`` that computes the features of a row, or None where the source has them.
-        inputs: the schema of the rows that the transform is given, Arrow's IPC message in base64; empty where
+        inputs: the schema of the rows that the transform gets, as Arrow's IPC message in base64; empty where
             it is not known.
     """
 
@@ -52,15 +54,15 @@ class Definition:
 
     @property
     def key(self) -> str:
-        """``clicks@1``."""
+        """The view and its version: ``clicks@1``."""
         return f"{self.name}@{self.version}"
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self))  # in order: that of the features says how values are packed
+        return json.dumps(asdict(self))  # keeps the order of the features, in which values are packed
 
     @staticmethod
     def from_json(text: str | bytes) -> "Definition":
-        """What :meth:`to_json` wrote; fields that a newer version added are left out."""
+        """Read what :meth:`to_json` wrote; fields that a newer version added are left out."""
         fields: dict[str, Any] = json.loads(text)
         return Definition(
             **{name: fields[name] for name in Definition.__dataclass_fields__ if name in fields}
@@ -70,8 +72,7 @@ class Definition:
         """This definition with its features in the order in which ``older`` packs them, and new ones last.
 
         Raises:
-            InvalidInput: something else than the number of features differs, so that it would have to be
-                another version.
+            InvalidInput: more than new features differs, so that this has to be another version.
         """
         changed = [name for name, kind in self.features.items() if older.features.get(name, kind) != kind]
         if changed or (self.ttl, list(self.entity.items())) != (older.ttl, list(older.entity.items())):
@@ -83,7 +84,7 @@ class Definition:
         return replace(self, features={**older.features, **self.features})
 
     def input_schema(self) -> "pa.Schema | None":
-        """The schema of the rows that the transform is given, where it is known."""
+        """The schema of the rows that the transform gets; None where it is not known."""
         import pyarrow as pa
 
         if not self.inputs:
@@ -91,10 +92,10 @@ class Definition:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.inputs)))
 
     def check(self, reference: Reference) -> None:
-        """Raise unless the view has the feature.
+        """Check that the view has a feature.
 
         Raises:
-            InvalidInput: it has not; names what it has.
+            InvalidInput: it has not; the message names those that it has.
         """
         if reference.feature not in self.features:
             raise InvalidInput(
@@ -103,7 +104,7 @@ class Definition:
 
 
 def schema_text(schema: "pa.Schema") -> str:
-    """An Arrow schema as :attr:`Definition.inputs` keeps it."""
+    """Convert an Arrow schema to the text that :attr:`Definition.inputs` keeps."""
     return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
 
 

@@ -1,6 +1,4 @@
-"""Looking up features in a serving process: the latest known values of an entity, as they were computed
-offline.
-"""
+"""Looking up features in a serving process: the latest values of an entity, as they were computed offline."""
 
 import time
 from collections import defaultdict
@@ -20,28 +18,28 @@ if TYPE_CHECKING:
 
 
 class OnlineFeatures:
-    """The online store, for a fixed list of features: that of a model.
+    """The online store, for a fixed list of features such as a model's.
 
     A value counts while it is not older than the view's ``ttl``, by its event time. Threads and forked
-    processes may share it.
+    processes may share this object.
 
     Args:
         address: ``redis://HOST:PORT/NUMBER``, or the path of a file.
         features: references such as ``clicks@1:ctr``; each becomes a column of its own, in this order.
-        timeout: seconds for which an answer of the store is waited for.
+        timeout: seconds to wait for an answer of the store.
 
     Attributes:
-        definitions: of the views, by ``clicks@1``.
+        definitions: the definitions of the views, by ``clicks@1``.
         columns: the names of the features in what is read.
 
     Raises:
-        InvalidInput: a feature is not accepted, or its view has none of that name.
+        InvalidInput: a reference is not accepted, or its view has no such feature.
         NotFound: there is no such store, or a view was never pushed there.
-        StoreUnavailable: it does not answer.
+        StoreUnavailable: the store does not answer.
     """
 
     def __init__(self, address: str, features: Iterable[str], *, timeout: float = 1.0) -> None:
-        import pyarrow  # noqa: F401  # a quarter of a second, which no request shall wait for
+        import pyarrow  # noqa: F401  # takes a quarter of a second, which no request shall wait for
 
         self._references = parse_references(features)
         self._address = hide_password(address)
@@ -71,11 +69,11 @@ class OnlineFeatures:
         return {view.key: view.layouts.definition for view in self._views}
 
     def get(self, entity: Mapping[str, Any], *, now: datetime | None = None) -> dict[str, Any]:
-        """The features of one entity by name; None where nothing is known of it, or too long ago.
+        """The features of one entity by name; None for one that is unknown or too old.
 
         Args:
-            entity: the entity columns of all views; what else is in it is not looked at.
-            now: the time against which ``ttl`` is measured, with a time zone (default: this moment).
+            entity: the entity columns of all views; other names in it are ignored.
+            now: the time that ``ttl`` counts back from, with a time zone (default: the present).
 
         Raises:
             InvalidInput: a column is missing, or not of the view's type.
@@ -125,7 +123,7 @@ class OnlineFeatures:
         return pa.table({column: columns[column] for column in self.columns})
 
     def close(self) -> None:
-        """Give back connections; it may be used again."""
+        """Close the connections; the object may be used again."""
         self._values.close()
 
     def _layouts(self, view: str) -> Layouts:
@@ -138,7 +136,7 @@ class OnlineFeatures:
 
 
 class _View:
-    """One view of a reader: what is asked of it, and how its values are laid out."""
+    """One view of a reader: the features that are read of it, and the layouts of its values."""
 
     def __init__(self, key: str, references: list[Reference], load: Callable[[str], Layouts]) -> None:
         self.key = key
@@ -149,16 +147,17 @@ class _View:
             self.layouts.definition.check(reference)
 
     def unless_expired(self, value: bytes | None, now: int) -> bytes | None:
-        """The value, unless its time to live is over."""
+        """Return the value, or None if its time to live is over."""
         ttl = self.layouts.definition.ttl
         if value is None or (ttl is not None and now - event_of(value) > ttl):
             return None
         if count_of(value) > len(self.layouts.definition.features):
-            self.layouts = self._load(self.key)  # the view got a feature since this process began
+            # The view got a feature since this process began.
+            self.layouts = self._load(self.key)
         return value
 
     def table(self, rows: Sequence[int], values: Sequence[bytes | None], count: int) -> "dict[str, pa.Array]":
-        """The columns of this view, of ``count`` rows, of which ``rows`` have these values."""
+        """Make the columns of this view with ``count`` rows, of which ``rows`` have these values."""
         import numpy as np
         import pyarrow as pa
 
@@ -197,7 +196,7 @@ def _by_view(references: Sequence[Reference]) -> dict[str, list[Reference]]:
 
 
 def _micros(now: datetime | None) -> int:
-    """Microseconds since 1970."""
+    """Convert a time to microseconds since 1970; None is the present."""
     if now is None:
         return time.time_ns() // 1000
     if now.tzinfo is None:

@@ -1,9 +1,9 @@
-"""Where values are kept online: a file of SQLite's, or Redis.
+"""Where values are kept online: in a SQLite file, or in Redis.
 
-Reading alone is here; what pushes is ``resources/features/online.py``.
+This module only reads; ``resources/features/online.py`` pushes.
 
-SQLite: a table for each view, from entity key to value (:func:`table_of` names it), and ``definitions``.
-Redis: a text key for each value, ``halving:features:clicks@1:`` and the entity key, and
+SQLite has a table for each view, from entity key to value (:func:`table_of` names it), and ``definitions``.
+Redis has a text key for each value, ``halving:features:clicks@1:`` followed by the entity key, and
 ``halving:features:clicks@1`` for the definition.
 """
 
@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 from halving.errors import ExtraMissing, InvalidInput, NotFound, StoreError, StoreUnavailable
 
 PREFIX = b"halving:features:"
-# keys in one statement: SQLite takes 32,766, but texts of many lengths would crowd its cache of statements
-_AT_ONCE = 500
+# Keys in one statement. SQLite takes 32,766, but statements of many lengths would crowd its cache.
+_MAX_KEYS = 500
 _REDIS = ("redis", "rediss", "unix")
 
 Wanted = Sequence[tuple[str, Sequence[bytes]]]
@@ -32,17 +32,17 @@ class Values(Protocol):
     """What the reader needs of an online store."""
 
     def definition(self, view: str) -> bytes | None:
-        """What was pushed as the definition of ``clicks@1``, if it was."""
+        """The definition of ``clicks@1`` as it was pushed; None if it was not."""
 
     def fetch(self, wanted: Wanted) -> list[list[bytes | None]]:
-        """The value of each key, in order."""
+        """Fetch the value of each key, in order."""
 
     def close(self) -> None:
-        """Give back connections."""
+        """Close the connections."""
 
 
 def open_values(address: str, timeout: float) -> Values:
-    """The online store at ``redis://…`` or in a file.
+    """Open the online store at ``redis://…`` or in a file.
 
     Raises:
         InvalidInput: the address is neither.
@@ -68,17 +68,17 @@ def is_redis(address: str) -> bool:
 
 
 def table_of(view: str) -> str:
-    """Name the table of a view in a file of SQLite's: ``clicks@1``, and ``^clicks@1`` for ``Clicks@1``.
+    """The table of a view in a SQLite file: ``clicks@1``, but ``^clicks@1`` for ``Clicks@1``.
 
-    SQLite takes names that differ by case alone for one table, and keeps ``sqlite_…`` for itself. No view's
-    name has a ``^``.
+    SQLite takes names that differ by case alone for one table, and reserves ``sqlite_…``. No view's name has
+    a ``^``.
     """
     lower = re.sub("[A-Z]", lambda capital: f"^{capital[0].lower()}", view)
     return f"^^{lower}" if lower.startswith("sqlite_") else lower
 
 
 def hide_password(address: str) -> str:
-    """An address without its password."""
+    """Remove the user and password from an address."""
     parts = urlsplit(os.fspath(address))
     if "@" not in parts.netloc:
         return os.fspath(address)
@@ -86,9 +86,9 @@ def hide_password(address: str) -> str:
 
 
 class SqliteValues:
-    """A file, read by each thread over a connection of its own.
+    """A SQLite file, which each thread reads over a connection of its own.
 
-    Writers do not hold readers up: it is in WAL mode.
+    Writers do not delay readers, because the file is in WAL mode.
     """
 
     def __init__(self, path: str, timeout: float) -> None:
@@ -119,8 +119,8 @@ class SqliteValues:
             row = connection.execute(f'SELECT value FROM "{table}" WHERE entity = ?', (keys[0],)).fetchone()
             return [row[0] if row else None]
         by_key: dict[bytes, bytes] = {}
-        for start in range(0, len(keys), _AT_ONCE):
-            some = keys[start : start + _AT_ONCE]
+        for start in range(0, len(keys), _MAX_KEYS):
+            some = keys[start : start + _MAX_KEYS]
             places = ",".join("?" * len(some))
             by_key.update(
                 connection.execute(f'SELECT entity, value FROM "{table}" WHERE entity IN ({places})', some)
@@ -142,7 +142,7 @@ class SqliteValues:
             yield connection
         except sqlite3.OperationalError as error:
             if str(error).startswith("no such table: ^"):
-                # an earlier version wrote this file, and nobody has since
+                # An earlier version wrote this file, and nobody has written to it since.
                 raise StoreError(
                     f"the online store {self._path} has a view with capitals from an earlier version: push "
                     "it again"
@@ -157,7 +157,7 @@ class SqliteValues:
 
 
 class RedisValues:
-    """A Redis server. All that is asked for at once is one command."""
+    """A Redis server; all keys of a fetch are read with one command."""
 
     def __init__(self, address: str, timeout: float) -> None:
         self._address = hide_password(address)
@@ -184,12 +184,12 @@ class RedisValues:
 
 
 def value_prefix(view: str) -> bytes:
-    """What the keys of a view's values begin with."""
+    """The prefix of the keys of a view's values."""
     return PREFIX + view.encode() + b":"
 
 
 def redis_client(address: str, timeout: float) -> Any:
-    """A client of the server at ``redis://…``.
+    """Make a client of the server at ``redis://…``.
 
     Raises:
         InvalidInput: the address is not accepted.
@@ -209,7 +209,7 @@ def redis_client(address: str, timeout: float) -> Any:
 
 @contextmanager
 def redis_faults(address: str) -> Iterator[None]:
-    """Raise Redis' faults as the store's."""
+    """Raise Redis' errors as the store's."""
     import redis
 
     try:

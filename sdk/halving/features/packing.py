@@ -1,16 +1,18 @@
-"""How the online store keeps an entity's features: one value of bytes for each entity and view, bit by bit
-what was computed offline.
+"""The bytes in which the online store keeps an entity's features, one value for each entity and view.
 
-| bytes | what |
-|---|---|
-| 8, 8, 4 | event and known time (µs since 1970, plus 2**63) and generation, big-endian: values are as old as
-their first 20 bytes say | | 2 | how many features follow, little-endian as all below: a view's new features
-come last, and older values lack them | | ⌈n/8⌉ | which of them are null, the lowest bit first | | … | each
-feature in order: a bool is a byte, numbers and timestamps (int64) as they are, of texts and bytes the length
-in 4 bytes | | … | the texts (UTF-8) and bytes themselves, in order |
+A value has exactly the bits that were computed offline. Its parts are:
 
-Neither Arrow nor JSON: one value is unpacked in about 2 µs, and 100,000 are packed by numpy in a fraction of
-a second.
+1. 20 bytes: event and known time (8 each, µs since 1970, plus 2**63) and generation (4), all big-endian, so
+   that values sort by age.
+2. 2 bytes: the number n of features, little-endian like all that follows. A view's new features come last,
+   and older values lack them.
+3. ⌈n/8⌉ bytes: which features are null, the lowest bit first.
+4. Each feature in order: a byte for a bool, numbers and timestamps (int64) as they are, and the length of a
+   text or of bytes in 4 bytes.
+5. The texts (UTF-8) and bytes themselves, in order.
+
+This is faster than Arrow or JSON: one value is unpacked in about 2 µs, and NumPy packs 100,000 in a fraction
+of a second.
 """
 
 import operator
@@ -50,37 +52,38 @@ _VARIABLE = ("binary", "string")
 
 
 def micros(time: datetime) -> int:
-    """Microseconds since 1970 of a moment with a time zone, exactly."""
+    """Convert a time with a time zone to microseconds since 1970, exactly."""
     return (time - _EPOCH) // timedelta(microseconds=1)
 
 
 def event_of(value: bytes) -> int:
-    """The event time of a value, in µs since 1970."""
+    """Read the event time of a value, in µs since 1970."""
     event: int = HEADER.unpack_from(value)[0]
     return event - OFFSET
 
 
 def known_of(value: bytes) -> int:
-    """From when on a value was known, in µs since 1970."""
+    """Read the time from which on a value was known, in µs since 1970."""
     known_time: int = HEADER.unpack_from(value)[1]
     return known_time - OFFSET
 
 
 def count_of(value: bytes) -> int:
-    """How many features a value has."""
+    """Read the number of features that a value has."""
     count: int = _COUNT.unpack_from(value, HEADER.size)[0]
     return count
 
 
 def deletion_mark(time: int) -> bytes:
-    """What is kept in place of a value that was deleted at a time (µs since 1970): no feature, and newer than
-    what happened until then.
+    """The value kept in place of one that was deleted at a time (µs since 1970).
+
+    It has no features, and is newer than everything that happened until then.
     """
     return HEADER.pack(time + OFFSET, time + OFFSET, 2**32 - 1) + _COUNT.pack(0)
 
 
 class Layout:
-    """The layout of values with these features, name to type."""
+    """The layout of values with certain features, by name and type."""
 
     def __init__(self, features: Mapping[str, str]) -> None:
         self.features = dict(features)
@@ -91,7 +94,7 @@ class Layout:
 
     @cached_property
     def dtype(self) -> "np.dtype[Any]":
-        """A value up to its texts, as numpy reads and writes many of them."""
+        """The fixed part of a value, up to its texts, as NumPy reads and writes many of them."""
         import numpy as np
 
         head = [
@@ -115,10 +118,10 @@ class Layout:
         known_times: "np.ndarray[Any, Any]",
         generation: Any,
     ) -> list[bytes]:
-        """The values of rows.
+        """Pack the values of rows.
 
         Args:
-            features: of the types that the layout has.
+            features: columns of the types that the layout has.
             event_times, known_times: µs since 1970, int64, shape (rows,).
             generation: of the partition that each row is from: an int, or uint32 of shape (rows,).
         """
@@ -150,7 +153,7 @@ class Layout:
         return [b"".join(parts) for parts in zip(fixed, *tails, strict=True)]
 
     def unpack(self, value: bytes) -> dict[str, Any]:
-        """The features of one value as Python has them; a timestamp is a datetime in UTC."""
+        """Unpack one value to Python values; a timestamp becomes a datetime in UTC."""
         _, null, *read = self._struct.unpack_from(value, HEADER.size)
         nulls = int.from_bytes(null, "little")
         begin = self.size  # of the next text
@@ -167,7 +170,7 @@ class Layout:
         return result
 
     def columns(self, values: Sequence[bytes]) -> "dict[str, pa.Array]":
-        """The features of many values as Arrow arrays, without a detour over Python's numbers."""
+        """Unpack many values to Arrow arrays, without a detour over Python numbers."""
         import numpy as np
         import pyarrow as pa
 
@@ -191,7 +194,7 @@ class Layout:
 
 
 class Layouts:
-    """The layouts of a view's values: those written before it got new features have fewer."""
+    """The layouts of a view's values: values written before the view got new features have fewer."""
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
@@ -201,7 +204,7 @@ class Layouts:
         """The layout of a value.
 
         Raises:
-            StoreError: it has more features than the definition, which is older.
+            StoreError: the value has more features than the definition, which is older.
         """
         count = count_of(value)
         if count not in self._layouts:
@@ -215,7 +218,7 @@ class Layouts:
 
 
 def entity_key(definition: Definition, values: Mapping[str, Any]) -> bytes | None:
-    """What an entity is kept under; None where a part of it is null, so that it has no features.
+    """The key under which an entity is kept; None if a part of it is null, so that it has no features.
 
     Raises:
         InvalidInput: a part is missing, or not of the view's type.
@@ -249,11 +252,11 @@ def entity_key(definition: Definition, values: Mapping[str, Any]) -> bytes | Non
 
 
 def entity_keys(definition: Definition, rows: "pa.Table") -> list[bytes | None]:
-    """What the entities of many rows are kept under; None where a part of one is null.
+    """The keys under which the entities of many rows are kept; None where a part of one is null.
 
     Args:
-        rows: with the entity's columns; other kinds of integers and texts are accepted, and floats and
-            decimals that are whole.
+        rows: rows with the entity's columns. Other kinds of integers and texts are accepted, and so are
+            floats and decimals that are whole numbers.
 
     Raises:
         InvalidInput: a column is missing, or not of the view's type.
@@ -277,7 +280,7 @@ def entity_keys(definition: Definition, rows: "pa.Table") -> list[bytes | None]:
 
 
 def entities_of(definition: Definition, keys: Sequence[bytes]) -> "pa.Table":
-    """The entities that are kept under some keys: the reverse of :func:`entity_keys`."""
+    """Read the entities from their keys; the reverse of :func:`entity_keys`."""
     import pyarrow as pa
 
     columns: dict[str, list[int | str]] = {name: [] for name in definition.entity}
@@ -297,10 +300,10 @@ def entities_of(definition: Definition, keys: Sequence[bytes]) -> "pa.Table":
 
 
 def entity_column(definition: Definition, rows: "pa.Table", name: str) -> "pa.Array":
-    """A column of an entity as the view's type.
+    """Convert a column of an entity to the view's type.
 
     Raises:
-        InvalidInput: there is none, it is of another type, or a float in it is no whole number.
+        InvalidInput: the column is missing or of another type, or a float in it is not a whole number.
     """
     import pyarrow as pa
 
@@ -323,9 +326,7 @@ def entity_column(definition: Definition, rows: "pa.Table", name: str) -> "pa.Ar
 
 
 def entity_type(column_type: "pa.DataType") -> str | None:
-    """The entity type that a column of this Arrow type has, as far as its values are whole numbers, or None:
-    it can be none.
-    """
+    """The entity type that whole numbers or texts of an Arrow type have; None if there is none."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column_type):
@@ -342,7 +343,7 @@ def _text_key(text: bytes) -> bytes:
 
 
 def _numbers(column: "pa.Array", kind: str) -> "np.ndarray[Any, Any]":
-    """A column's values, 0 where it is null, with no bit changed."""
+    """The values of a column without changing a bit, with 0 for null."""
     import numpy as np
 
     if kind == "timestamp":

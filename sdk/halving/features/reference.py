@@ -1,6 +1,4 @@
-"""References to features: ``clicks@1:ctr``, or ``clicks@1:ctr as clicks_ctr`` where the column is to have
-another name.
-"""
+"""References to features: ``clicks@1:ctr``, or ``clicks@1:ctr as clicks_ctr`` to rename the column."""
 
 import re
 from collections.abc import Iterable
@@ -19,7 +17,7 @@ _REFERENCE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """One feature of one version of a view, and the name of the column that it becomes."""
+    """One feature of one version of a view, and the name of its column."""
 
     view: str
     version: int
@@ -28,7 +26,7 @@ class Reference:
 
     @property
     def key(self) -> str:
-        """The view's: ``clicks@1``."""
+        """The view and its version: ``clicks@1``."""
         return f"{self.view}@{self.version}"
 
     def __str__(self) -> str:
@@ -37,10 +35,10 @@ class Reference:
 
 
 def parse_reference(text: str) -> Reference:
-    """The reference that a text is.
+    """Parse a reference.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: the text is not a reference.
     """
     match = _REFERENCE.fullmatch(text) if isinstance(text, str) else None
     if match is None:
@@ -51,13 +49,13 @@ def parse_reference(text: str) -> Reference:
 
 
 def parse_references(texts: Iterable[str], taken: Iterable[str] = ()) -> list[Reference]:
-    """References of which each becomes a column of its own.
+    """Parse references, each of which becomes a column of its own.
 
     Args:
-        taken: columns that are there already.
+        taken: names of columns that exist already.
 
     Raises:
-        InvalidInput: one is none, there are none, or two become one column.
+        InvalidInput: one is not a reference, there are none, or two become one column.
     """
     references = [parse_reference(text) for text in texts]
     if not references:

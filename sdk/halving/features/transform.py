@@ -1,9 +1,8 @@
-"""A view's transform, applied to many rows offline and to one in a request: the same function, the same
-types, the same checks.
+"""A view's transform, applied in the same way to many rows offline and to one row in a request.
 
-A transform takes a table of the source's rows and gives one with as many rows in the same order, whose
-columns are the features. Each row depends on that row alone: a mean over the table would be another one in a
-request.
+A transform takes a table of the source's rows and returns a table with as many rows in the same order, whose
+columns are the features. Each row may depend on that row alone: a mean over the table would be another one in
+a request.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,11 +24,12 @@ _ROUND = (
 
 
 class RequestTransform:
-    """The transform of a view for the rows of requests: what is computed from what a request says, not looked
-    up.
+    """The transform of a view for rows of requests.
+
+    It computes features from what a request says, without looking anything up.
 
     Args:
-        definition: of the view, from :attr:`halving.features.online.OnlineFeatures.definitions` or from its
+        definition: the view's, from :attr:`halving.features.online.OnlineFeatures.definitions` or from its
             publisher.
 
     Raises:
@@ -46,10 +46,10 @@ class RequestTransform:
         self._schema = definition.input_schema()
 
     def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The features of one row, by name, as the transform gives them offline for the same row.
+        """Compute the features of one row by name, as the transform computes them offline.
 
         Args:
-            values: of the source's columns; one that is left out is null.
+            values: values of the source's columns; one that is left out is null.
 
         Raises:
             InvalidInput: there is no such column, a value is not of its type, or the transform refuses the
@@ -72,14 +72,15 @@ class RequestTransform:
 
 
 def features_of(definition: Definition, function: Transform | None, rows: "pa.Table") -> "pa.Table":
-    """The features of rows: a table with the columns and types that the view declares, as many rows, in the
-    same order.
+    """Compute the features of rows, as a table with the columns and types that the view declares.
+
+    It has as many rows, in the same order.
 
     Args:
         function: the transform, or None where the rows have the features as columns.
 
     Raises:
-        InvalidInput: the transform raises, or gives something else than a table of as many rows with these
+        InvalidInput: the transform raises, or returns something else than a table of as many rows with these
             columns.
     """
     import pyarrow as pa
@@ -113,8 +114,7 @@ def features_of(definition: Definition, function: Transform | None, rows: "pa.Ta
 def check_row_by_row(
     definition: Definition, function: Transform, rows: "pa.Table", features: "pa.Table"
 ) -> None:
-    """Compare the features of single rows with those that they got among others: the first, the middle one
-    and the last.
+    """Check that rows get the same features alone as among others: the first, the middle and the last.
 
     Raises:
         InvalidInput: they differ, so that a request would get other features than training had.
@@ -137,7 +137,7 @@ def check_row_by_row(
 
 
 def _cast(column: "pa.ChunkedArray", name: str, kind: str, named: str) -> "pa.ChunkedArray":
-    """A column as its declared type, where no value changes by that."""
+    """Cast a column to its declared type, if that changes no value."""
     import pyarrow as pa
 
     from halving.data.exact_casts import Unlike, cast_exactly
@@ -145,16 +145,16 @@ def _cast(column: "pa.ChunkedArray", name: str, kind: str, named: str) -> "pa.Ch
     wanted = arrow_type(kind)
     if column.type == wanted:
         return column
-    what = f"{named} gives {name} as {column.type}, which the schema declares as {kind}"
+    subject = f"{named} gives {name} as {column.type}, which the schema declares as {kind}"
     if pa.types.is_integer(wanted) and pa.types.is_floating(column.type):
-        column = whole_numbers(column, f"{what}: it")
+        column = whole_numbers(column, f"{subject}: it")
     elif not _fits(column.type, wanted):
-        raise InvalidInput(f"{what}; {_remedy_of_type(column.type, wanted)}")
+        raise InvalidInput(f"{subject}; {_remedy_of_type(column.type, wanted)}")
     try:
         return pa.chunked_array([cast_exactly(chunk, wanted) for chunk in column.chunks], wanted)
     except (Unlike, pa.ArrowInvalid) as error:
         remedy = _ROUND if pa.types.is_timestamp(wanted) else _HOLD
-        raise InvalidInput(f"{what}: {error}; {remedy}") from None
+        raise InvalidInput(f"{subject}: {error}; {remedy}") from None
 
 
 def _fits(kind_of_values: "pa.DataType", wanted: "pa.DataType") -> bool:
@@ -177,7 +177,7 @@ def _fits(kind_of_values: "pa.DataType", wanted: "pa.DataType") -> bool:
 
 
 def _remedy_of_type(kind_of_values: "pa.DataType", wanted: "pa.DataType") -> str:
-    """What to do about a column of a type that does not become the declared one."""
+    """What to do about a column whose type cannot become the declared one."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind_of_values):
