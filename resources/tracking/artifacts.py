@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.orm import Session
 
 from halving.errors import InvalidInput, NotFound
-from halving.identifiers import LONGEST_PATH, artifact_record
+from halving.identifiers import MAX_PATH_BYTES, artifact_record
 from halving.records.run_record import RunRecords
 from halving.store.store import Store
 from resources.catalog import TrackedArtifactRow
@@ -53,7 +53,7 @@ def normal_path(path: str) -> str:
         elif part not in ("", "."):
             parts.append(part)
     plain = "/".join(parts)
-    if len(plain.encode()) > LONGEST_PATH:
+    if len(plain.encode()) > MAX_PATH_BYTES:
         raise InvalidInput("Invalid path")
     return plain
 

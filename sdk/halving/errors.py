@@ -9,7 +9,7 @@ class HalvingError(Exception):
 
 
 def message_of(error: BaseException) -> str:
-    """An error's own message; empty where it cannot be had, because the error's ``__str__`` raises."""
+    """An error's own message; empty where the error's ``__str__`` raises."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001  # whatever a user's class does
@@ -21,7 +21,7 @@ class InvalidInput(HalvingError, ValueError):
 
 
 class NotFound(HalvingError, LookupError):
-    """No such run, file or blob; the message says what there is."""
+    """There is no such run, file or blob; the message says what there is."""
 
 
 class AlreadyExists(HalvingError, RuntimeError):
@@ -68,26 +68,27 @@ class Diverged(HalvingError, ArithmeticError):
 
 
 class OutOfMemory(HalvingError, MemoryError):
-    """A rank's memory is not enough for what it computes at once; the message names the rank, and what was
-    allocated.
+    """A rank's memory is not enough for what it computes at once.
+
+    The message names the rank, and what was allocated.
     """
 
 
 class MicroBatchTooLarge(HalvingError, MemoryError):
-    """A rank's memory is not enough for a micro-batch, and the next attempt at the trial begins with half of
-    it.
+    """A rank's memory is not enough for a micro-batch.
+
+    The next attempt at the trial begins with half of it.
     """
 
 
 class ObjectiveMissing(HalvingError, LookupError):
-    """The trainable reached a rung without reporting an objective of the sweep, or a metric that the sweep
-    bounds.
-    """
+    """The trainable reached a rung without reporting an objective or a bounded metric of the sweep."""
 
 
 class CheckpointMissing(HalvingError, RuntimeError):
-    """The trainable reached a rung without saving a checkpoint, so that the trial could neither pause nor be
-    evaluated.
+    """The trainable reached a rung without saving a checkpoint.
+
+    So the trial could neither pause nor be evaluated.
     """
 
 

@@ -14,10 +14,10 @@ ARTIFACT_RULE = (
     "plots/loss.png, none of whose parts is "
     "empty, . or .."
 )
-LONGEST_PATH = 2_000
-"""Of an artifact's name, bytes in UTF-8: what Postgres takes into an index, beside the run."""
+MAX_PATH_BYTES = 2_000
+"""The length of an artifact's name in bytes of UTF-8, at most; Postgres indexes no more beside the run."""
 
-_LONGEST = 128
+_MAX_LENGTH = 128
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
 _MADE = re.compile(r".*-[0-9a-f]{16}", re.DOTALL)
 # with halves of surrogate pairs: bytes of a file's name that are no UTF-8
@@ -25,7 +25,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def check_name(field: str, value: str) -> str:
-    """Give the name back if it is accepted.
+    """Return a name if it is accepted.
 
     Raises:
         InvalidInput: with the field and the value.
@@ -36,24 +36,24 @@ def check_name(field: str, value: str) -> str:
 
 
 def plain_name(name: str, *, otherwise: str) -> str:
-    """A name that we accept, as much like ``name`` as it can be: ``My runs/a`` becomes ``My-runs-a``.
+    """An accepted name as close to ``name`` as possible: ``My runs/a`` becomes ``My-runs-a``.
 
     Args:
         otherwise: where nothing of ``name`` can be used.
     """
     cleaned = re.sub(r"[^A-Za-z0-9._@+-]+", "-", name).strip("-")
-    return re.sub(r"^[^A-Za-z0-9]+", "", cleaned)[:_LONGEST] or otherwise
+    return re.sub(r"^[^A-Za-z0-9]+", "", cleaned)[:_MAX_LENGTH] or otherwise
 
 
 def is_artifact_name(value: object) -> bool:
-    """Whether it may name an artifact: a relative path that is written in one way only."""
-    if not isinstance(value, str) or _CONTROL.search(value) or len(value.encode()) > LONGEST_PATH:
+    """Whether a value may name an artifact: a relative path that can be written in one way only."""
+    if not isinstance(value, str) or _CONTROL.search(value) or len(value.encode()) > MAX_PATH_BYTES:
         return False
     return all(part not in ("", ".", "..") for part in value.split("/"))
 
 
 def check_artifact_name(field: str, value: str) -> str:
-    """Give the name of an artifact back if it is accepted.
+    """Return the name of an artifact if it is accepted.
 
     Raises:
         InvalidInput: with the field and the value.
@@ -64,10 +64,10 @@ def check_artifact_name(field: str, value: str) -> str:
 
 
 def artifact_record(name: str, *, as_is: bool = True) -> str:
-    """What the record of an artifact is called in the store, without ``.json``: its name where that is a
-    plain one, else one made of it.
+    """The name of an artifact's record in the store, without ``.json``.
 
-    Two names never get one record: a name that looks as if it were made gets another one.
+    It is the artifact's name where that is plain, else one made of it. Two names never get one record: a name
+    that looks as if it were made gets another one.
 
     Args:
         as_is: whether it may be the name itself.
@@ -78,5 +78,5 @@ def artifact_record(name: str, *, as_is: bool = True) -> str:
 
 
 def new_id() -> str:
-    """An id for a run that got none: when it began (UTC), and a random part."""
+    """An id for a run without one: its start (UTC) and a random part."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"

@@ -1,4 +1,4 @@
-"""Python's source text as a syntax tree, whichever thread asks."""
+"""Python's source text as a syntax tree, safe in any thread."""
 
 import ast
 import threading

@@ -31,7 +31,7 @@ class CheckpointInterval:
     """
 
     def __init__(self, *, beside: bool = False) -> None:
-        # seconds that the newest checkpoint's writing beside training should be followed by
+        # How many seconds should pass after the newest checkpoint, for its writing beside training.
         self._beside = beside
         self._worth = 0.0
         self.saves = self.skipped = 0

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 MIN_BYTES = 32 << 20
-"""From which on a model, or what is saved, is large: to write fewer, with the optimizer's states, takes 0.3
-s.
-"""
+"""A model or state of at least this size is large; writing less, with Adam's states, takes 0.3 s."""
 
 _MAX_STATES = 2  # of an optimizer for each parameter: Adam has two
 _COPY_SHARE = 0.5  # of the available memory, that the copy may take

@@ -25,7 +25,7 @@ class Misses:
     """
 
     def __init__(self) -> None:
-        # a SIGTERM's handler, which finishes the run, interrupts the main thread here
+        # The handler of SIGTERM, which finishes the run, may interrupt the main thread here.
         self._changing = RLock()
         self._missed: list[Miss] = []
         self._newest: Miss | None = None  # of the checkpoint that is asked for now

@@ -30,7 +30,8 @@ def run_together(ranks: Ranks | None, call: str, action: Callable[[], _Result]) 
         result = action()
     except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for this one
         raised = error
-    for rank, failure in enumerate(ranks.gather(call, None if raised is None else as_failure(raised))):
+    own = None if raised is None else as_failure(raised)
+    for rank, failure in enumerate(ranks.gather(call, own)):
         if failure is not None:
             raise raised if raised is not None and rank == ranks.rank else error_of(failure, f"rank {rank}: ")
     return result  # type: ignore[return-value]

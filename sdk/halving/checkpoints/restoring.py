@@ -42,10 +42,10 @@ def restore(
         NotFound: no such blob.
         StoreError: it cannot be read, or is damaged.
     """
-    rank = ranks.rank if ranks is not None else 0
-    tree, rng = run_together(
-        ranks, "run.restore()", lambda: _read(store, digest, state, optional, rank if with_rng else None)
-    )
+    rank = None
+    if with_rng:
+        rank = ranks.rank if ranks is not None else 0
+    tree, rng = run_together(ranks, "run.restore()", lambda: _read(store, digest, state, optional, rank))
     restored = fill(tree, state)
     for name in optional.keys() & tree.keys():
         optional[name].load_state_dict(tree[name])
@@ -115,16 +115,17 @@ def _read(
 
             check_holds(manifest.tree, state)
             wanted = {**state, **{name: value for name, value in optional.items() if name in manifest.tree}}
-            return read_tree(store, manifest, wanted), read_rng(
-                store, manifest, rank
-            ) if rank is not None else None
+            rng = None if rank is None else read_rng(store, manifest, rank)
+            return read_tree(store, manifest, wanted), rng
         tree = load(file)
         rng = tree.pop(RNG)
         check_holds(tree, state)
         for name, value in state.items():
             if (shards := shards_of(name, value)) is not None:
                 tree[name] = place_shards(tree[name], name, shards)
-        return tree, rng if rank == 0 else None  # it is one process's: the others would draw the same numbers
+        if rank != 0:  # the states are one process's: the others would draw the same numbers
+            rng = None
+        return tree, rng
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from halving.store.local_files import path_of, temporary_file
 from halving.store.retry import Reach, retry_while_unavailable, warn
 from halving.store.store import Store, digest_of
 
-# for which a needed checkpoint waits for its points; a full journal (1 GiB) is written in that time
+# A checkpoint that is needed waits so long for its points. A full journal (1 GiB) is written in that time.
 POINTS_SECONDS = 120.0
 
 
@@ -56,7 +56,7 @@ class Saver:
         self._digest: str | None = None  # of what was written and does not count yet
         self._weights: str | None = None  # the digest of the state in it
         self._has_warned = False  # that the state has no such digest
-        # the state given to a save that was skipped, until its epoch ends
+        # The state of a save that was skipped, until its epoch ends.
         self._skipped: dict[str, Any] | None = None
         self._owed: IO[bytes] | None = None  # the best epoch's checkpoint, while the store is unavailable
 

@@ -23,7 +23,7 @@ RNG = "__rng__"
 """The name of the entry with the random generators' states."""
 LOADERS = "__loaders__"
 """The name of the entry with what a run's loaders have handed out (:mod:`halving.run.loader_entry`)."""
-# arrays and bytes are stored in a torch archive as a dict with this one key
+# In a torch archive, arrays and bytes are stored as a dict with this one key.
 _TAGS = ({"__numpy__"}, {"__bytes__"})
 Keep = Callable[[Any, str], Any]
 # Subclasses (an enum's members, numpy's strings) are saved as the builtin value that they are.
@@ -198,13 +198,11 @@ def _to_archive(value: Any, name: str) -> Any:
     if isinstance(value, Archived):
         return value.content
     if _is_numpy(value):
+        if not value.ndim:
+            return value.item()
         import torch
 
-        return (
-            {"__numpy__": torch.from_numpy(value.astype(value.dtype.newbyteorder("=")))}
-            if value.ndim
-            else value.item()
-        )
+        return {"__numpy__": torch.from_numpy(value.astype(value.dtype.newbyteorder("=")))}
     for kind, exact in _EXACT.items():
         if isinstance(value, kind):
             return {"__bytes__": exact(value).decode("latin-1")} if kind is bytes else exact(value)

@@ -90,7 +90,7 @@ class DigestInBackground:
         try:
             self._thread.start()
         except RuntimeError:
-            # no thread is to be had: at the interpreter's end, or where processes are counted
+            # There is no thread to be had at the interpreter's end, or where processes are limited.
             self._work()
 
     def result(self) -> str | None:
@@ -102,7 +102,7 @@ class DigestInBackground:
     def _work(self) -> None:
         try:
             if self._device is not None:
-                # each thread has its own, which takes memory on that GPU
+                # Each thread has a current device of its own; another one would take memory on another GPU.
                 sys.modules["torch"].cuda.set_device(self._device)
             self._digest = weights_digest(self._state, self._values)
         except Exception as error:  # noqa: BLE001  # training goes on without a digest, whatever the state is
@@ -186,21 +186,17 @@ def _add_array(digest: _Hash, value: Any) -> None:
         _add(digest, list(tensor.unbind()))
         return
     if type(tensor) is not torch.Tensor:
-        # of a sharded one the bytes are elsewhere, and to ask for them is to wait for all processes
+        # The bytes of a sharded tensor are elsewhere, and asking for them would wait for all processes.
         raise TypeError(f"a tensor of the class {type(tensor).__qualname__}")
     if tensor.layout != torch.strided:  # made dense it might not fit into memory
         digest.update(f"{tensor.layout} {dtype} {list(tensor.shape)}:".encode())
         if tensor.layout == torch.sparse_coo:
             tensor = tensor.coalesce()
             _add(digest, [tensor.indices(), tensor.values()])
+        elif str(tensor.layout) in _BY_ROWS:
+            _add(digest, [tensor.crow_indices(), tensor.col_indices(), tensor.values()])
         else:
-            by_rows = str(tensor.layout) in _BY_ROWS
-            indices = (
-                (tensor.crow_indices(), tensor.col_indices())
-                if by_rows
-                else (tensor.ccol_indices(), tensor.row_indices())
-            )
-            _add(digest, [*indices, tensor.values()])
+            _add(digest, [tensor.ccol_indices(), tensor.row_indices(), tensor.values()])
         return
     if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
         raise ValueError("an expanded tensor: it says more than it holds")

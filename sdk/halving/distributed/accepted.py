@@ -20,7 +20,7 @@ def check_model(model: "nn.Module") -> None:
     from torch import nn
     from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-    # which takes long to import; what it has wrapped has imported it
+    # It takes long to import, and is imported already where it has wrapped something.
     fsdp = sys.modules.get("torch.distributed.fsdp")
     sharded = (fsdp.FSDPModule, fsdp.FullyShardedDataParallel) if fsdp else ()
     wrappers = (DataParallel, DistributedDataParallel, *sharded)

@@ -139,7 +139,7 @@ def unused_in(loss: "torch.Tensor", parameters: "Mapping[str, nn.Parameter]") ->
         if node is None or node in visited:
             continue
         visited.add(node)
-        # of the nodes at which gradients are added to a parameter
+        # Only nodes at which gradients are added to a parameter have this attribute.
         used.add(id(getattr(node, "variable", None)))
         waiting += [earlier for earlier, _ in node.next_functions]
     return [name for name, each in parameters.items() if id(each) not in used]

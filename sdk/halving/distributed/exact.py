@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 MICRO_BATCHES = 8
-"""Of a global batch, unless the user says how many."""
+"""The micro-batches of a global batch, unless the user gives another number."""
 _BUCKET = 8_000_000  # numbers that the ranks exchange at once
 
 
@@ -28,7 +28,7 @@ class TreeSum:
     """
 
     def __init__(self) -> None:
-        # height and sum, from the left; heights decrease
+        # The height and the sum of each subtree, from the left; heights decrease.
         self._subtrees: list[tuple[int, list[torch.Tensor]]] = []
 
     def add(self, leaf: "list[torch.Tensor]") -> None:

@@ -61,7 +61,7 @@ def collectives() -> list[Collective]:
 def _dump(**options: bool) -> bytes:
     from torch._C import _distributed_c10d
 
-    # not in torch's stubs
+    # Torch's stubs lack this function.
     dump: bytes = _distributed_c10d._dump_fr_trace_json(**options)  # type: ignore[attr-defined]
     return dump
 

@@ -96,7 +96,7 @@ def find_hang(
     since = min(
         (testimonies[rank]["since"].get(group, float("inf")) for rank in waiting), default=float("inf")
     )
-    stacks = {rank: testimonies[rank]["stack"] if rank in testimonies else None for rank in members}
+    stacks = {rank: testimonies.get(rank, {}).get("stack") for rank in members}
     return Hang(collective, timeout, since, waiting, absent, stacks)
 
 
@@ -112,7 +112,8 @@ def describe(hang: Hang) -> str:
     room = max(_MAX_CHARACTERS // max(len(places), 1), _MIN_CHARACTERS)
     lines = ["Where each rank was when the collective was given up:"]
     for (waited, stack), ranks in sorted(places.items(), key=lambda place: (place[0][0], place[1])):
-        lines.append(f"{_INDENT}{_ranks(ranks)} ({'waited' if waited else 'did not come'}):")
+        outcome = "waited" if waited else "did not come"
+        lines.append(f"{_INDENT}{_ranks(ranks)} ({outcome}):")
         silent = "it did not answer: it is" if len(ranks) == 1 else "they did not answer: they are"
         said = stack or f"{silent} stopped, or in native code that holds Python's interpreter lock"
         lines += [f"{_INDENT * 2}{line}" for line in _innermost(said.rstrip(), room)]
@@ -149,10 +150,12 @@ def _ranks(ranks: Sequence[int]) -> str:
     """
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    spans = [f"{first} to {last}" if last > first else str(first) for first, last in _spans(ranks)]
+    spans = [str(first) if first == last else f"{first} to {last}" for first, last in _spans(ranks)]
     if len(spans) > _MAX_SPANS:
         spans = [*spans[: _MAX_SPANS - 1], f"others, {len(ranks)} in all"]
-    return f"ranks {', '.join(spans[:-1])} and {spans[-1]}" if len(spans) > 1 else f"ranks {spans[0]}"
+    if len(spans) == 1:
+        return f"ranks {spans[0]}"
+    return f"ranks {', '.join(spans[:-1])} and {spans[-1]}"
 
 
 def _spans(ranks: Sequence[int]) -> list[tuple[int, int]]:
@@ -163,8 +166,10 @@ def _spans(ranks: Sequence[int]) -> list[tuple[int, int]]:
             spans[-1] = spans[-1][0], rank
         else:
             spans.append((rank, rank))
-    return [
-        part
-        for first, last in spans
-        for part in ([(first, first), (last, last)] if last == first + 1 else [(first, last)])
-    ]
+    parts = []
+    for first, last in spans:
+        if last == first + 1:
+            parts += [(first, first), (last, last)]
+        else:
+            parts.append((first, last))
+    return parts

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     import torch
 
 TIMEOUT_SECONDS = 600.0
-"""For which a rank waits in a collective for the others, where the spec says nothing; NCCL's own default."""
+"""How long a rank waits in a collective, unless the spec says otherwise; NCCL's own default."""
 
 _WARN_SECONDS = 30.0  # after which a rank that waits for others in halving.init says for which
 _LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun sets
 _CALLS = count(1)
-# the ranks of this process, and the default process group that they were made of
+# The default process group of this process, and the ranks that were made of it.
 _joined: tuple[Any, Gang] | None = None
 
 

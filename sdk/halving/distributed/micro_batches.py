@@ -22,7 +22,9 @@ def micro_batch_count(rows: Sequence[int], micro_batch: int | None, minimum: int
             no part may be empty.
         minimum: how many there are at least.
     """
-    wanted = max(minimum, -(-max(rows) // micro_batch) if micro_batch else 1)
+    wanted = max(minimum, 1)
+    if micro_batch:
+        wanted = max(minimum, -(-max(rows) // micro_batch))
     return min(wanted, min(rows))
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 Log = Callable[..., None]
-"""Takes a dict of names and numbers, and ``step=``."""
+"""A function of a dict of names and numbers, and ``step=``."""
 
 
 class _Flags(NamedTuple):
@@ -179,10 +179,8 @@ def _cause(of_ranks: list[list[bool]]) -> str:
     if not ranks:
         return "the norm of the gradients was infinite"
     were = "was" if what == "loss" and len(ranks) == 1 else "were"
-    return (
-        f"the {what} of rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))} {were} NaN or "
-        "infinite"
-    )
+    whose = "ranks" if len(ranks) > 1 else "rank"
+    return f"the {what} of {whose} {', '.join(map(str, ranks))} {were} NaN or infinite"
 
 
 def _culprits(of_ranks: list[list[bool]]) -> tuple[str, list[int]]:

@@ -53,7 +53,7 @@ class MemoryNotes:
         note = {"rank": rank, "micro_batch": micro_batch, "allocated": allocated}
         create = partial(self._store.create, f"{self._folder}/{self._name}", to_json(note))
         with contextlib.suppress(AlreadyExists, StoreError):
-            # without it the attempt is a crash; the next one leaves another
+            # Without a note the attempt counts as a crash, and the next one leaves a note.
             retry_while_unavailable(self._store, "a note that memory ran out", create, longest=_STORE_SECONDS)
 
     def is_retry_due(self) -> bool:
@@ -65,7 +65,7 @@ class MemoryNotes:
 
     def too_large(self) -> int | None:
         """The rows of the smallest micro-batch that was too large, also in the run that is rerun."""
-        folders = [self._folder, *([self._recorded] if self._recorded else [])]
+        folders = [folder for folder in (self._folder, self._recorded) if folder]
         return min(
             (rows for folder in folders for rows in _micro_batches(self._store, folder).values()),
             default=None,

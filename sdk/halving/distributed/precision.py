@@ -76,5 +76,5 @@ class Precision:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state and self.scaler.is_enabled():
-            # a training that goes on in another precision begins with a scale of its own
+            # A training that resumes in another precision begins with a scale of its own.
             self.scaler.load_state_dict(state)

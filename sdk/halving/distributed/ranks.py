@@ -25,15 +25,11 @@ if TYPE_CHECKING:
     from halving.distributed.watch import Watch
 
 OWN = "halving:"
-"""Begins the description of our own process groups."""
+"""The beginning of the descriptions of our own process groups."""
 ARRIVALS = f"{OWN}arrivals"
-"""Describes the process group in which a rank may be without waiting there; :attr:`Gang.waits` says whether
-it does.
-"""
+"""The description of the group in which a rank need not wait; :attr:`Gang.waits` says whether it does."""
 SAVES = f"{OWN}saves"
-"""Describes the process group of saves (:mod:`halving.checkpoints.sharded.save`), whose collectives are a
-background thread's.
-"""
+"""The description of the group of saves, whose collectives a background thread calls."""
 _FIRST_BYTES = 2048  # of a message; a longer one takes a second collective
 _STOPPING = "run.stopping"
 _ASK_SECONDS = 0.1  # between two exchanges of flags, where calls come closer than that
@@ -41,7 +37,7 @@ _MAX_CALLS = 16  # for one exchange: so many calls later, at most, every rank kn
 _ANSWER_SECONDS = 24 * 3600.0  # rank 0 may wait for the platform or a store, which have bounds of their own
 
 Orders = Mapping[str, Callable[[Any], Any]]
-"""What rank 0 may have the others do before it answers: name to function of what is given with the order."""
+"""What rank 0 may order the others to do before it answers: a function of the order's argument, by name."""
 
 
 class Ranks(Protocol):
@@ -183,7 +179,7 @@ class Gang:
         self.waits = False
         self.raised_error_of_rank_0 = self._flagged = False
         self._before: tuple[dist.Work, list[torch.Tensor]] | None = None  # what was asked a step before
-        # since the last exchange of flags; for each of them
+        # The calls since the last exchange of flags, and the calls for each exchange.
         self._calls = 0
         self._calls_each = 1
         self._asked_at = time.monotonic()
@@ -245,7 +241,7 @@ class Gang:
         import torch.distributed as dist
         from torch.distributed.distributed_c10d import _get_default_store
 
-        # not in torch's stubs
+        # Torch's stubs lack this method.
         return dist.PrefixStore("halving", _get_default_store().clone())  # type: ignore[attr-defined]
 
     def _arrive(self, call: str) -> bool:
@@ -335,11 +331,9 @@ class Gang:
         beginning = got[8:]
         if size <= len(beginning):
             return beginning[:size]
-        rest = (
-            _tensor(data[len(beginning) :])
-            if self.leads
-            else torch.empty(size - len(beginning), dtype=torch.uint8)
-        )
+        rest = torch.empty(size - len(beginning), dtype=torch.uint8)
+        if self.leads:
+            rest = _tensor(data[len(beginning) :])
         dist.broadcast(rest, src=0, group=self._answers)
         return beginning + rest.numpy().tobytes()
 
@@ -372,6 +366,6 @@ def error_named(name: str, text: str) -> HalvingError | None:
     """The error of :mod:`halving.errors` with this class name; None where there is no such class."""
     kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, HalvingError) and kind is not errors.BatchMissing:
-        # which takes more than a text
+        # BatchMissing takes more arguments than a text.
         return kind(text)
     return None

@@ -97,11 +97,15 @@ def distribute(
     is_sharded = chosen.shard == "fsdp" and ranks.world_size > 1
     precision = Precision(chosen.precision, device, cast_by_model=is_sharded)
     nonfinite = NonFinite(ranks, device, chosen.skips, log)
+
     # Before any other collective: it is the one that names what each rank has called.
-    drawn, too_large = ranks.together(
-        "run.distribute()",
-        lambda: [secrets.randbits(62) if seed is None else seed, notes.too_large() if notes else None],
-    )
+    def begin() -> list[int | None]:
+        return [
+            secrets.randbits(62) if seed is None else seed,
+            notes.too_large() if notes else None,
+        ]
+
+    drawn, too_large = ranks.together("run.distribute()", begin)
     wrapping.prepare(ranks, device, model, optimizer, chosen, precision, nonfinite)
     ddp = None
     if ranks.world_size > 1 and chosen.shard == "ddp" and chosen.leaves is None:
@@ -192,12 +196,9 @@ class Training:
         self._optimizer.zero_grad(set_to_none=True)
         while True:
             try:
+                compute = self._sum_exactly if self._options.leaves else self._accumulate
                 with generators_kept(self._device):
-                    mean = (
-                        self._sum_exactly(loss, batch, rows)
-                        if self._options.leaves
-                        else self._accumulate(loss, batch, rows)
-                    )
+                    mean = compute(loss, batch, rows)
                 break
             except Exception as error:
                 if not out_of_memory.is_out_of_memory(error):
@@ -205,11 +206,9 @@ class Training:
                 self._handle_out_of_memory(error, rows)
             self._begin_again(buffers)
         # The optimizer makes its step meanwhile; an exact mean is that of all ranks already.
-        summing = (
-            dist.all_reduce(mean, async_op=True)
-            if self._ranks.world_size > 1 and not self._options.leaves
-            else None
-        )
+        summing = None
+        if self._ranks.world_size > 1 and not self._options.leaves:
+            summing = dist.all_reduce(mean, async_op=True)
         try:
             self._update(buffers)
         except Exception as error:
@@ -294,11 +293,9 @@ class Training:
 
         DDP that finds unused parameters keeps its first buckets, and two numbers have one sum in any order.
         """
-        return (
-            _WARM_UPS
-            if self._ddp is not None and self._ranks.world_size > 2 and not self._options.unused_parameters
-            else 0
-        )
+        if self._ddp is None or self._ranks.world_size <= 2 or self._options.unused_parameters:
+            return 0
+        return _WARM_UPS
 
     def _refuse_different_sets(self, trained: bytes) -> None:
         """Raise an error that names a parameter that only some ranks train; a collective."""
@@ -444,10 +441,8 @@ class Training:
         self.gradient_norm = norm
         self.steps += 1
         self._nonfinite.end_step(self.steps, bad)
-        self._nonfinite.count(
-            self.steps if waits else self.steps - 1,
-            (lambda: self._precision.scale) if scaler.is_enabled() else None,
-        )
+        scale = (lambda: self._precision.scale) if scaler.is_enabled() else None
+        self._nonfinite.count(self.steps if waits else self.steps - 1, scale)
 
     def _is_nan_elsewhere(self, parameters: "Sequence[nn.Parameter]") -> "bool | torch.Tensor":
         """Whether DDP has summed NaN for trained parameters that are not the optimizer's.
@@ -468,7 +463,7 @@ class Training:
         """Step the optimizer unless ``bad``; return whether that waited for the device."""
         optimizer = self._optimizer
         scaler = self._precision.scaler
-        # as GradScaler asks it: it leaves out a step on the device
+        # GradScaler asks the same: such an optimizer can leave out a step on the device.
         is_fused = getattr(optimizer, "_step_supports_amp_scaling", False)
         if scaler.is_enabled():
             scaler.step(optimizer)
@@ -527,7 +522,8 @@ class Training:
                 ) from error
         self._nonfinite.forget()
         if table := out_of_memory.summary(self._device):
-            # not of the error that is raised: the last line of a trial's error has to say what happened
+            # It is no note of the error raised below, because the last line of a trial's error must say what
+            # happened.
             error.add_note(table)
         raise OutOfMemory(
             f"{what}. {self._memory_advice(size)}; activation_checkpointing=True and shard='fsdp' need less"

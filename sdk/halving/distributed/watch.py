@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.1
 _HEAR_SECONDS = 0.5  # between two looks whether another rank asks
 _CLOSELY_SECONDS = 0.5  # after which a collective is looked at closely
-# before its timeout, or the share of it, the others are asked
+# The others are asked so long before a collective's timeout, or at this share of it.
 _BEFORE_SECONDS = 2.0
 _BEFORE_SHARE = 0.25
 _ANSWER_SECONDS = 1.5
@@ -51,7 +51,7 @@ class Watch:
         self._file = folder / f"hang-{gang.rank}.json"
         self._main = threading.main_thread().ident
         self._groups: dict[str, Collective] = {}  # number of a process group to one of its collectives
-        # process group and completed ones: when it was first seen in the next
+        # When a process group was first seen in a collective, by its number and its completed collectives.
         self._since: dict[tuple[str, int], float] = {}
         self._reported: Collective | None = None  # the collective that the file is about
         self._answered = 0
@@ -115,7 +115,7 @@ class Watch:
             if now - since > _CLOSELY_SECONDS:
                 self._look_closely(key)
         if self._reported is not None and self._has_gone_on(self._reported, counts[self._reported.number]):
-            # the others have come after all
+            # The others have come after all.
             self._reported = None
             self._file.unlink(missing_ok=True)
         if now >= self._hear_at:
@@ -196,7 +196,7 @@ class Watch:
         until = time.monotonic() + _ANSWER_SECONDS
         while True:
             if (others := self._store.add("asked", 0)) > self._answered:
-                # they wait for this rank's answer meanwhile
+                # Other ranks wait for this rank's answer meanwhile.
                 self._testify(others)
             for rank in members:
                 if rank not in testimonies and self._store.check([f"testimony/{rank}"]):
@@ -243,6 +243,5 @@ class Watch:
         own = [
             number for number, each in enumerate(frames) if any(part in each.filename for part in _OWN_FRAMES)
         ]
-        return "".join(
-            traceback.format_list(frames[own[-1] + 1 :] if own and own[-1] + 1 < len(frames) else frames)
-        )
+        trainables = frames[own[-1] + 1 :] if own else []
+        return "".join(traceback.format_list(trainables or frames))

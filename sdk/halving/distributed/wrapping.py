@@ -136,7 +136,7 @@ def check_compile(options: "Mapping[str, Any]") -> None:
     try:
         nn.Identity().compile(**options)
     except Exception as error:  # noqa: BLE001
-        # torch has errors of every kind for these, also bare assertions
+        # Torch raises errors of every kind for its options, even bare assertions.
         why = message_of(error) or type(error).__name__
         raise InvalidInput(f"compile = {dict(options)!r} is not accepted by torch.compile: {why}") from None
 

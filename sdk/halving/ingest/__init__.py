@@ -1,5 +1,5 @@
-"""The way of a value from ``log()`` to a segment of the store: validation, media, device tensors, the writer,
-the drain and recovery.
+"""The way of a value from ``log()`` to a segment of the store.
 
-It never blocks or ends training; it must not know epochs, checkpoints or trials.
+It leads through validation, media, device tensors, the writer, the drain and recovery. It never blocks or
+ends training; it must not know epochs, checkpoints or trials.
 """

@@ -1,6 +1,4 @@
-"""Values that a device is still computing: copied without waiting for it, and fetched later by another
-thread.
-"""
+"""Values that a device is still computing: copied without waiting, and fetched later by another thread."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -8,8 +6,7 @@ from typing import Any
 
 
 def capture(tensors: Mapping[str, Any]) -> list[tuple[tuple[str, ...], Callable[[], list[float]]]]:
-    """Copy 0-d tensors on their devices, with one kernel for each device and dtype, without waiting for any
-    device.
+    """Copy 0-d tensors on their devices, with one kernel for each device and dtype, without waiting.
 
     Returns:
         Keys, and a function that gives their values as float64. It waits until the device has computed them,
@@ -43,7 +40,7 @@ def _fetch(packed: Any, event: Any) -> list[float]:
 
 
 def is_on_device(value: Any) -> bool:
-    """Whether this is a 0-d tensor whose value is on a device other than the CPU."""
+    """Whether a value is a 0-d tensor on a device other than the CPU."""
     return bool(
         getattr(value, "ndim", None) == 0 and hasattr(value, "is_complex") and value.device.type != "cpu"
     )

@@ -1,7 +1,7 @@
-"""From the journal to segments: records are taken in bulk, sorted by key, encoded and published.
+"""The drain of a journal into segments: records are taken in bulk, sorted by key, encoded and published.
 
-A segment's metadata says how far the journal was drained with it. So a process that goes on after a kill asks
-the store what it has, and no point arrives twice.
+A segment's metadata says how far the journal was drained with it. So a process that continues after a kill
+asks the store what it has, and no point arrives twice.
 """
 
 import contextlib
@@ -53,16 +53,14 @@ class Drain:
         self._segment: bytes | None = None
 
     def resume(self) -> None:
-        """Go on after what the store has of this attempt."""
+        """Continue after what the store has of this attempt."""
         self.sequence, self.drained = position_in_store(
             self._store, self._attempt, run_files(self._store, self._project, self._run)
         )
         self._reached = dict(self.drained)
 
     def take(self, sources: Iterable[Source]) -> bool:
-        """Take what was logged since the last time, up to a segment's worth; says whether there was
-        anything.
-        """
+        """Take what was logged since the last call, up to a segment's worth; False where nothing was."""
         if self._taken or self._notes:
             return True
         taken: list[Block] = []
@@ -92,11 +90,11 @@ class Drain:
         return bool(taken or notes)
 
     def forget(self, appender: str) -> None:
-        """An appender's records are drained and its files deleted: its name never comes back."""
+        """Forget an appender whose records are drained and files deleted; its name never comes back."""
         self._reached.pop(appender, None)
 
     def publish(self) -> None:
-        """Write what was taken.
+        """Publish what was taken.
 
         If this raises, what was taken is kept, and the next call writes the very same bytes.
 
@@ -138,7 +136,7 @@ class Drain:
     def _publish_reference(self, name: str, note: dict[str, Any]) -> None:
         """Store a logged artifact's content, and then the row that refers to it.
 
-        Doing it again gives the same row under the same name.
+        Doing it again writes the same row under the same name.
         """
         target = f"runs/project={self._project}/{self._run}/media/{name}"
         published = self._store.exists(target)
@@ -146,7 +144,7 @@ class Drain:
             spooled = media_file(self._folder, note.get("file"))
             content = b"" if published else read_file(spooled)
         except (OSError, ValueError):
-            # not there, unreadable, or not an artifact: no reason to hold up the points after it
+            # It is missing, unreadable, or no artifact, which is no reason to hold up the points after it.
             self.lost_media += not published
             return
         if not published:

@@ -1,7 +1,7 @@
-"""Points of a gang's other ranks on their way to rank 0, whose run they become a part of: through the gang's
-store, in the background.
+"""Forwarding the points of a gang's other ranks to rank 0's run, in the background.
 
-A rank's metric has its number behind its name: ``loss/rank.3``. Values go as JSON; nothing is unpickled.
+They go through the gang's store, as JSON; nothing is unpickled. A rank's metric has the rank's number behind
+its name: ``loss/rank.3``.
 """
 
 import json
@@ -24,7 +24,10 @@ _CLOSE_SECONDS = 2.0
 
 
 class Queues(Protocol):
-    """What is used of a ``torch.distributed.Store``; the connection must be this object's alone."""
+    """The methods that are used of a ``torch.distributed.Store``.
+
+    The connection must be this object's alone.
+    """
 
     def queue_push(self, key: str, value: bytes, /) -> None: ...
 
@@ -35,21 +38,21 @@ class Queues(Protocol):
 
 def of_rank(values: Mapping[str, Any], rank: int) -> dict[str, Any]:
     """The same values under the names that they have as those of one rank."""
-    return {
-        name if isinstance(value, Mapping) else f"{name}/rank.{rank}": of_rank(value, rank)
-        if isinstance(value, Mapping)
-        else value
-        for name, value in values.items()
-    }
+    renamed: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            renamed[name] = of_rank(value, rank)
+        else:
+            renamed[f"{name}/rank.{rank}"] = value
+    return renamed
 
 
 class ForwardingWriter:
-    """The metric writer of a rank that is not the first.
+    """The metric writer of a rank other than rank 0.
 
-    Its :meth:`fast` keeps nothing: ``log()`` is that of rank 0, unless it is asked for all ranks; what is
-    appended goes to rank 0, a second later.
-
-    Where the store takes nothing for long, more points are dropped, counted and warned about at the end.
+    Its :meth:`fast` keeps nothing: a plain ``log()`` logs rank 0's values only. What is appended, because
+    ``log()`` was called for all ranks, goes to rank 0 a second later. Where the store takes nothing for long,
+    more points are dropped, counted and warned about at the end.
     """
 
     def __init__(self, store: Queues) -> None:
@@ -85,7 +88,7 @@ class ForwardingWriter:
         )
 
     def flush(self, deadline: float = 5.0, *, insist: bool = True) -> bool:
-        """Send what waits; whether that was done.
+        """Send what waits; return whether all of it was sent.
 
         ``deadline`` is that of a metric writer: a store that is gone raises at once.
         """
@@ -100,7 +103,7 @@ class ForwardingWriter:
         return True
 
     def close(self, deadline: float) -> None:
-        """Send what waits, and no more. ``deadline`` as of :meth:`flush`."""
+        """Send what waits, and stop. ``deadline`` as for :meth:`flush`."""
         self._ended.set()
         if not self.flush():
             self.dropped += len(self._points)
@@ -126,7 +129,7 @@ def _fetch_numbers(keys: tuple[str, ...], fetch: Callable[[], list[float]]) -> d
 
 
 class Forwarded:
-    """On rank 0: logs what the other ranks have forwarded, until :meth:`close`.
+    """Logs on rank 0 what the other ranks have forwarded, until :meth:`close`.
 
     Args:
         log: takes values and ``step=``.
@@ -140,7 +143,7 @@ class Forwarded:
         self._thread.start()
 
     def close(self) -> None:
-        """Log what is there now, and no more; at most 2 s for a store that hangs."""
+        """Log what has arrived, and stop; this waits at most 2 s for a store that hangs."""
         self._ended.set()
         self._thread.join(_CLOSE_SECONDS)
 

@@ -1,5 +1,6 @@
-"""Pictures as PNG or JPEG files: arrays, tensors and Pillow images are written as PNG; PNG and JPEG files are
-kept as they are.
+"""Images as PNG or JPEG files.
+
+Arrays, tensors and Pillow images are written as PNG; PNG and JPEG files are kept as they are.
 """
 
 import io
@@ -24,7 +25,7 @@ _ROUNDING = 1e-3  # by which a float image may exceed 0..1: less than half of on
 
 
 def encode(data: Any) -> bytes:
-    """The file's content for whatever :class:`halving.Image` accepts.
+    """The file for whatever :class:`halving.Image` accepts.
 
     Raises:
         InvalidInput: something else; the message says what is accepted.
@@ -45,7 +46,7 @@ def is_jpeg(encoded: bytes) -> bool:
 
 
 def size(encoded: bytes) -> tuple[int, int]:
-    """Width and height in pixels of a file that :func:`encode` gave."""
+    """Width and height, in pixels, of a file that :func:`encode` returned."""
     if is_jpeg(encoded):
         return _jpeg_size(encoded)
     width, height = struct.unpack(">II", encoded[16:24])
@@ -53,11 +54,9 @@ def size(encoded: bytes) -> tuple[int, int]:
 
 
 def _read_file(data: str | Path | bytes | bytearray) -> bytes:
-    named = (
-        f"image {len(data)} bytes"
-        if isinstance(data, (bytes, bytearray))
-        else f"image path {str(data)!r:.200}"
-    )
+    named = f"image path {str(data)!r:.200}"
+    if isinstance(data, (bytes, bytearray)):
+        named = f"image {len(data)} bytes"
     try:
         encoded = bytes(data) if isinstance(data, (bytes, bytearray)) else Path(data).read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
@@ -102,7 +101,9 @@ def _channels_last(tensor: Any) -> Any:
             )
         tensor = tensor.permute(1, 2, 0)
     tensor = tensor.detach().cpu()
-    return (tensor.float() if tensor.is_floating_point() else tensor).numpy()  # numpy has no bfloat16
+    if tensor.is_floating_point():
+        tensor = tensor.float()  # NumPy has no bfloat16.
+    return tensor.numpy()
 
 
 def _pixels(data: Any) -> "np.ndarray[Any, Any]":
@@ -146,7 +147,7 @@ def _png(pixels: "np.ndarray[Any, Any]") -> bytes:
 
     height, width, channels = pixels.shape
     rows = pixels.reshape(height, width * channels)
-    # each row begins with its filter's number
+    # Each row begins with the number of its filter.
     filtered = np.full((height, width * channels + 1), 2, np.uint8)
     filtered[0, 1:] = rows[0]
     np.subtract(rows[1:], rows[:-1], out=filtered[1:, 1:])  # modulo 256

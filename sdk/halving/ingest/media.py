@@ -1,8 +1,7 @@
 """What a run logs besides numbers: images, tables, histograms and text, each stored as one file.
 
-An object holds its encoded file from the moment it is made, so a later change of the array, list or frame
-that it was made of does not change what is logged. Equal content gives equal bytes, which the store keeps
-once.
+An object holds its encoded file from the start, so a later change of the array, list or frame that it was
+made of does not change what is logged. Equal content gives equal bytes, which the store keeps once.
 """
 
 import json
@@ -49,9 +48,7 @@ class Media:
         return self._encoded
 
     def describe(self) -> dict[str, Any]:
-        """Facts (numbers and strings) that can be shown without opening the file, such as an image's
-        width.
-        """
+        """Facts that can be shown without opening the file, such as an image's width."""
         return dict(self._facts)
 
 
@@ -131,8 +128,9 @@ class Table(Media):
 
 
 class Histogram(Media):
-    """How values are distributed, stored as JSON: ``counts`` (n), ``edges`` (n + 1), and ``nan``, ``inf``,
-    ``-inf`` counted apart.
+    """The distribution of values, stored as JSON.
+
+    The file has ``counts`` (n) and ``edges`` (n + 1), and counts ``nan``, ``inf`` and ``-inf`` apart.
 
     Args:
         values: numbers: a list, numpy array or torch tensor of any shape (one on a GPU is waited for). Values
@@ -238,11 +236,8 @@ def _table_of_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Any
         raise InvalidInput(f"table columns {columns!r:.200} are not accepted: give different names")
     kept = []
     for number, row in enumerate(rows):
-        values = (
-            None
-            if isinstance(row, (str, bytes)) or not isinstance(row, Iterable)
-            else [_as_number(value) for value in row]
-        )
+        is_sequence = isinstance(row, Iterable) and not isinstance(row, (str, bytes))
+        values = [_as_number(value) for value in row] if is_sequence else None
         if values is None or len(values) != len(columns):
             raise InvalidInput(
                 f"table row {number} {row!r:.80} is not accepted: give {len(columns)} values, one for each "
@@ -266,7 +261,7 @@ def _as_number(value: Any) -> Any:
 
 
 def _numbers(field: str, values: Any) -> "np.ndarray[Any, Any]":
-    """All of ``values`` as one row of float64."""
+    """All of ``values`` as a float64 array of one dimension."""
     import numpy as np
 
     torch = sys.modules.get("torch")
@@ -296,7 +291,7 @@ def _count(values: "np.ndarray[Any, Any]", bins: int) -> tuple[list[int], list[f
     if not finite.size:
         return [0] * bins, [float(edge) for edge in np.linspace(0, 1, bins + 1)], apart
     largest = float(np.abs(finite).max())
-    # else the distance from the lowest to the highest could be infinite
+    # Without scaling, the distance from the lowest to the highest value could be infinite.
     scale = 4.0 if largest > 1e300 else 1.0
     finite = finite / scale
     low = float(finite.min())
@@ -304,7 +299,7 @@ def _count(values: "np.ndarray[Any, Any]", bins: int) -> tuple[list[int], list[f
     # At least as wide as numpy needs to tell the edges apart; equal values get one bin in the middle.
     narrowest = max(4 * bins * math.ulp(max(abs(low), abs(high))), 1e-300)
     if high - low < narrowest:
-        around = max(narrowest, 0.5 if low == high else 0.0)
+        around = max(narrowest, 0.5) if low == high else narrowest
         low = low - around
         high = high + around
     counts, edges = np.histogram(finite, bins, (low, high))

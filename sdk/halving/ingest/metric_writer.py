@@ -1,5 +1,4 @@
-"""The way of metric points from ``log()`` to the store: into the journal at once, and from there by one
-daemon thread.
+"""The way of metric points from ``log()`` into the journal at once, and to the store by one daemon thread.
 
 Nothing here raises into training. While the store cannot be reached the journal keeps the points and writing
 is retried; what exceeds the journal's bound is dropped, counted, and reported when the run finishes.
@@ -32,7 +31,7 @@ MAX_JOURNAL_BYTES = 1 << 30
 MAX_DEVICE_CALLS = 10_000  # calls of log() whose values a device computes and nobody has fetched yet
 _MAX_DELAY = 60.0
 _AGE_SHARE = 0.05
-# seconds between attempts while the store cannot be reached
+# Seconds between attempts while the store cannot be reached.
 _FIRST_PAUSE = 0.2
 _MAX_PAUSE = 30.0
 
@@ -89,7 +88,7 @@ class MetricWriter:
         self.appender = self._new_appender(MAIN)
         self.drain = Drain(store, project, run, attempt, self.folder)
         self._tail = OwnTail(self.folder, self.appender)
-        # values that a device still computes
+        # Values that a device may still be computing.
         self._device: list[tuple[tuple[str, ...], Callable[[], list[float]], int, int]] = []
         self._flushes = self._last_flushed = self._failed_ticket = self._spooled_bytes = 0
         self._pauses: Iterator[float] | None = None  # while writing fails
@@ -130,14 +129,15 @@ class MetricWriter:
                 raise JournalFull(f"{MAX_DEVICE_CALLS:,} calls of log() wait for values from a device")
             self._device.extend((keys, fetch, step, at) for keys, fetch in capture(tensors))
         except Exception as error:  # noqa: BLE001
-            # a device without memory, or one that a forked child may not use
+            # The device may have no memory left, or be one that a forked child must not use.
             self._drop(len(tensors), error)
 
     def append_artifact(
         self, key: str, content: bytes, suffix: str, described: Mapping[str, Any], step: int, at: int
     ) -> None:
-        """Write an artifact's content into the journal's folder and note its reference, or drop and count it
-        where there is no room.
+        """Write an artifact into the journal's folder and note its reference, or drop and count it.
+
+        It is dropped where there is no room.
         """
         name = media_name(self.appender.name, next(self._spooled), suffix)
         try:
@@ -154,10 +154,9 @@ class MetricWriter:
             self._drop(1, error)
 
     def flush(self, deadline: float = 5.0, *, insist: bool = True) -> bool:
-        """Write everything logged so far and say whether all of it is in the store; waits ``deadline``
-        seconds at most.
+        """Write everything logged so far; return whether the store has all of it within ``deadline`` seconds.
 
-        Without ``insist`` it also stops waiting at the store's first refusal; the drain thread goes on trying
+        Without ``insist`` it also stops waiting at the store's first refusal. The drain thread goes on trying
         either way.
         """
         if self._thread is None:
@@ -176,7 +175,7 @@ class MetricWriter:
         return self._last_flushed >= ticket
 
     def close(self, deadline: float = 20.0) -> bool:
-        """Flush and stop the thread, within ``deadline`` seconds; say whether the store has everything.
+        """Flush and stop the thread, within ``deadline`` seconds; return whether the store has everything.
 
         Call :meth:`release` after it.
         """
@@ -185,7 +184,7 @@ class MetricWriter:
         end = time.monotonic() + deadline
         self._complete = self.flush(deadline)
         self.appender.close()
-        # what another thread was logging
+        # Another thread may have been logging meanwhile.
         self._complete = self._complete and self.flush(max(0.1, end - time.monotonic()))
         self._closed = True
         self._wake.ring()
@@ -199,7 +198,7 @@ class MetricWriter:
         return self._complete
 
     def release(self, end: Mapping[str, Any] | None = None) -> Path | None:
-        """Remove the journal. With ``end`` keep it, together with how the attempt ended, for recovery.
+        """Remove the journal; with ``end`` keep it for recovery, together with how the attempt ended.
 
         It is kept, too, while a forked child goes on logging: what that child logs is recovered later.
 
@@ -212,7 +211,7 @@ class MetricWriter:
                 (self.folder / "end.json").write_bytes(to_json({**end, "segments": self.drain.sequence}))
                 kept = True
         if self._thread is not None and self._thread.is_alive():
-            # the store hangs in a write: no other process may drain until it has answered
+            # The store hangs in a write, and no other process may drain until it has answered.
             self._abandoned = True
         else:
             directory.release(
@@ -228,7 +227,7 @@ class MetricWriter:
 
     def _work(self) -> None:
         with contextlib.suppress(Exception):
-            # the first log segment; without one, the first call of log() makes it
+            # Make the first log segment. If that fails, the first call of log() makes it.
             self.appender.prepare()
         while not self._closed:
             self._wake.wait(self._pause())
@@ -239,7 +238,7 @@ class MetricWriter:
                 self._pass()
                 self._pauses = None
             except Exception as error:  # noqa: BLE001
-                # the drain thread outlives any fault; the journal keeps the points
+                # The drain thread outlives any fault, and the journal keeps the points.
                 if isinstance(error, StoreUnavailable):
                     self._left_alone_until = time.monotonic() + error.retry_after
                 if self._pauses is None:
@@ -285,7 +284,7 @@ class MetricWriter:
             try:
                 self.append(dict(zip(keys, fetch(), strict=True)), step, at)
             except Exception as error:  # noqa: BLE001
-                # the device or its computation failed: no reason to hold up the rest
+                # The device or its computation failed, which is no reason to hold up the rest.
                 self._drop(len(keys), error)
             self._device.pop(0)
 
@@ -303,8 +302,9 @@ class MetricWriter:
             )
 
     def _after_fork(self) -> None:
-        """In a forked child (a worker of a DataLoader): log into log segments of its own, which the parent
-        drains.
+        """Log into log segments of its own, in a forked child such as a worker of a DataLoader.
+
+        The parent drains them.
         """
         self._thread = None
         self._device = []
@@ -315,7 +315,7 @@ class MetricWriter:
 
 
 class _Bell:
-    """Wakes a thread. Unlike an Event it may be rung by a signal handler that has interrupted the ringing."""
+    """Wakes a thread; unlike an Event, a signal handler may ring it that has interrupted the ringing."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

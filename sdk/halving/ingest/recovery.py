@@ -1,5 +1,6 @@
-"""What a killed process left in its journal is drained into the store, when its run is opened again or by
-``halving recover``.
+"""Recovery: the journal that a killed process left is drained into the store.
+
+That happens when its run is opened again, or by ``halving recover``.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ from halving.store.store import Store
 
 
 class Recovered(NamedTuple):
-    """What became of one attempt's journal.
+    """What the recovery of one attempt's journal did.
 
     Attributes:
         points: points written now.
@@ -54,7 +55,7 @@ def recover(store: Store, project: str | None = None, run: str | None = None) ->
 
 
 def recover_run(store: Store, project: str, run: str) -> None:
-    """Drain what earlier attempts at a run left here.
+    """Drain the journals that earlier attempts at a run left here.
 
     A store that refuses does not stop the training; the journals are kept.
     """
@@ -89,17 +90,16 @@ def _recover(store: Store, folder: Path) -> Recovered:
         _end(store, folder, whose, drain)
         finished = not written
     except Exception as error:  # noqa: BLE001
-        # whatever the store or a damaged journal raises: the journal is kept
+        # Whatever the store or a damaged journal raises, the journal is kept.
         return Recovered(*whose, drain.points, f"kept: {type(error).__name__}: {error}")
     finally:
         directory.release(folder, remove=finished)
-    return Recovered(
-        *whose, drain.points, "recovered" if finished else "kept: a process forked by the run still lives"
-    )
+    state = "recovered" if finished else "kept: a process forked by the run still lives"
+    return Recovered(*whose, drain.points, state)
 
 
 def _end(store: Store, folder: Path, whose: directory.Whose, drain: Drain) -> None:
-    """Record how the attempt ended, which its process could not.
+    """Record how the attempt ended, which its process could not do.
 
     What that process did not know is read from the segments.
     """
@@ -112,12 +112,12 @@ def _end(store: Store, folder: Path, whose: directory.Whose, drain: Drain) -> No
         ended = {"status": "crashed", "time": _last_sign(store, whose)}
     ended["dropped_points"] = ended.get("dropped_points", 0) + drain.lost_media
     with contextlib.suppress(AlreadyExists):
-        # it had recorded its end, and was killed before it removed the journal
+        # The process may have recorded its end, and have been killed before it removed the journal.
         RunRecords(store, whose.project, whose.run).end(whose.attempt, ended)
 
 
 def _last_sign(store: Store, whose: directory.Whose) -> str:
-    """When a killed attempt was last known to train: at its newest point, else when it began (ISO 8601)."""
+    """When a killed attempt last trained: at its newest point, else when it began (ISO 8601)."""
     newest = last_point(store, whose.project, whose.run, whose.attempt)
     if newest is not None:
         return datetime.fromtimestamp(newest, UTC).isoformat(timespec="milliseconds")
@@ -127,8 +127,9 @@ def _last_sign(store: Store, whose: directory.Whose) -> str:
 
 
 def _content(store: Store, whose: directory.Whose, first: int, end: int) -> tuple[int, dict[str, float]]:
-    """Points, and last value by key, of an attempt's segments ``first`` to ``end - 1`` that are not
-    compacted.
+    """The count of points and each key's last value, of an attempt's segments from ``first`` up to ``end``.
+
+    Segments that are compacted are left out.
     """
     import pyarrow.parquet as pq
 

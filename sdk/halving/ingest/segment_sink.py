@@ -1,5 +1,6 @@
-"""Where drained points go: into the store as Parquet segments, or to a server as batches of Arrow IPC, which
-makes segments of them.
+"""Where drained points go: into the store as Parquet segments, or to a server as batches.
+
+A batch is Arrow IPC, and the server makes a segment of it.
 """
 
 import json
@@ -29,11 +30,11 @@ class SegmentSink(Protocol):
     max_points: int
 
     def encode(self, table: "pa.Table", drained: Mapping[str, list[int]]) -> bytes:
-        """The points as they are published, with how far the journal is drained with them."""
+        """Encode points for publishing, with how far the journal is drained with them."""
         ...
 
     def publish(self, sequence: int, segment: bytes) -> None:
-        """Publish what :meth:`encode` gave; the same again is fine.
+        """Publish what :meth:`encode` returned; publishing the same again does no harm.
 
         Raises:
             AlreadyExists: there is another segment of this number.
@@ -44,12 +45,10 @@ class SegmentSink(Protocol):
 
 
 def sink_of(store: Store, project: str, run: str, attempt: int) -> SegmentSink:
-    """The one for a store."""
-    return (
-        _Batches(store, project, run, attempt)
-        if isinstance(store, ServerStore)
-        else _Files(store, project, run, attempt)
-    )
+    """The sink for a store."""
+    if isinstance(store, ServerStore):
+        return _Batches(store, project, run, attempt)
+    return _Files(store, project, run, attempt)
 
 
 class _Files:

@@ -1,6 +1,4 @@
-"""What ``log()`` does off its hot path: for names other than in the last call, for other types, and for a
-wrong step or value.
-"""
+"""The slow path of ``log()``: new names, other types than plain numbers, and wrong steps or values."""
 
 import struct
 import sys
@@ -96,7 +94,7 @@ class Validator:
             self._writer.append_artifact(key, media.encode(), media.suffix, described, number, at)
 
     def reject(self, wrong: Mapping[str, str], count: int | None = None) -> None:
-        """Raise for the first message in a strict run; otherwise count and warn."""
+        """Raise the first message in a strict run; otherwise count and warn."""
         if self._strict:
             raise InvalidInput(next(iter(wrong.values())))
         self.rejected += len(wrong) if count is None else count
@@ -122,7 +120,7 @@ class Validator:
 
 
 def _users_level() -> int:
-    """The ``stacklevel`` with which the caller's :func:`warn` names the user's line that called log()."""
+    """The ``stacklevel`` with which a :func:`warn` of the caller names the user's line that called log()."""
     frame = sys._getframe(1)
     level = 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):

@@ -1,6 +1,6 @@
-"""What may be logged: numbers, 0-d tensors, artifacts, and dicts of these.
+"""Which values may be logged: numbers, 0-d tensors, artifacts, and dicts of these.
 
-It is sorted by how it is stored.
+They are sorted by how they are stored.
 """
 
 import re
@@ -19,7 +19,7 @@ VALUE_RULE = (
     "Text"
 )
 NUMBER_TYPES = frozenset({int, float, bool})
-# nor half a surrogate pair, which has no UTF-8 form
+# Half a surrogate pair is excluded as well, because it has no UTF-8 form.
 _KEY = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
 _FLOAT_MAX = 1.7976931348623157e308
 
@@ -41,7 +41,7 @@ class Sorted(NamedTuple):
 
 
 def sort_values(values: Mapping[str, Any]) -> Sorted:
-    """Flatten and sort what was given to ``log()``.
+    """Flatten the values of a ``log()`` call and sort them by how they are stored.
 
     Wrong keys and values are collected in ``wrong``; nothing raises.
     """

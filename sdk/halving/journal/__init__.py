@@ -1,5 +1,4 @@
-"""The write-ahead log of a run: its format, its files, the appender that ``log()`` writes with, and reading
-what the store lacks.
+"""The journal: a run's write-ahead log, with its format, its files, its appender and its readers.
 
 It keeps records on this machine; it must not know Parquet or where the points go.
 """

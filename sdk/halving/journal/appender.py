@@ -1,9 +1,9 @@
 """The writing side of the journal: the log segments that one process of an attempt fills.
 
 Several threads write at once, and a signal handler may log, or finish the run, in the middle of any of it. A
-record is one call into C and so is never torn by either. What takes several steps (a new log segment, a new
-set of keys) is done under a lock; a handler that interrupts its own thread there has its records written
-after those steps.
+record is written by one call into C, so neither can tear it. What takes several steps (a new log segment, a
+new set of keys) is done under a lock; where a handler interrupts its own thread there, the handler's records
+are written after those steps.
 """
 
 import contextlib
@@ -155,9 +155,7 @@ class Appender:
             self.clock_offset += ahead
 
     def prepare(self) -> None:
-        """Make the next log segment, with its memory, once this one is half full, so that training waits for
-        neither.
-        """
+        """Make the next log segment once this one is half full, so that training need not wait for it."""
         log_segment = self._current
         wanted = (
             log_segment is None
@@ -209,7 +207,7 @@ class Appender:
     def _fast(
         self, keys: tuple[str, ...], pack: Callable[..., bytes], head: int, write: Callable[[bytes], Any]
     ) -> Callable[[Any, int], bool]:
-        """:attr:`fast` for these keys."""
+        """The function for :attr:`fast` with these keys."""
         width = len(keys)
         pick = _picker(keys)
 
@@ -221,7 +219,7 @@ class Appender:
                 and len(values) == width
                 and type(sum(picked := pick(values), 0.0)) is float
             ):
-                # cheaper than unpacking
+                # Joining tuples is cheaper than unpacking.
                 body = pack(*((head, step, monotonic_ns() + self.clock_offset) + picked))  # noqa: RUF005
                 write(body + checksum(crc32(body)))
                 return True
@@ -250,7 +248,7 @@ class Appender:
                 self._owner = 0
 
     def _is_interrupting(self) -> bool:
-        """Whether this is a signal handler that has interrupted its own thread while that holds the lock."""
+        """Whether this is a signal handler that interrupted its own thread while that holds the lock."""
         return self._owner == threading.get_ident()
 
     def _write_deferred(self) -> None:
@@ -299,7 +297,7 @@ class Appender:
                 spare.path.unlink()
 
     def _create(self) -> LogSegment:
-        """A new log segment, under a name that nobody reads yet, or in memory."""
+        """Make a log segment, under a name that nobody reads yet, or in memory."""
         if self.folder is not None and time.monotonic() - self._refused_at >= _RETRY_SECONDS:
             try:
                 return LogSegment(
@@ -316,9 +314,7 @@ class Appender:
         return LogSegment(None, self._log_segment_bytes)
 
     def _give_final_name(self, log_segment: LogSegment) -> LogSegment:
-        """Give a log segment its final name: readers find it locked, with all its blocks and its first
-        bytes.
-        """
+        """Give a log segment its final name; readers find it locked, allocated and begun."""
         if log_segment.path is not None and self.folder is not None:
             try:
                 log_segment.path = log_segment.path.rename(
@@ -332,13 +328,14 @@ class Appender:
 
 
 def _no_keys_yet(values: Any, step: int) -> bool:
-    """:attr:`Appender.fast` before anything is logged in a log segment."""
+    """Refuse, as :attr:`Appender.fast` before anything is logged in a log segment."""
     return False
 
 
 def _picker(keys: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """A function that takes the values of these keys out of a dict, in this order; it raises KeyError where
-    one is missing.
+    """A function that takes the values of these keys out of a dict, in this order.
+
+    It raises KeyError where one is missing.
     """
     if len(keys) == 1:
         (key,) = keys

@@ -1,10 +1,10 @@
 """Where journals are on this machine, whose they are, and which process holds one.
 
-``HALVING_JOURNAL``, else ``journal/`` in the store when that is a folder on a disk of this machine, else
-``~/.local/state/halving/journal``: a network disk that hangs would hang every process that writes to mapped
-memory on it. Where that cannot be written, or there is no home, the folder for temporary files. What Halving
-creates in these places is for this user alone, and what another user could have put there is refused
-(:mod:`halving.journal.trust`).
+They are in ``HALVING_JOURNAL``, else in ``journal/`` in the store when that is a folder on a disk of this
+machine, else in ``~/.local/state/halving/journal``: a network disk that hangs would hang every process that
+writes to mapped memory on it. Where that cannot be written, or there is no home, they are in the folder for
+temporary files. What Halving creates in these places is for this user alone, and what another user could have
+put there is refused (:mod:`halving.journal.trust`).
 """
 
 import contextlib
@@ -47,13 +47,13 @@ _NETWORK = (
 _ATTEMPT = re.compile(r"\d{4,}")
 _UNFINISHED = re.compile(r"\.(?:new-.*|done-(\d+)-.*)")  # folders that are being created or removed
 _UNFINISHED_SECONDS = 60.0  # after which a folder that nobody has locked was left by a killed process
-# attempts that this process writes or drains, with the descriptor that holds their lock
+# The attempts that this process writes or drains, with the descriptors that hold their locks.
 _held: dict[Path, int] = {}
 one_at_a_time = threading.RLock()
-"""Held by the thread that takes a lock or looks which process has it: closing a lock's file in one thread
-gives up the lock that another thread of this process has taken on it.
+"""The lock of a thread that takes a journal's lock, or looks which process has it.
 
-Use it as ``directory.one_at_a_time``; never import the name, for a forked child replaces it.
+Closing a lock's file in one thread gives up the lock that another thread of this process has taken on it. Use
+this as ``directory.one_at_a_time``, and never import the name: a forked child replaces it.
 """
 
 
@@ -66,7 +66,7 @@ class Whose(NamedTuple):
 
 
 class _Home(NamedTuple):
-    """Where a store's journals may lie: in ``folder``.
+    """The folder in which a store's journals may lie.
 
     Every directory on the way to it from ``base`` must be this user's own.
     """
@@ -83,27 +83,26 @@ def journal_home(store: Store) -> Path:
 def attempt_folders(
     store: Store, project: str | None = None, run: str | None = None, attempt: int | None = None
 ) -> list[Path]:
-    """The journals on this machine of a store, a project, a run or an attempt, without those that another
-    user may have forged.
+    """The journals on this machine of a store, a project, a run or an attempt.
+
+    Those that another user may have forged are left out.
     """
     name = "[0-9]*" if attempt is None else f"{attempt:04d}"
     return sorted(folder for folder in _folders(store, project, run, name) if _ATTEMPT.fullmatch(folder.name))
 
 
 def find_untrusted(store: Store, project: str | None = None, run: str | None = None) -> set[str]:
-    """Why journals that are here are left out: which directories others can change, and what to do about
-    it.
-    """
+    """Why journals that are here are left out: which directories others can change, and the remedy."""
     reasons: set[str] = set()
     list(_folders(store, project, run, "[0-9]*", reasons))  # for the reasons that it collects
     return reasons
 
 
 def clear_unfinished(store: Store, project: str | None = None, run: str | None = None) -> None:
-    """Mend what processes left that were killed while they created or removed an attempt's folder.
+    """Mend the folders of processes that were killed while they created or removed an attempt's folder.
 
-    A new one is removed. One that was being removed gets its name back, for the recovery: a forked child may
-    have logged into it.
+    A new folder is removed. One that was being removed gets its name back, for the recovery: a forked child
+    may have logged into it.
     """
     for folder in list(_folders(store, project, run, ".*")):
         match = _UNFINISHED.fullmatch(folder.name)
@@ -129,7 +128,7 @@ def no_folder(store: Store, project: str, run: str) -> Path:
 
 
 def whose(folder: Path) -> Whose:
-    """Whose attempt's folder this is, by its name."""
+    """The attempt that a folder belongs to, by its name."""
     project, run = (part.partition("=")[2] for part in folder.parts[-3:-1])
     return Whose(project, run, int(folder.name))
 
@@ -155,9 +154,8 @@ def create_folder(store: Store, project: str, run: str, attempt: int) -> Path:
 def claim(folder: Path) -> bool:
     """Take the right to drain a folder; False while a living process has it.
 
-    The system takes it back when this process dies.
-
-    It is a POSIX record lock, which a forked child does not inherit, as it would a BSD one.
+    The system takes it back when this process dies. It is a POSIX record lock, which a forked child does not
+    inherit, unlike a BSD one.
     """
     with one_at_a_time:
         if is_ours(folder):
@@ -169,7 +167,7 @@ def claim(folder: Path) -> bool:
         with contextlib.suppress(OSError):  # another process has it
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(descriptor).st_ino == (folder / "lock").stat().st_ino:
-                # else its owner has removed the folder meanwhile
+                # Otherwise its owner has removed the folder meanwhile.
                 _held[folder] = descriptor
                 return True
         os.close(descriptor)
@@ -177,11 +175,10 @@ def claim(folder: Path) -> bool:
 
 
 def release(folder: Path, *, remove: bool) -> None:
-    """Give the right back, and remove the folder where everything in it is in the store.
+    """Give the right back, and with ``remove`` delete the folder, whose content the store has.
 
-    Without the right this does nothing.
-
-    A forked child that begins to log at this very moment keeps its file, or gets a folder of its own.
+    Without the right this does nothing. A forked child that begins to log at this very moment keeps its file,
+    or gets a folder of its own.
     """
     if not is_ours(folder):
         return
@@ -208,25 +205,21 @@ def is_ours(folder: Path) -> bool:
 
 
 def disown_in_child() -> None:
-    """Forget the locks in a forked child: it has none of its parent's, and must not release them in its
-    place.
-    """
+    """Forget the locks in a forked child, which has none of its parent's and must not release them."""
     global one_at_a_time
     one_at_a_time = threading.RLock()  # a thread of the parent may have had it
     _held.clear()
 
 
 def _create_locked(home: _Home, name: Path) -> Path:
-    """Create a folder that appears under its name with its lock held, so that a recovery never finds it
-    without.
-    """
+    """Create a folder that appears under its name already locked, so that no recovery takes it."""
     folder = home.folder / name
     home.base.mkdir(parents=True, exist_ok=True)
     try:
         make_own(folder.parent, home.base)
         unseen = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
     except FileNotFoundError:
-        # another run has ended at this moment and removed the directories that it left empty
+        # Another run has just ended and removed the directories that it left empty.
         make_own(folder.parent, home.base)
         unseen = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
     if not claim(unseen):
@@ -235,7 +228,7 @@ def _create_locked(home: _Home, name: Path) -> Path:
         os.close(_held.pop(unseen))
         shutil.rmtree(unseen, ignore_errors=True)
         raise FileExistsError(f"{folder} belongs to another run of this process")
-    # before others of this process can open its lock: closing it again would give it up
+    # Note the lock before another thread can open its file: closing that again would give the lock up.
     _held[folder] = _held.pop(unseen)
     try:
         unseen.rename(folder)
@@ -249,8 +242,9 @@ def _create_locked(home: _Home, name: Path) -> Path:
 def _folders(
     store: Store, project: str | None, run: str | None, name: str, untrusted: set[str] | None = None
 ) -> Iterator[Path]:
-    """The folders in either home whose names match and that only this user can change; why others are left
-    out goes to ``untrusted``.
+    """The folders in either home whose names match and that only this user can change.
+
+    Why others are left out is added to ``untrusted``.
     """
     left_out = set() if untrusted is None else untrusted
     for home in dict.fromkeys((_home(store), _fallback(store))):
@@ -263,7 +257,7 @@ def _folders(
 def _matching(folder: Path, pattern: str, *below: str) -> Iterator[Path]:
     """What lies below a folder under names that match.
 
-    A folder that vanishes meanwhile has nothing in it: ``Path.glob`` raises then.
+    A folder that vanishes meanwhile has nothing in it, where ``Path.glob`` would raise.
     """
     try:
         names = os.listdir(folder)
@@ -297,12 +291,12 @@ def _home(store: Store) -> _Home:
         if named:
             raise
         return _fallback(store)
-    # journals of several stores may lie here
-    return _Home(base, base / ("" if named else "halving/journal") / _digest(store))
+    folder = base if named else base / "halving/journal"
+    return _Home(base, folder / _digest(store))  # Journals of several stores may lie here.
 
 
 def _fallback(store: Store) -> _Home:
-    """Where journals go when their home cannot be written."""
+    """The folder for journals when their home cannot be written."""
     base = Path(tempfile.gettempdir())
     return _Home(base, base / f"halving-{os.getuid()}" / _digest(store))
 
@@ -313,8 +307,9 @@ def _digest(store: Store) -> str:
 
 @cache  # a query asks it for every run
 def _on_network(folder: Path) -> bool:
-    """Whether the folder, which need not exist yet, is on a file system that another machine serves (Linux;
-    else False).
+    """Whether a folder, which need not exist yet, is on a file system that another machine serves.
+
+    It is known on Linux only; elsewhere the answer is no.
     """
     try:
         lines = Path("/proc/self/mounts").read_text().splitlines()

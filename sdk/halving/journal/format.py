@@ -25,7 +25,7 @@ NOTE = 1
 FIRST_SCHEMA = 2
 CHECKSUM = struct.Struct("<Q")
 _HEAD = struct.Struct("<II")
-_SMALLEST = _HEAD.size + CHECKSUM.size
+_MIN_RECORD_BYTES = _HEAD.size + CHECKSUM.size
 
 checksum = CHECKSUM.pack
 
@@ -72,16 +72,15 @@ class Reading:
         self._words = np.frombuffer(memory, np.uint64)
 
     def blocks(self, end: int | None = None) -> Iterator[Block | dict[str, Any]]:
-        """What was written since the last call (up to ``end``): blocks of points, and notes with their
-        ``offset``.
+        """What was written since the last call: blocks of points, and notes with their ``offset``.
 
-        Ends at the first record that is not written yet, or is torn.
+        It ends at ``end``, or at the first record that is not written yet, or is torn.
         """
         size = len(self.memory) if end is None else end
-        while self.offset + _SMALLEST <= size and (head := int(self._words[self.offset >> 3])):
+        while self.offset + _MIN_RECORD_BYTES <= size and (head := int(self._words[self.offset >> 3])):
             length = head & 0xFFFFFFFF
             schema = head >> 32
-            if length % 8 or not _SMALLEST <= length <= size - self.offset:
+            if length % 8 or not _MIN_RECORD_BYTES <= length <= size - self.offset:
                 return
             count = 1 if schema < FIRST_SCHEMA else self._repeats(head, length, size)
             if self._verify:
@@ -104,7 +103,7 @@ class Reading:
     def _repeats(self, head: int, length: int, size: int) -> int:
         """How many records with this very head follow each other.
 
-        Compared in bulk, in steps that grow while they agree.
+        They are compared in bulk, in steps that grow while they agree.
         """
         stride = length >> 3
         first = self.offset >> 3
@@ -121,7 +120,7 @@ class Reading:
         return count
 
     def _intact(self, start: int, length: int, count: int) -> int:
-        """How many of these records have the right checksum."""
+        """How many of these records, from the first on, have the right checksum."""
         for number in range(count):
             begin = start + number * length
             body = self.memory[begin : begin + length - CHECKSUM.size]
@@ -134,5 +133,5 @@ def json_record(schema: int, payload: dict[str, Any]) -> bytes:
     """The bytes of a definition or a note."""
     text = json.dumps(payload, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    body = _HEAD.pack(_SMALLEST + len(text), schema) + text
+    body = _HEAD.pack(_MIN_RECORD_BYTES + len(text), schema) + text
     return body + checksum(crc32(body))

@@ -1,6 +1,4 @@
-"""A log segment as a file: its name, how it is made, how another process maps it, and whether anybody still
-writes it.
-"""
+"""A log segment as a file: its name, making it, mapping it elsewhere, and whether it is still written."""
 
 import contextlib
 import fcntl
@@ -40,17 +38,15 @@ class LogSegment:
         self.memory.write(MAGIC)
 
     def populate(self) -> None:
-        """Take the pages from the system now, a few at a time: the first touch of each in ``log()`` would
-        take 10 µs.
-        """
+        """Allocate the pages now, a few at a time: the first touch of each in ``log()`` would take 10 µs."""
         with contextlib.suppress(OSError, ValueError):
-            # before Linux 5.14, or elsewhere: each page is taken when it is touched
+            # Before Linux 5.14, and elsewhere, each page is allocated when it is touched.
             for start in range(0, self.size, _POPULATE_BYTES):
                 self.memory.madvise(_MADV_POPULATE_WRITE, start, min(_POPULATE_BYTES, self.size - start))
                 time.sleep(0)  # the call holds the interpreter's lock
 
     def seal(self) -> None:
-        """Let no more records in.
+        """Take no more records.
 
         One that is being written meanwhile counts: readers go by the content and know of no end.
         """
@@ -64,7 +60,7 @@ def log_segment_name(appender: str, number: int) -> str:
 
 
 def log_segment_files(folder: Path) -> dict[str, list[tuple[int, Path]]]:
-    """The log segments in an attempt's folder: the names of appenders to numbers and paths, in order.
+    """The log segments in an attempt's folder: numbers and paths by the names of appenders, in order.
 
     Raises:
         OSError: there is no such folder, or it cannot be read.
@@ -77,7 +73,7 @@ def log_segment_files(folder: Path) -> dict[str, list[tuple[int, Path]]]:
 
 
 def map_log_segment(path: Path) -> mmap.mmap:
-    """A log segment that another process wrote, read-only.
+    """A log segment that another process wrote, mapped read-only.
 
     Raises:
         FileNotFoundError: it is drained and deleted.
@@ -89,8 +85,9 @@ def map_log_segment(path: Path) -> mmap.mmap:
 
 
 def is_written(path: Path) -> bool:
-    """Whether the process that writes a log segment still lives: it holds a lock on the file, which ends with
-    the process.
+    """Whether the process that writes a log segment still lives.
+
+    It holds a lock on the file, which ends with the process.
     """
     try:
         with os.fdopen(open_file(path, os.O_RDWR), "r+b") as file:
@@ -103,10 +100,11 @@ def is_written(path: Path) -> bool:
 
 
 def _create(path: Path, size: int) -> tuple[int, mmap.mmap]:
-    """A new file of zeros, locked and mapped, with its blocks allocated: writing to a hole on a full disk
-    would kill the process.
+    """Make a new file of zeros, locked and mapped, with its blocks allocated.
+
+    Writing to a hole on a full disk would kill the process.
     """
-    # a child that logs on after its parent has finished finds the attempt's folder removed
+    # For a child that still logs after its parent has finished, the attempt's folder is removed.
     make_own(path.parent, path.parents[3])
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:

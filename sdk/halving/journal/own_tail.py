@@ -1,5 +1,6 @@
-"""The tail of the journal that this process writes: its own log segments, in its memory, and those of its
-forked children.
+"""The unread part of the journal that this process and its forked children write.
+
+This process's own log segments are read from its memory.
 """
 
 import contextlib
@@ -47,7 +48,7 @@ class OwnTail:
         return [Source(*place, reading) for place, reading in readings.items()]
 
     def delete_ended(self) -> set[str]:
-        """Delete those of :meth:`sources` that nobody fills any more; all their records must be in the store.
+        """Delete those of :meth:`sources` that nobody fills any more; the store must have all their records.
 
         Returns:
             The names of appenders that have no log segments left. They never come back.

@@ -56,9 +56,7 @@ class Follower:
         self._readings: dict[Path, Reading] = {}  # each has read what was there at the last call
 
     def new_records(self, folders: Iterable[Path]) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-        """What is new in attempts' folders: keys, their steps of shape (n,) and their values of shape (n,
-        number of keys).
-        """
+        """What is new in attempts' folders: keys, their steps (n,) and their values (n, number of keys)."""
         import numpy as np
 
         paths = [path for folder in folders for files in files_in(folder).values() for _, path in files]
@@ -95,7 +93,7 @@ def sources_after(folder: Path, position: Mapping[str, list[int]]) -> list[Sourc
 def points_after(folder: Path, position: Mapping[str, list[int]]) -> Columns | None:
     """The points in an attempt's folder from a position on; None where there are none.
 
-    Raises as :func:`sources_after` does.
+    It raises as :func:`sources_after` does.
     """
     sources = sources_after(folder, position)
     blocks = [block for source in sources for block in source.reading.blocks() if isinstance(block, Block)]
@@ -103,10 +101,10 @@ def points_after(folder: Path, position: Mapping[str, list[int]]) -> Columns | N
 
 
 def columns_of(blocks: Iterable[Block]) -> Columns:
-    """The points of at least one block of records."""
+    """The points of at least one block of records, as columns."""
     import numpy as np
 
-    # key to steps, times, values and places in the log
+    # The steps, times, values and places in the log, by key.
     parts: dict[str, list[tuple[Any, Any, Any, Any]]] = {}
     for names, rows, places in _by_keys(blocks):
         whole = rows.view(np.int64)
@@ -126,9 +124,7 @@ def columns_of(blocks: Iterable[Block]) -> Columns:
 
 
 def files_in(folder: Path) -> dict[str, list[tuple[int, Path]]]:
-    """The log segments in an attempt's folder, as :func:`log_segment_files` gives them; none where the folder
-    cannot be read.
-    """
+    """The files that :func:`log_segment_files` finds; none where the folder cannot be read."""
     try:
         return log_segment_files(folder)
     except OSError:  # the run has ended and removed it
@@ -136,8 +132,9 @@ def files_in(folder: Path) -> dict[str, list[tuple[int, Path]]]:
 
 
 def reading_of(path: Path) -> Reading | None:
-    """A log segment of another process; None where it was drained meanwhile, is empty, or is no log
-    segment.
+    """A reading of another process's log segment.
+
+    None where it was drained meanwhile, is empty, or is no log segment.
     """
     try:
         return Reading(map_log_segment(path), verify=True)
@@ -146,9 +143,7 @@ def reading_of(path: Path) -> Reading | None:
 
 
 def _by_keys(blocks: Iterable[Block]) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-    """The records of each set of keys joined: keys, rows of shape (n, words), and each row's place in the
-    log, (n,).
-    """
+    """The records of each set of keys joined: keys, rows (n, words), and each row's place in the log (n,)."""
     import numpy as np
 
     groups: dict[tuple[str, ...], list[tuple[Any, int]]] = {}

@@ -33,8 +33,7 @@ def make_own(folder: Path, base: Path) -> None:
 
 
 def check_own(folder: Path, base: Path) -> None:
-    """Check every part of ``folder`` below ``base``: a real directory of this user that nobody else can write
-    to.
+    """Check that every part of ``folder`` below ``base`` is a directory that only this user can change.
 
     Raises:
         UntrustedDirectory: one of them is not.
@@ -45,7 +44,7 @@ def check_own(folder: Path, base: Path) -> None:
 
 
 def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of a regular file. A symbolic link is not followed, and a pipe is not waited for.
+    """Open a regular file and return its descriptor; symbolic links and pipes are refused.
 
     Raises:
         ValueError: it is something else.
@@ -64,7 +63,7 @@ def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
 
 
 def read_file(path: Path) -> bytes:
-    """The content of a regular file. Raises as :func:`open_file` does."""
+    """The content of a regular file; raises as :func:`open_file` does."""
     with os.fdopen(open_file(path), "rb") as file:
         return file.read()
 
@@ -75,7 +74,7 @@ def media_name(appender: str, number: int, suffix: str) -> str:
 
 
 def media_file(folder: Path, name: Any) -> Path:
-    """The file that a note names.
+    """The path of the file that a note names.
 
     Raises:
         ValueError: :func:`media_name` gives no such name; the file may be anywhere.

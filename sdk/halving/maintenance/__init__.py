@@ -1,6 +1,5 @@
-"""Rewriting old metric files (sorting, rollups, compaction, retention), and deleting what nothing names:
-blobs and orphan files.
+"""Rewriting old metric files, and deleting blobs and files that nothing names.
 
-It changes how points are kept, never what they say; it must know of runs in progress nothing but the files
-that they publish.
+It sorts points, makes rollups, compacts segments and applies retention. It changes how points are kept, never
+what they say; of runs in progress it must know nothing but the files that they publish.
 """

@@ -1,5 +1,4 @@
-"""Collection of blobs by mark and sweep: what nothing names any more goes, once it has not been put for a
-grace time.
+"""Mark and sweep of blobs: what nothing names goes, once it has not been put for a grace time.
 
 Blobs are shared by content, so one goes only when everything that named it is gone or expired. A blob is put
 before it is recorded; that is what the grace time is for: a put of a blob that is older than
@@ -20,7 +19,7 @@ from halving.errors import NotFound
 from halving.maintenance.named_blobs import digests_in
 from halving.store.store import Store, blob_name
 
-# how its manifest begins: halving.checkpoints.sharded.manifest
+# The beginning of a manifest; see halving.checkpoints.sharded.manifest.
 SHARDED_CHECKPOINT = b'{"halving_checkpoint":'
 _BLOBS = "artifacts/sha256"
 _REQUESTS = 16  # to an object store at the same time
@@ -32,10 +31,10 @@ _Result = TypeVar("_Result")
 
 
 class Owner(NamedTuple):
-    """Whose a blob was that is named by expired records alone: of which project, and what it was there
-    (``checkpoints``, ``media``…).
+    """The project that a blob belonged to, and what it was there, if only expired records name it.
 
-    ``sharded``: it may be the manifest of a sharded checkpoint.
+    ``kind`` is ``checkpoints``, ``media`` and so on. ``sharded`` says that it may be the manifest of a
+    sharded checkpoint.
     """
 
     project: str
@@ -47,7 +46,10 @@ NOBODY = Owner("", "unnamed blobs")
 
 
 class Blob(NamedTuple):
-    """One to delete; ``is_part``: of a sharded checkpoint whose manifest is deleted as well, before it."""
+    """A blob to delete.
+
+    ``is_part`` marks a part of a sharded checkpoint whose manifest is deleted before it.
+    """
 
     digest: str
     bytes: int
@@ -56,7 +58,7 @@ class Blob(NamedTuple):
 
 
 class Marks:
-    """What is named: by what stays, and by what has expired. Digests are of 32 bytes."""
+    """The digests that are named, by what stays and by what has expired; 32 bytes each."""
 
     def __init__(self) -> None:
         self._kept = [bytearray() for _ in range(256)]
@@ -65,20 +67,20 @@ class Marks:
         self._manifests: set[str] = set()
 
     def keep(self, digests: Collection[bytes], *, sharded: bool = False) -> None:
-        """These stay; and what they name, if they are manifests of sharded checkpoints."""
+        """Keep these blobs, and what they name if they are manifests of sharded checkpoints."""
         for digest in digests:
             self._kept[digest[0]] += digest
         if sharded:
             self._manifests.update(f"sha256:{digest.hex()}" for digest in digests)
 
     def expire(self, digests: Iterable[bytes], owner: Owner) -> None:
-        """These go, unless something else keeps them."""
+        """Let these blobs go, unless something else keeps them."""
         number = self._owners.setdefault(owner, len(self._owners)).to_bytes(4)
         for digest in digests:
             self._expired[digest[0]] += digest + number
 
     def keep_parts(self, store: Store) -> None:
-        """Mark what the manifests name that stay. One that is gone names nothing any more.
+        """Mark what the kept manifests name. A manifest that is gone names nothing any more.
 
         Raises:
             StoreError: one cannot be read, so that nobody knows what must stay.
@@ -87,12 +89,12 @@ class Marks:
             self.keep(parts)
 
     def kept_digests(self, first: int) -> set[bytes]:
-        """What stays of the digests whose first byte this is."""
+        """The digests that stay and begin with this byte."""
         held = self._kept[first]
         return {bytes(held[start : start + _BYTES]) for start in range(0, len(held), _BYTES)}
 
     def owners(self, first: int) -> dict[bytes, Owner]:
-        """Whose the expired ones are, of the digests whose first byte this is; of several the first."""
+        """The owners of the expired digests that begin with this byte; of several owners the first."""
         owners = list(self._owners)
         held = self._expired[first]
         step = _BYTES + 4
@@ -104,8 +106,9 @@ class Marks:
 
 
 def clock_of(store: Store, probe: str) -> float | None:
-    """What the store's clock says, in seconds since 1970: the time of a file that is written for it; None: it
-    does not say.
+    """The time by the store's clock, in seconds since 1970; None where the store does not tell.
+
+    It is the time of a file that is written for it.
 
     Args:
         probe: the file's name, in a folder of its own or with few others.
@@ -121,10 +124,10 @@ def clock_of(store: Store, probe: str) -> float | None:
 
 
 def find_unmarked(store: Store, marks: Marks, before: float) -> list[Blob]:
-    """The blobs that nothing keeps and that were put last before a time (seconds since 1970, by the store's
-    clock).
+    """The blobs that nothing keeps and that were last put before a time.
 
-    The parts of a sharded checkpoint are its owner's.
+    The time is in seconds since 1970, by the store's clock. The parts of a sharded checkpoint belong to its
+    owner.
 
     Raises:
         StoreError: the store cannot be listed.
@@ -149,12 +152,10 @@ def find_unmarked(store: Store, marks: Marks, before: float) -> list[Blob]:
 
 
 def delete_unmarked(store: Store, blobs: Iterable[Blob], before: float) -> list[Blob]:
-    """Delete them, but none that was put again meanwhile; gives those that are gone.
+    """Delete blobs, except those that were put again meanwhile; return the deleted ones.
 
-    May be killed anywhere and repeated.
-
-    Parts of sharded checkpoints go when all manifests have: a manifest is never there without one of its
-    parts.
+    It may be killed anywhere and repeated. Parts of sharded checkpoints go when all manifests have gone, so
+    that a manifest is never there without one of its parts.
 
     Raises:
         StoreError: the store refused.
@@ -187,9 +188,9 @@ def _find_in_folder(store: Store, folder: str, marks: Marks, before: float) -> l
 
 
 def parts_of(store: Store, digest: str) -> tuple[bytes, ...]:
-    """What a blob names if it is the manifest of a sharded checkpoint.
+    """The digests that a blob names if it is the manifest of a sharded checkpoint.
 
-    Of others no more than their beginning is read.
+    Of other blobs no more than the beginning is read.
     """
     try:
         with store.open_stream(blob_name(digest)) as stream:

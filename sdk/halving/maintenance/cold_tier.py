@@ -1,8 +1,8 @@
-"""Moving a blob to a colder place: copied there, read back and checked, and only then deleted here.
+"""Moving a blob to a colder place: it is copied there, read back and checked, and then deleted here.
 
-Whoever is killed has left the blob here, there, or at both. A put of the same bytes in that moment writes it
-here again, young, and then it stays here (:meth:`halving.store.store.Store.collect`): a put never relies on
-what is in a colder place.
+Where the process is killed, the blob is here, there, or at both. A put of the same bytes in that moment
+writes it here again, young, and then it stays here (:meth:`halving.store.store.Store.collect`): a put never
+relies on what is in a colder place.
 """
 
 import contextlib
@@ -25,8 +25,9 @@ class Movable(NamedTuple):
 
 
 def find_movable(store: Store, cold: Collection[bytes], before: float) -> Iterator[Movable]:
-    """The blobs among ``cold`` (digests of 32 bytes) that lie here and were put last before a time (seconds
-    since 1970).
+    """The blobs among ``cold`` that lie here and were last put before a time (seconds since 1970).
+
+    Digests are of 32 bytes.
 
     Raises:
         StoreError: the store cannot be listed.
@@ -39,8 +40,9 @@ def find_movable(store: Store, cold: Collection[bytes], before: float) -> Iterat
 
 
 def move_blobs(store: Store, place: Store, blobs: Collection[Movable], before: float) -> Iterator[Movable]:
-    """Move blobs to a colder place, which the store must name already
-    (:func:`halving.store.cold.add_cold_root`); gives those that went.
+    """Move blobs to a colder place of the store, and yield those that were moved.
+
+    The store must name the place already (:func:`halving.store.cold.add_cold_root`).
 
     Raises:
         StoreError: a place refused, or a blob is damaged; nothing is lost.
@@ -56,7 +58,7 @@ def move_blobs(store: Store, place: Store, blobs: Collection[Movable], before: f
 
 
 def move_blob(store: Store, place: Store, digest: str, before: float) -> bool:
-    """Move one blob; False: it is not here, or was put again after ``before``.
+    """Move one blob; False where it is not here, or was put again after ``before``.
 
     Raises:
         StoreError: a place refused, or the blob is damaged here or there; what is here stays.

@@ -47,7 +47,7 @@ _TRIES = 10
 # meet it.
 GRACE_SECONDS = 600.0
 Delete = Callable[[Store, Sequence[str]], None]
-"""Deletes files of a store; those that are gone already are fine."""
+"""Deletes files of a store; files that are gone already are no error."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Compacted:
 
 
 def delete_each(store: Store, names: Sequence[str]) -> None:
-    """Delete files one request each; on an object store several at once."""
+    """Delete files by one request each; on an object store several at once."""
     if store.folder is not None or len(names) < 2:
         for name in names:
             store.delete(name)
@@ -147,8 +147,9 @@ def compact(
 
 
 def contiguous(files: RunFiles) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The live segments that follow the absorbed ones without a gap, by attempt and sequence, and those after
-    a gap.
+    """The live segments that follow the absorbed ones without a gap, and those after a gap.
+
+    They are sorted by attempt and sequence.
     """
     expected = {attempt: part.segments for attempt, part in files.manifest.absorbed.items()}
     fresh = []
@@ -163,8 +164,9 @@ def contiguous(files: RunFiles) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def clean(store: Store, project: str, run: str, delete: Delete = delete_each) -> tuple[str, ...]:
-    """Delete the files that the newest manifest replaced and return their names; on an object store only
-    after :data:`GRACE_SECONDS`.
+    """Delete the files that the newest manifest replaced, and return their names.
+
+    On an object store this happens only after :data:`GRACE_SECONDS`.
     """
     files = run_files(store, project, run)
     in_grace = _in_grace(store, files.manifest.generation, files.manifest.written)
@@ -190,8 +192,9 @@ def _clean(store: Store, project: str, run: str, files: RunFiles, delete: Delete
 def publish(
     store: Store, project: str, run: str, kind: str, generation: int, file: Path | None
 ) -> str | None:
-    """Publish a generation's ``full`` file or ``rollup``, if there is one, and give its name relative to the
-    project's folder.
+    """Publish a generation's ``full`` file or ``rollup``, if there is one, and return its name.
+
+    The name is relative to the project's folder.
     """
     if file is None:
         return None
@@ -215,12 +218,13 @@ def commit(store: Store, project: str, run: str, manifest: Manifest) -> bool:
 
 
 def _put_last(before: Manifest, fresh: Sequence[str], written: Mapping[str, float]) -> str | None:
-    """When the newest points were put, of those compacted before and of segments; None: it is not known."""
+    """When the newest points were put, compacted or in segments; None where it is not known."""
     if not all(written.get(name) for name in fresh):
         return None
     put = datetime.fromtimestamp(max(written[name] for name in fresh), UTC)
-    earlier = before.active or before.written
-    return max(put, datetime.fromisoformat(earlier) if earlier else put).isoformat(timespec="milliseconds")
+    if earlier := before.active or before.written:
+        put = max(put, datetime.fromisoformat(earlier))
+    return put.isoformat(timespec="milliseconds")
 
 
 def _absorb(
@@ -264,7 +268,7 @@ def _absorb(
         held=rewritten.held,
     )
     if not commit(store, project, run, manifest):
-        # clean() deletes our files, which the other's manifest does not name
+        # The other manifest does not name these files, so clean() deletes them.
         return Compacted(project, run, superseded=True)
     return Compacted(
         project,

@@ -1,12 +1,10 @@
-"""Retention that nobody asks for is begun here, where a laptop's runs end: once a day, in a process of its
-own with the lowest priority.
+"""Starting the daily retention where a laptop's runs end, in a low-priority process of its own.
 
-The SDK knows nothing of what is kept. It begins ``halving retention --if-due`` of the application where that
+The SDK knows nothing of what is kept. It starts ``halving retention --if-due`` of the application where that
 is installed beside it, and nothing where it is not. The folder ``retention/begun`` of the store has a file
-for the day on which it was begun last, in UTC: of several processes whoever creates it begins. A process that
-has done what it was begun for leaves ``DAY.ended`` there. Where there is none an hour later, it failed, or
-was killed with the container or the job that began it: whoever creates ``DAY.2`` begins another one, and so
-on.
+for the day on which it was started last, in UTC: of several processes, the one that creates the file starts
+it. A process that has done its work leaves ``DAY.ended`` there. Where there is none an hour later, it failed,
+or was killed with its container or job: whoever creates ``DAY.2`` starts another one, and so on.
 """
 
 import contextlib
@@ -24,11 +22,11 @@ if TYPE_CHECKING:
     import subprocess
 
 LOG = "retention/by-itself.log"
-"""In the store's folder: what the process said that was begun last."""
+"""The output of the process that was started last, in the store's folder."""
 
 _BEGUN = "retention/begun"
 _APPLICATION = "application"  # of the entry points halving.commands: whoever has it has `halving retention`
-# after which a process that has not ended well is taken for lost; one beside another does no harm
+# After so long, a process that has not ended well counts as lost. Two at the same time do no harm.
 _AGAIN_SECONDS = 3600.0
 _MAIN = """
 import os, sys
@@ -39,25 +37,22 @@ if status == 0:
     open(sys.argv[1], "w").close()
 sys.exit(status)
 """
-# by folder: an object without a name would warn that its process still runs
+# The processes by folder. A Popen object that is freed would warn that its process still runs.
 _processes: dict[Path, "subprocess.Popen[bytes]"] = {}
 _log = logging.getLogger(__name__)
 
 
 def begin_daily(store: Store, today: date | None = None) -> "subprocess.Popen[bytes] | None":
-    """Begin retention of a store in a folder, unless it was begun today and has ended well, or perhaps still
-    runs.
+    """Start retention of a store in a folder, unless it ran today, or perhaps still runs.
 
-    It outlives this process, which need not wait for it.
-
-    On the day on which it is called first it only leaves its mark: nothing is old enough then. It does not
-    raise: whoever calls it is at the end of something that matters more.
+    It outlives this process, which need not wait for it. On the first day it only leaves its mark, because
+    nothing is old enough then. It does not raise: its caller is at the end of something that matters more.
 
     Returns:
         The process, or None: nothing was begun.
     """
     with contextlib.suppress(Exception):
-        # those that have ended are waited for here, or a server would keep them as defunct for a day
+        # Wait for ended processes here, or a server would keep them as defunct for a day.
         for folder, process in list(_processes.items()):
             if process.poll() is not None:
                 _processes.pop(folder, None)
@@ -76,8 +71,7 @@ def begin_daily(store: Store, today: date | None = None) -> "subprocess.Popen[by
 
 
 def begin_after_run(store: Store) -> None:
-    """Begin retention as :func:`begin_daily` does, and say so: on a terminal, and where there is none in the
-    log.
+    """Start retention as :func:`begin_daily` does, and say so on a terminal, else in the log.
 
     It does not raise.
     """
@@ -91,7 +85,7 @@ def begin_after_run(store: Store) -> None:
 
 
 def begun_line(store: Store) -> str:
-    """What to say of it to people."""
+    """The line that tells people of it."""
     return (
         f"old data goes in the background, once a day; what went: {store.address(LOG)}; retention.yaml in "
         "the store says what is kept"
@@ -99,8 +93,9 @@ def begun_line(store: Store) -> str:
 
 
 def claim(folder: Path, day: date) -> bool:
-    """Take a day, if nobody else has or whoever has is lost, and say whether retention is to begin on it: not
-    on the first one.
+    """Take a day, unless another live process has it; return whether retention is to start on it.
+
+    It does not start on the first day.
     """
     place = folder / _BEGUN
     place.mkdir(parents=True, exist_ok=True)
@@ -119,9 +114,7 @@ def claim(folder: Path, day: date) -> bool:
 
 
 def _next_mark(place: Path, day: date) -> str | None:
-    """The file that whoever begins it on a day creates; None: it has ended well on that day, or perhaps still
-    runs.
-    """
+    """The file whose creator starts retention on a day; None where it has ended well, or may still run."""
     names = os.listdir(place) if place.is_dir() else []
     marks = [place / name for name in names if name.startswith(day.isoformat())]
     if not marks:

@@ -22,7 +22,7 @@ LIMIT = 1 << 21  # points in memory at once: 64 MiB, and about three times that 
 
 
 class Sorter:
-    """Takes a run's points in order of arrival and gives them back sorted.
+    """Takes a run's points in order of arrival and returns them sorted.
 
     Args:
         limit: how many points to hold in memory.
@@ -62,7 +62,7 @@ class Sorter:
             self._spill()
 
     def code(self, key: str) -> int:
-        """The place of a key in :attr:`keys`, a new one for a new key."""
+        """The place of a key in :attr:`keys`; a new key gets a new one."""
         if key not in self._codes:
             self._codes[key] = len(self.keys)
             self.keys.append(key)
@@ -77,10 +77,10 @@ class Sorter:
         return totals
 
     def chunks(self) -> Iterator[np.ndarray[Any, Any]]:
-        """The points in the order (key, step, attempt, arrival), of dtype :data:`POINT`, about ``limit`` at a
-        time.
+        """The points in the order (key, step, attempt, arrival), about ``limit`` at a time.
 
-        Chunks end between two curves, and inside of a curve only if it alone is longer than ``limit``.
+        They are of dtype :data:`POINT`. A chunk ends between two curves; it ends within a curve only if the
+        curve alone is longer than ``limit``.
         """
         self._sort_pending()
         waiting: list[tuple[int, list[Any]]] = []
@@ -104,7 +104,7 @@ class Sorter:
     def _merge(self, waiting: Sequence[tuple[int, list[Any]]]) -> Any:
         points = np.concatenate([part for _, slices in waiting for part in slices])
         for mapped in self._maps:
-            # the pages are copied, and need not count as this process's memory any longer
+            # The pages are copied, and need not count as memory of this process any longer.
             mapped.madvise(mmap.MADV_DONTNEED)
         lengths = [sum(map(len, slices)) for _, slices in waiting]
         return _in_order(points, np.repeat(np.arange(len(waiting), dtype=np.int32), lengths))
@@ -123,7 +123,7 @@ class Sorter:
         self._sort_pending()
         with tempfile.TemporaryFile() as file:
             self._sorted[-1].points.tofile(file)
-            # the file is there as long as this is
+            # The file exists as long as this mapping does.
             self._maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         self._sorted[-1] = _Sorted(np.frombuffer(self._maps[-1], POINT), self._sorted[-1].starts)
 
@@ -135,17 +135,15 @@ class _Sorted(NamedTuple):
     starts: Any
 
     def of(self, code: int) -> Any:
-        return (
-            self.points[self.starts[code] : self.starts[code + 1]]
-            if code + 1 < len(self.starts)
-            else self.points[:0]
-        )
+        if code + 1 >= len(self.starts):
+            return self.points[:0]
+        return self.points[self.starts[code] : self.starts[code + 1]]
 
 
 def _in_order(points: Any, rank: Any) -> Any:
-    """Sorted stably by (rank, step, attempt).
+    """Sort points stably by (rank, step, attempt).
 
-    Points that are in order already, as most are, are only compared.
+    Points that are in order already, as nearly all are, are only compared.
     """
     if (rank[1:] < rank[:-1]).any():
         order = np.argsort(rank, kind="stable")
@@ -162,9 +160,7 @@ def _in_order(points: Any, rank: Any) -> Any:
 def _split(
     slices: list[Any], limit: int, fields: tuple[str, ...] = ("step", "attempt")
 ) -> Iterator[list[Any]]:
-    """One long curve's sorted slices in parts of at most ``limit`` points; each part comes before the next in
-    the order.
-    """
+    """One long curve's sorted slices in parts of at most ``limit`` points, in order."""
     if sum(map(len, slices)) <= limit:
         yield slices
     elif not fields:  # all of one step and attempt: the order of arrival is the order

@@ -2,11 +2,11 @@
 
 Records are written once, so what one names never changes. It is kept in
 ``retention/named-blobs/project=P.parquet``, by the file's name, size and time; a listing of the project says
-which files are there, and only those that are new are read. The file can be deleted at any time: the next
-look reads all records again.
+which files are there, and only those that are new are read. The file can be deleted at any time: then all
+records are read again.
 
 Records are searched for anything that looks like a digest, whatever it is called: a blob stays when in doubt.
-Mail is none of them: what it names is named by records as well, or is younger than the grace time.
+Mail is not searched: what it names is named by records as well, or is younger than the grace time.
 
 A record that is damaged names what looks like a digest in it, and what it named when it was read before, if
 it was.
@@ -62,7 +62,7 @@ class Record(NamedTuple):
 
 
 def named_by_runs(store: Store, project: str, *, remember: bool = True) -> Iterator[tuple[str, list[Record]]]:
-    """Each run of a project, by its id, with its records by name.
+    """Each run of a project by its id, with its records by name.
 
     Args:
         remember: whether to keep in the store what was read.
@@ -75,7 +75,7 @@ def named_by_runs(store: Store, project: str, *, remember: bool = True) -> Itera
 
 
 def digests_in(content: bytes) -> tuple[bytes, ...]:
-    """Whatever looks like a digest, each once."""
+    """Everything that looks like a digest, each once."""
     return tuple(dict.fromkeys(bytes.fromhex(digest.decode()) for digest in _DIGEST.findall(content)))
 
 
@@ -123,7 +123,7 @@ def _read(
     *,
     before: tuple[bytes, ...] = (),
 ) -> Record | None:
-    """A record, or None: the run was deleted since it was listed.
+    """Read a record; None where the run was deleted since it was listed.
 
     Args:
         before: what it named when it was read the last time.
@@ -150,13 +150,11 @@ def _read(
         problem = problem or f"{store.address(file)} is damaged: {error}"
     if not problem:
         return Record(run, name, size, written, digests_in(content), bool(_SHARDED.search(content)), rerun_of)
-    source = _RERUN_OF.search(content) if name == "record.json" else None
+    if name == "record.json" and (source := _RERUN_OF.search(content)):
+        rerun_of = source[1].decode(errors="replace")
     digests = tuple(dict.fromkeys([*digests_in(content), *before]))
-    # Whether it is a sharded checkpoint's may be what is lost: what its blobs name then stays, if they are
-    # manifests.
-    return Record(
-        run, name, size, written, digests, True, source[1].decode(errors="replace") if source else "", problem
-    )
+    # It may have been a sharded checkpoint's record, so what its blobs name stays, if they are manifests.
+    return Record(run, name, size, written, digests, True, rerun_of, problem)
 
 
 class _Memory:
@@ -173,9 +171,9 @@ class _Memory:
     def recall(
         self, run: str, name: str, size: int, written: float
     ) -> tuple[Record | None, tuple[bytes, ...]]:
-        """A record, if it was read before and is sound; and what a file of its name named.
+        """A record that was read before and is sound, or None; and what a file of its name named.
 
-        To be called in the order of run and name.
+        Call it in the order of run and name.
         """
         while self._next is not None and self._next[:2] < (run, name):
             self._next = next(self._before, None)
@@ -185,7 +183,9 @@ class _Memory:
             self._next = next(self._before, None)
             return remembered, remembered.digests
         self._changed = True
-        return None, remembered.digests if remembered is not None and remembered[:2] == (run, name) else ()
+        if remembered is not None and remembered[:2] == (run, name):
+            return None, remembered.digests
+        return None, ()
 
     def note(self, records: list[Record]) -> None:
         self._notes.append(records)
@@ -193,7 +193,7 @@ class _Memory:
     def write(self) -> None:
         if self._changed or self._next is not None:
             with contextlib.suppress(StoreError):
-                # as of a full disk, from which retention is to delete: all is read again
+                # The disk may be full, and retention is to free it: then all records are read again.
                 self._store.replace(self._name, _encode(self._notes))
 
     def _read_file(self) -> Iterator[Record]:
@@ -207,7 +207,7 @@ class _Memory:
                 for run, name, size, written, digests, *rest in zip(*columns, strict=True):
                     yield Record(run, name, size, written, tuple(digests), *rest)
         except (NotFound, pa.ArrowException, KeyError, OSError):
-            # not yet, or damaged, or of another version: all is read again
+            # The file is missing, damaged, or of another version: all records are read again.
             return
 
 

@@ -1,9 +1,8 @@
-"""Files that nobody needs any more: what killed processes leave, old mail, what a job's steps handed on, and
-data that nothing names.
+"""Files that nobody needs any more: leftovers of killed processes, old mail, and data that nothing names.
 
-Datasets are never deleted: a shard that a snapshot lists stays, however old the snapshot is. So does a day of
-a feature view that one of its generations names, the newest or not. Blobs are
-:mod:`halving.maintenance.blob_collection`'s.
+What a job's steps handed on is among them. Datasets are never deleted: a shard that a snapshot lists stays,
+however old the snapshot is. So does a day of a feature view that one of its generations names, the newest or
+not. Blobs are :mod:`halving.maintenance.blob_collection`'s.
 """
 
 import re
@@ -19,9 +18,9 @@ from halving.store.store import Store
 MAIL_AGE = timedelta(days=30)  # a message is read within minutes, and a trial's task when its pod starts
 STEP_AGE = timedelta(days=365)  # a sweep's job reads at its end what its first step has handed on
 UNFINISHED_AGE = timedelta(days=1)  # as Store.clear_abandoned; a marker file goes stale after two minutes
-# a manifest or generation is written when its files are; above halving.store.store.REFRESH_SECONDS
+# A manifest or generation is written when its files are. This exceeds halving.store.store.REFRESH_SECONDS.
 UNLISTED_AGE = timedelta(days=7)
-# halving.store.create_once, and halving.store.local_files' temporary names
+# Markers of halving.store.create_once, and temporary names of halving.store.local_files.
 _UNFINISHED = re.compile(r"\.claim-.+|\..+\.\d+\.[0-9a-f]{8}")
 _SHARD = re.compile(r"shards/sha256/../[0-9a-f]{64}(?:\.[0-9a-f]{8}\.rows)?")
 _DAY_FILE = re.compile(r"(features/[^/]+/\d+/day=[^/]+)/([0-9a-f]{64})\.parquet")
@@ -30,9 +29,9 @@ _DIGEST = re.compile(rb'"([0-9a-f]{64})"')
 
 
 class OrphanFile(NamedTuple):
-    """A file to delete; ``run`` is the run that it belongs to.
+    """A file to delete, and the run that it belongs to.
 
-    Where ``project`` is empty, it is Dagster's run, or the store's folder.
+    Where ``project`` is empty, ``run`` is Dagster's run, or the store's folder.
     """
 
     project: str
@@ -43,9 +42,7 @@ class OrphanFile(NamedTuple):
 
 @dataclass
 class _DayFiles:
-    """What lies in the folder of a day of a feature view: how many files of rows, which of them are old, and
-    the generations.
-    """
+    """The files of a day of a feature view: their number, the old ones, and the generations."""
 
     files: int = 0
     old: list[OrphanFile] = field(default_factory=list)
@@ -69,7 +66,7 @@ def find_orphan_files(
     days: defaultdict[str, _DayFiles] = defaultdict(_DayFiles)
     for folder in folders:
         for name, size, written in store.files(folder):
-            # a store that does not say when
+            # A store that does not tell the time has no old files.
             age = now - datetime.fromtimestamp(written, now.tzinfo) if written else timedelta(0)
             if (owner := owner_of_orphan_file(name, age, protected)) is not None:
                 yield OrphanFile(*owner, name, size)
@@ -91,7 +88,7 @@ def find_orphan_files(
 
 
 def delete_orphan_file(store: Store, orphan: OrphanFile, now: datetime) -> None:
-    """Delete it; but a shard, or a day of a feature view, that was put again meanwhile stays.
+    """Delete an orphan file; but a shard, or a day of a feature view, that was put again meanwhile stays.
 
     Raises:
         StoreError: the store refused.
@@ -105,17 +102,15 @@ def delete_orphan_file(store: Store, orphan: OrphanFile, now: datetime) -> None:
 def owner_of_orphan_file(
     name: str, age: timedelta, protected: Collection[tuple[str, str]]
 ) -> tuple[str, str] | None:
-    """The project and the run of a file if it is an orphan by its name and age, or None. Pure."""
+    """The project and the run of a file that its name and age make an orphan, else None. Pure."""
     area, *folders, file = name.split("/")
     if area == "steps":
         owner = ("", folders[0]) if folders else ("", "")
         return owner if age > STEP_AGE else None
     project, run, kind = (*folders, "", "", "")[:3]
-    owner = (
-        (project.removeprefix("project="), run.removeprefix("run="))
-        if area in ("runs", "metrics")
-        else ("", area)
-    )
+    owner = ("", area)
+    if area in ("runs", "metrics"):
+        owner = (project.removeprefix("project="), run.removeprefix("run="))
     if _UNFINISHED.fullmatch(file):
         return owner if age > UNFINISHED_AGE else None
     if area == "runs" and kind == "mail" and owner not in protected:
@@ -124,8 +119,9 @@ def owner_of_orphan_file(
 
 
 def _listed_shards(store: Store) -> set[str] | None:
-    """What the manifests of all snapshots list; None where one is lost that DVC can bring back, for nobody
-    knows what it lists.
+    """The shards that the manifests of all snapshots list; None where nobody knows.
+
+    That is so where a manifest is lost that DVC can bring back.
     """
     there = {name for name, _, _ in store.files("datasets")}
     if any(
@@ -137,8 +133,9 @@ def _listed_shards(store: Store) -> set[str] | None:
 
 
 def _find_unnamed(store: Store, day: _DayFiles) -> Iterator[OrphanFile]:
-    """The old files of a day of a feature view that none of its generations names: their writers died before
-    they wrote one.
+    """The old files of a day of a feature view that none of its generations names.
+
+    Their writers died before they wrote a generation.
     """
     if day.files == 1 and day.generations:
         return  # as nearly all days are: a generation's file is written before it, so it is this one

@@ -2,10 +2,10 @@
 
 Pure decisions, and a thin edge that carries them out.
 
-Full resolution goes first, rollups stay for longer or for ever. A protected run keeps every point. Age counts
+Full resolution goes first; rollups stay for longer or for ever. A protected run keeps every point. Age counts
 from when points were put or absorbed last, which is never before they were logged, so no clock of a training
-machine can make a run old. A run of which nobody has compacted segments is compacted when these are too old,
-so that its rollup stays.
+machine can make a run old. Where nobody has compacted a run's segments and they are too old, the run is
+compacted first, so that its rollup stays.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -27,7 +27,7 @@ Runs = Collection[tuple[str, str]]
 
 
 class PointDays(NamedTuple):
-    """How many days points are kept since the last of a run was logged; None is for ever.
+    """How many days points are kept since a run's last one was logged; None is for ever.
 
     Attributes:
         full: full resolution.
@@ -42,7 +42,7 @@ class PointDays(NamedTuple):
 
 @dataclass(frozen=True)
 class RunState:
-    """What the decision depends on.
+    """What the decision about a run depends on.
 
     Attributes:
         sizes: the bytes of its data files, by name.
@@ -62,12 +62,13 @@ class RunState:
 
     @property
     def active(self) -> datetime | None:
-        """When points were put or absorbed last; None: it is not known."""
+        """When points were put or absorbed last; None where it is not known."""
         if self.live and not self.written:
             return None
-        absorbed = self.manifest.active or self.manifest.written
         times = [datetime.fromtimestamp(put, UTC) for put in self.written.values()]
-        return max([*times, *([datetime.fromisoformat(absorbed)] if absorbed else [])], default=None)
+        if absorbed := self.manifest.active or self.manifest.written:
+            times.append(datetime.fromisoformat(absorbed))
+        return max(times, default=None)
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def drop_points(
     dry_run: bool = False,
     problems: list[str] | None = None,
 ) -> list[Drop]:
-    """Drop a project's points that are older than the given days. May be killed anywhere and repeated.
+    """Drop a project's points that are older than the given days; may be killed anywhere and repeated.
 
     Args:
         protected: ``(project, run)`` of runs to leave as they are.
@@ -124,13 +125,13 @@ def drop_points(
     states = read_states(store, project, **selection, problems=problems)
     planned = plan_retention(states, days, protected, now)
     if dry_run:
-        # whether it has any is not known
+        # It is not known whether such a run has system metrics.
         return [drop for drop in planned if not (drop.waits and drop.what == "system")]
     if waiting := {drop.run for drop in planned if drop.waits}:
         for state in states:
             if state.run in waiting:
                 _compact(store, state, problems)
-        # what is wrong is said already
+        # The problems are reported already.
         states = read_states(store, project, **selection, problems=None if problems is None else [])
         planned = [drop for drop in plan_retention(states, days, protected, now) if not drop.waits]
     _carry_out(store, project, states, planned)
@@ -151,10 +152,10 @@ def _compact(store: Store, state: RunState, problems: list[str] | None) -> None:
 def read_states(
     store: Store, project: str, *, before: float, with_rollups: bool = True, problems: list[str] | None = None
 ) -> list[RunState]:
-    """The runs of a project that have points; without those whose full resolution is gone, unless rollups
-    matter, too.
+    """The states of a project's runs that have points to drop.
 
-    One listing says which these are, so that a run is only looked at while it has something to drop.
+    Runs whose full resolution is gone are left out unless rollups matter, too. One listing tells which these
+    are, so that a run is only looked at while it has something to drop.
 
     Args:
         before: runs are left out that have segments put after that time, in seconds since 1970.
@@ -197,7 +198,7 @@ def read_states(
 
 
 def plan_retention(states: Iterable[RunState], days: PointDays, protected: Runs, now: datetime) -> list[Drop]:
-    """What is due. Pure."""
+    """The drops that are due. Pure."""
 
     def due(state: RunState, limit: float | None) -> bool:
         if limit is None or state.active is None or (state.project, state.run) in protected:
@@ -208,19 +209,18 @@ def plan_retention(states: Iterable[RunState], days: PointDays, protected: Runs,
     for state in states:
         manifest = state.manifest
         full_is_due = due(state, days.full)
+        what: What = "full" if full_is_due else "system"
         if state.live:
             if full_is_due or due(state, days.system):
                 size = state.sizes.get(manifest.full or "", 0) + state.waiting if full_is_due else 0
-                drops.append(
-                    Drop(state.project, state.run, "full" if full_is_due else "system", 0, size, waits=True)
-                )
+                drops.append(Drop(state.project, state.run, what, 0, size, waits=True))
             continue
         held = sum(manifest.held.values())
         system = manifest.held.get("system", 0)
         if manifest.full and (full_is_due or (system and due(state, days.system))):
             points = held if full_is_due else system
             size = state.sizes.get(manifest.full, 0) * points // max(1, held)
-            drops.append(Drop(state.project, state.run, "full" if full_is_due else "system", points, size))
+            drops.append(Drop(state.project, state.run, what, points, size))
         if manifest.rollup and (full_is_due or not manifest.full) and due(state, days.rollup):
             drops.append(Drop(state.project, state.run, "rollup", 0, state.sizes.get(manifest.rollup, 0)))
     return drops
@@ -249,7 +249,7 @@ def _without(manifest: Manifest, what: Collection[str]) -> Manifest:
 
 
 def _drop_system(store: Store, state: RunState) -> None:
-    """Write a run's full file again without its system metrics."""
+    """Rewrite a run's full file without its system metrics."""
     project = state.project
     run = state.run
     manifest = state.manifest
@@ -267,7 +267,9 @@ def _drop_system(store: Store, state: RunState) -> None:
     with scratch_folder("retention") as temporary:
         rewritten = write_sorted(sorter, run, temporary, {})
         full = publish(store, project, run, "full", generation, rewritten.full)
-    history = {**manifest.history, **({"system": manifest.rollup} if manifest.rollup else {})}
+    history = dict(manifest.history)
+    if manifest.rollup:
+        history["system"] = manifest.rollup
     following = replace(
         manifest,
         generation=generation,

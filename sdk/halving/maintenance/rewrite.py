@@ -1,4 +1,4 @@
-"""Reading a run's points from its files and writing them sorted: what compaction and retention share."""
+"""Reading a run's points from its files and writing them sorted, for compaction and retention."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 AT_ONCE = 16
-"""Requests to an object store that one run's compaction makes at the same time; Arrow's client has 25
-connections.
-"""
+"""Concurrent requests of one run's compaction to an object store; Arrow's client has 25 connections."""
 _OWN_GROUP = 10_000  # points of a key from which on it gets row groups of its own
 _ROW_GROUP = 1 << 18
 _SHARED = 1 << 16  # points in a row group that small keys share
@@ -34,7 +32,7 @@ _OPTIONS: dict[str, Any] = {"compression_level": 9, "write_statistics": ["run", 
 
 
 class Added(NamedTuple):
-    """A file whose points were added: its metadata and its size."""
+    """The metadata and the size of a file whose points were added."""
 
     metadata: dict[bytes, bytes]
     bytes: int
@@ -71,7 +69,7 @@ def add_file(sorter: Sorter, store: Store, name: str, keep: Callable[[str], bool
 
 
 def add_files(sorter: Sorter, store: Store, names: Sequence[str]) -> Iterator[Added]:
-    """Add files' points, file by file; on an object store the next files are fetched while one is added.
+    """Add files' points, file by file; on an object store the next files are fetched meanwhile.
 
     Raises:
         FileNotFoundError: one is missing.
@@ -96,7 +94,7 @@ def add_files(sorter: Sorter, store: Store, names: Sequence[str]) -> Iterator[Ad
 
 
 def _fetch(store: Store, name: str) -> "pa.Buffer":
-    """A whole file: a segment is small, so one request for all of it is better than one for each part."""
+    """Read a whole file: a segment is small, so one request is better than one for each part."""
     path = store.path(name)
     with missing_when_gone(store, path), store.filesystem.open_input_file(path) as handle:
         return handle.read_buffer()
@@ -116,8 +114,9 @@ def _add(
 
 
 def add_history(sorter: Sorter, store: Store, project: str, manifest: Manifest) -> dict[int, tuple[int, Any]]:
-    """The finest buckets of the points that retention dropped from a run's full file: curve to their level
-    and buckets.
+    """The finest buckets of points that retention dropped from a run's full file.
+
+    It maps a curve to their level and the buckets.
     """
     import pyarrow.parquet as pq
 
@@ -142,7 +141,7 @@ def add_history(sorter: Sorter, store: Store, project: str, manifest: Manifest) 
 
 
 def write_sorted(sorter: Sorter, run: str, folder: Path, history: Mapping[int, tuple[int, Any]]) -> Rewritten:
-    """Write what a sorter has of a run, sorted by (key, step), and its rollup, into a folder.
+    """Write a sorter's points of a run, sorted by (key, step), and their rollup, into a folder.
 
     Args:
         history: what :func:`add_history` gave.
@@ -173,7 +172,7 @@ def write_sorted(sorter: Sorter, run: str, folder: Path, history: Mapping[int, t
 class _PointsFile:
     """Writes a file of points.
 
-    Keys with many have row groups of their own, so that reading one key skips the others.
+    Keys with many points have row groups of their own, so that reading one key skips the others.
 
     Args:
         keys: what the points' column ``curve`` has places in.
@@ -192,7 +191,7 @@ class _PointsFile:
         self._curve = -1
 
     def add(self, points: Any) -> None:
-        """The next points of a curve, in order."""
+        """Add the next points of a curve, in order."""
         curve = int(points["curve"][0])
         if curve != self._curve:
             self._start_curve(curve)

@@ -40,7 +40,7 @@ def schema() -> "pa.Schema":
 
 
 def stitch(points: Any) -> Any:
-    """The last of each (curve, step) of sorted points."""
+    """The last point of each (curve, step) of sorted points."""
     keep = np.ones(len(points), bool)
     keep[:-1] = (points["step"][1:] != points["step"][:-1]) | (points["curve"][1:] != points["curve"][:-1])
     return points[keep]
@@ -56,7 +56,7 @@ def as_buckets(points: Any) -> np.ndarray[Any, Any]:
 
 
 def group_by_eight(finer: Any) -> Any:
-    """One curve's buckets, eight by eight; the last of them may hold fewer."""
+    """Join one curve's buckets eight by eight; the last group may have fewer."""
     return downsampling.join_buckets(finer, np.arange(0, len(finer), FAN))
 
 
@@ -78,8 +78,9 @@ class Rollup:
         self._open: _Pyramid | None = None
 
     def add(self, points: Any) -> None:
-        """Take the next sorted points of a curve, of dtype ``POINT``; it may go on in the next call, with
-        later points.
+        """Take the next sorted points of a curve, of dtype ``POINT``.
+
+        The curve may go on in the next call, with later points.
         """
         code = int(points["curve"][0])
         if self._open is None or self._open.code != code:
@@ -107,9 +108,7 @@ class Rollup:
                         writer.write_table(self._table(np.frombuffer(data, BUCKET), level))
 
     def _add_history(self, before: str | None = None) -> None:
-        """Add the curves without new points whose keys come before one that has some, or all that are
-        left.
-        """
+        """Add the curves without new points whose keys come before ``before``, or all that are left."""
         while self._only_history and (before is None or self._keys[self._only_history[-1]] <= before):
             code = self._only_history.pop()
             if self._keys[code] != before:
@@ -167,7 +166,7 @@ class _Pyramid:
             self._waiting = len(points) - whole
 
     def levels(self) -> Iterator[tuple[int, Any]]:
-        """The levels to keep, each as (level, buckets), once all points are added."""
+        """The levels to keep as (level, buckets), once all points are added."""
         points = stitch(np.concatenate([np.empty(0, POINT), *self._points]))
         level = 0
         buckets = as_buckets(points)

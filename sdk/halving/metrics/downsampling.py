@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 BUCKETS = b"halving.buckets"
 SIZE = 128  # points in a bucket of a segment
-SHORTEST = 2 * SIZE  # a curve with fewer points in a segment is read from its points
-# as in a rollup; both steps and both times are of the first and the last point, min, max and mean over finite
-# values
+MIN_POINTS = 2 * SIZE  # a curve with fewer points in a segment is read from its points
+# The fields are those of a rollup. Both steps and both times are those of the first and the last point; min,
+# max and mean are over finite values.
 BUCKET = [
     ("step", "<i8"),
     ("step_last", "<i8"),
@@ -50,7 +50,7 @@ def empty() -> Any:
 
 
 def of_points(steps: Any, times: Any, values: Any, dtype: Any = BUCKET) -> Any:
-    """Buckets of one point each. min, max and mean are over finite values; ``last`` is the value as it is.
+    """Buckets of one point each; min, max and mean are over finite values, ``last`` is the value itself.
 
     Args:
         dtype: :data:`BUCKET`, or one with more fields, which are left to the caller.
@@ -90,25 +90,24 @@ def join_buckets(buckets: Any, starts: Any) -> Any:
 
 
 def at_most(buckets: Any, limit: int) -> Any:
-    """The same curve in ``limit`` buckets or fewer; each but the last joins equally many neighbours."""
+    """Join buckets so that at most ``limit`` are left; each but the last joins equally many."""
     if len(buckets) <= limit:
         return np.asarray(buckets)
     return join_buckets(buckets, np.arange(0, len(buckets), -(-len(buckets) // limit)))
 
 
 def values_of(buckets: Any) -> Any:
-    """What is drawn: the value of a single point as it is, else the mean."""
+    """The values that are drawn: that of a single point as it is, else the mean."""
     return np.where(buckets["count"] == 1, buckets["last"], buckets["mean"])
 
 
 def summary(table: "pa.Table") -> bytes | None:
-    """The buckets of a segment's curves, to go into its metadata under :data:`BUCKETS`; None when no curve is
-    long enough.
+    """The buckets of a segment's long curves for its metadata under :data:`BUCKETS`, or None.
 
     Only curves whose steps increase throughout are in it. ``table`` is sorted by key and of one run and
     attempt.
     """
-    if len(table) < SHORTEST:
+    if len(table) < MIN_POINTS:
         return None
     codes, names = codes_of(table["key"])
     steps, times, values = (numbers_of(table[name]) for name in ("step", "wall_time", "value"))
@@ -117,7 +116,7 @@ def summary(table: "pa.Table") -> bytes | None:
     lasts = np.append(firsts[1:], len(codes))
     falling = np.flatnonzero((steps[1:] <= steps[:-1]) & ~changes) + 1
     orderly = np.searchsorted(falling, firsts) == np.searchsorted(falling, lasts)
-    long = np.flatnonzero((lasts - firsts >= SHORTEST) & orderly)
+    long = np.flatnonzero((lasts - firsts >= MIN_POINTS) & orderly)
     if not len(long):
         return None
     rows = {}
@@ -180,7 +179,7 @@ class SegmentBuckets:
 
 
 def unpack_blocks(blocks: list[Any]) -> Any:
-    """The buckets of several blocks, one after the other."""
+    """Unpack the buckets of several blocks, one block after the other."""
     if not blocks:
         return empty()
     counts = np.array([block.shape[2] for block in blocks])

@@ -1,6 +1,4 @@
-"""The last sign of life of an attempt that left no end: when it logged the newest of the points that the
-store has.
-"""
+"""When an attempt that recorded no end last gave a sign of life: the time of its newest stored point."""
 
 import contextlib
 from datetime import datetime
@@ -14,8 +12,7 @@ _TRIES = 3  # while compactions replace what was listed
 
 
 def last_point(store: Store, project: str, run: str, attempt: int) -> float | None:
-    """When the attempt's newest point was logged, seconds since 1970; None where the store has no point of
-    it.
+    """When the attempt's newest point was logged, in seconds since 1970; None where the store has none.
 
     Where retention left only rollups, which do not tell attempts apart, it is that of the run's newest point.
 
@@ -34,29 +31,29 @@ def _last_point(store: Store, project: str, attempt: int, files: RunFiles) -> fl
     manifest = files.manifest
     own = segments_of(files, attempt)
     if own:
-        # segments hold what came in the order in which it came, but for media: the newest has the newest
-        # point
+        # Except for media, segments are in the order of logging, so the newest one has the newest point.
         with store.open_file(own[max(own)]) as file:
             return _latest(pq.ParquetFile(file), "wall_time", None)
     name = manifest.full or manifest.rollup
     if attempt not in manifest.absorbed or name is None:
         return None
     with store.open_file(f"{project_folder(project)}/{name}") as file:
-        return _latest(
-            pq.ParquetFile(file), *(("wall_time", attempt) if manifest.full else ("wall_time_last", None))
-        )
+        if manifest.full:
+            return _latest(pq.ParquetFile(file), "wall_time", attempt)
+        return _latest(pq.ParquetFile(file), "wall_time_last", None)
 
 
 def _latest(file: object, column: str, attempt: int | None) -> float | None:
-    """The latest time of a column; of an attempt's rows alone, where one is given."""
+    """The latest time in a column; of one attempt's rows alone where ``attempt`` is set."""
     import pyarrow.compute as pc
 
     latest: datetime | None = None
     columns = [column] if attempt is None else [column, "attempt"]
     for batch in file.iter_batches(columns=columns):  # type: ignore[attr-defined]
-        times = (
-            batch[column] if attempt is None else batch[column].filter(pc.equal(batch["attempt"], attempt))
-        )
+        times = batch[column]
+        if attempt is not None:
+            times = times.filter(pc.equal(batch["attempt"], attempt))
         newest = pc.max(times).as_py()
-        latest = newest if latest is None or (newest is not None and newest > latest) else latest
+        if latest is None or (newest is not None and newest > latest):
+            latest = newest
     return None if latest is None else latest.timestamp()

@@ -1,5 +1,4 @@
-"""Which files hold a run's points: those that the newest manifest names, and the segments that it has not
-absorbed.
+"""Which files hold a run's points: those that its newest manifest names, and newer segments.
 
 A compaction publishes ``manifest-GGGGGG.json`` last, in one step. So a reader finds either the segments or
 the file that they were compacted into, wherever a compaction was killed. The other files of a generation have
@@ -22,7 +21,7 @@ from halving.store.store import Store
 FAMILIES = ("other", "system")
 _MANIFEST = re.compile(r"manifest-(\d{6,})\.json")
 _DATA = re.compile(r"(?:full|rollup)-(\d{6,})(?:-[0-9a-f]+)?\.parquet")
-# a client sends one batch after the other, and again those that were not acknowledged
+# A client sends one batch after the other, and repeats those that were not acknowledged.
 _BATCHES_KNOWN = 64
 _DIGEST_CHARACTERS = 16
 _LISTINGS = 10  # tries at reading a manifest while compactions replace it
@@ -44,7 +43,7 @@ class Absorbed:
     batches: dict[str, str] = field(default_factory=dict)
 
     def and_segment(self, sequence: int, metadata: Mapping[bytes, bytes] | None) -> "Absorbed":
-        """With one more segment: its number and its file's metadata."""
+        """With one more segment, by its number and its file's metadata."""
         batches = dict(self.batches)
         digest = batch_of(metadata)
         if digest:
@@ -55,7 +54,7 @@ class Absorbed:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The compacted state of a run. ``Manifest()`` is that of a run of which nothing is compacted.
+    """The compacted state of a run; ``Manifest()`` is that of a run without any compaction.
 
     File names are relative to the project's folder.
 
@@ -122,9 +121,9 @@ def family_of(key: str) -> str:
 
 
 def new_name(run: str, kind: str, generation: int) -> str:
-    """A name that no other file has for a generation's data; ``kind`` is ``full`` or ``rollup``.
+    """A name that no other file of a generation has; ``kind`` is ``full`` or ``rollup``.
 
-    Relative to the project's folder.
+    It is relative to the project's folder.
     """
     return f"run={run}/{kind}-{generation:06d}-{secrets.token_hex(4)}.parquet"
 
@@ -149,7 +148,7 @@ def newest_generation(store: Store, project: str, run: str) -> int:
 
 
 def publish_manifest(store: Store, project: str, run: str, manifest: Manifest) -> None:
-    """Commit a compaction.
+    """Commit a compaction by publishing its manifest.
 
     Raises:
         AlreadyExists: another compaction has published this generation.
@@ -160,11 +159,10 @@ def publish_manifest(store: Store, project: str, run: str, manifest: Manifest) -
 
 
 def run_files(store: Store, project: str, run: str) -> RunFiles:
-    """What to read for a run.
+    """The files to read for a run.
 
-    It is safe beside a compaction, because segments are listed first and the manifest after them.
-
-    A segment that is missing when it is opened was absorbed since: list again.
+    It is safe beside a compaction, because segments are listed first and the manifest after them. A segment
+    that is missing when it is opened was absorbed since: list again.
     """
     live = live_folder(project, run)
     segments = {

@@ -1,5 +1,6 @@
-"""Between numpy and Arrow by their buffers: ``pyarrow.array`` and ``to_numpy`` import pandas where it is
-installed, which takes 0.2 s.
+"""Converting between numpy and Arrow by their buffers.
+
+``pyarrow.array`` and ``to_numpy`` import pandas where it is installed, which takes 0.2 s.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def column_of(values: Any, kind: "pa.DataType") -> "pa.Array":
-    """A numpy array of shape (n,) as an Arrow array of a type of the same width; it shares the memory."""
+    """A numpy array of shape (n,) as an Arrow array of a type of equal width; they share the memory."""
     import numpy as np
     import pyarrow as pa
 
@@ -18,7 +19,7 @@ def column_of(values: Any, kind: "pa.DataType") -> "pa.Array":
 
 
 def dictionary_of(codes: Any, names: Sequence[str]) -> "pa.DictionaryArray":
-    """A dictionary array: ``codes`` (int32, (n,)) are places in ``names``."""
+    """A dictionary array whose ``codes`` (int32, (n,)) are places in ``names``."""
     import numpy as np
     import pyarrow as pa
 
@@ -48,7 +49,7 @@ def moments() -> "pa.DataType":
 
 
 def numbers_of(column: "pa.ChunkedArray") -> Any:
-    """A column of numbers without nulls as a numpy array; times as int64, in their unit. Read-only."""
+    """A column of numbers without nulls as a read-only numpy array; times as int64 in their unit."""
     import numpy as np
 
     parts = [numbers_in(chunk) for chunk in column.chunks]
@@ -61,11 +62,9 @@ def numbers_in(array: "pa.Array") -> Any:
 
     kind = _kind(array.type)
     data = array.buffers()[1]
-    return (
-        np.frombuffer(data, kind, len(array), array.offset * kind.itemsize)
-        if data is not None
-        else np.empty(0, kind)
-    )
+    if data is None:
+        return np.empty(0, kind)
+    return np.frombuffer(data, kind, len(array), array.offset * kind.itemsize)
 
 
 def _kind(kind: "pa.DataType") -> Any:

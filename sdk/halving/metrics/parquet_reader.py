@@ -1,4 +1,4 @@
-"""A run's Parquet files, each opened once: which row groups may hold a curve, and the rows that do."""
+"""A run's Parquet files, each opened once: the row groups that may hold a curve, and its rows."""
 
 import os
 from collections import OrderedDict
@@ -27,7 +27,7 @@ _POINT = ("attempt", "step", "wall_time", "value")  # as in Points
 
 
 class Files:
-    """Reads the files of a run. To be used by one thread at a time.
+    """Reads the files of a run; for one thread at a time.
 
     Every method raises FileNotFoundError when the file is gone.
 
@@ -41,7 +41,7 @@ class Files:
         self.before_each: Callable[[], None] | None = None
 
     def close(self, *, keep: bool = False) -> int:
-        """Let go of what is open; a method that is called later opens it again.
+        """Release what is open; a later call of a method opens it again.
 
         Args:
             keep: small row groups that were decoded, and where which curves are, stay in memory.
@@ -91,8 +91,9 @@ class Files:
         return joined_points(parts)
 
     def levels(self, path: str, key: str) -> Iterator[Any]:
-        """A curve's buckets of each level of a rollup file, the coarsest first, as arrays of
-        :data:`downsampling.BUCKET`.
+        """A curve's buckets in a rollup file, level by level from the coarsest.
+
+        They are arrays of :data:`downsampling.BUCKET`.
         """
         file = self._file(path)
         spans = {group: file.bounds(group, "level") or (0, 64) for group in file.groups_with(key)}
@@ -140,8 +141,9 @@ class Files:
 def read_mixed(
     store: Store, path: str, wants: Callable[[str], bool], attempt: int | None = None
 ) -> Iterator[MixedPoints]:
-    """The points of many curves in a file, in its order: each row group is read once for all of them, and of
-    one with none only its keys.
+    """The points of many curves in a file, in its order.
+
+    Each row group is read once for all of them; of one that has none only the keys are read.
 
     Args:
         wants: whether a key's points are wanted.
@@ -170,7 +172,7 @@ def mixed_of(table: "pa.Table", wants: Callable[[str], bool]) -> MixedPoints:
 def _mixed_points(
     table: "pa.Table", rows: Any, codes: Any, names: list[str], wanted: Any, attempt: int | None
 ) -> MixedPoints:
-    """Some rows of a table.
+    """The points in some rows of a table.
 
     Args:
         codes, names: of its keys, whether or not it has these itself.
@@ -215,9 +217,7 @@ class _File:
         return self._open_file
 
     def close(self) -> int:
-        """Let go of the file and of large tables; how many bytes more are in memory than after the last
-        time.
-        """
+        """Release the file and large tables; return how many more bytes are in memory than last time."""
         self._open_file = None
         for group in [group for group, table in self._tables.items() if len(table) > _KEPT_CLOSED_ROWS]:
             del self._tables[group]
@@ -226,7 +226,7 @@ class _File:
         return self._size - before
 
     def bounds(self, group: int, column: str) -> tuple[Any, Any] | None:
-        """The least and greatest value of a row group's column, if its statistics have them."""
+        """The smallest and largest value of a row group's column, if its statistics have them."""
         if column not in self._bounds:
             metadata = self._file.metadata
             place = metadata.schema.names.index(column)
@@ -248,7 +248,7 @@ class _File:
         return [group for group in range(self.groups) if self.may_hold(group, "key", key, key)]
 
     def read(self, group: int, columns: list[str]) -> "pa.Table":
-        """A row group.
+        """Read a row group, and keep small ones.
 
         Every call for a file asks for the same columns of a group, so groups are kept by number.
         """
@@ -263,14 +263,12 @@ class _File:
         return table
 
     def table(self, group: int, columns: list[str]) -> "pa.Table":
-        """Some columns of a row group, which are not kept."""
+        """Read some columns of a row group without keeping them."""
         with self._missing_when_gone():
             return self._file.read_row_group(group, columns=columns, use_threads=False)
 
     def constant(self, group: int, column: str) -> Any:
-        """The only value that a row group has in a column, or None if it has several or its statistics are
-        missing.
-        """
+        """The only value of a row group's column; None if it has several, or no statistics."""
         bounds = self.bounds(group, column)
         return bounds[0] if bounds is not None and bounds[0] == bounds[1] else None
 
@@ -300,8 +298,9 @@ class _File:
 
 
 def _open_remote(store: Store, path: str) -> "pa.NativeFile":
-    """A file on an object store, in memory if it is small: else its footer and each few columns are requests
-    of their own.
+    """Open a file on an object store; a small one is read into memory at once.
+
+    Else the footer and each few columns are requests of their own.
     """
     import pyarrow as pa
 
@@ -314,18 +313,20 @@ def _open_remote(store: Store, path: str) -> "pa.NativeFile":
 
 
 def _curve(table: "pa.Table", key: str, level: int | None = None) -> Any:
-    """The rows of a key, and of a level unless all are of one."""
+    """The rows of a key, and of a level unless all rows are of one level."""
     codes, names = codes_of(table["key"])
     if key not in names:
         return slice(0, 0)
     if len(names) == 1 and level is None:
         return slice(0, len(table))
     here = codes == names.index(key)
-    return _rows(here if level is None else here & (numbers_of(table["level"]) == level))
+    if level is not None:
+        here &= numbers_of(table["level"]) == level
+    return _rows(here)
 
 
 def _rows(here: Any) -> Any:
-    """The rows that a mask chooses: a slice when they are next to each other, as in a sorted file."""
+    """The rows that a mask selects: a slice where they are adjacent, as in a sorted file."""
     places = np.flatnonzero(here)
     if not len(places):
         return slice(0, 0)
@@ -335,7 +336,7 @@ def _rows(here: Any) -> Any:
 
 
 def _cut(column: Any, rows: Any) -> Any:
-    """Some rows of a column; a copy unless they are all, so that it does not hold the others in memory."""
+    """Some rows of a column, copied unless they are all: a view would hold the others in memory."""
     cut = column[rows]
     return cut if len(cut) == len(column) or not isinstance(rows, slice) else cut.copy()
 
@@ -350,14 +351,14 @@ def _arrays(table: "pa.Table", names: Sequence[str], rows: Any) -> list[Any]:
 
 
 def _footer_of(read: Any) -> bytes:
-    """A Parquet file's footer; ``read(n)`` gives its last n bytes."""
+    """A Parquet file's footer; ``read(n)`` returns the file's last n bytes."""
     data: bytes = read(_FOOTER)
     length = int.from_bytes(data[-8:-4], "little") + 8
     return (data if length <= len(data) else read(length))[-length:]
 
 
 def _metadata_value(footer: bytes, name: bytes) -> bytes | None:
-    """A value of the file's key-value metadata, taken out of the footer without parsing all of it.
+    """A value of the file's key-value metadata, found in the footer without parsing all of it.
 
     In Thrift's compact protocol each text is 0x18, its length as a varint, and its bytes.
     """

@@ -57,7 +57,7 @@ def stitch(points: Points) -> Points:
 
 
 def within(points: Points, ranges: Ranges) -> Points:
-    """Those with their step in one of the ranges, which are sorted and apart."""
+    """The points whose step lies in one of the ranges, which are sorted and apart."""
     if ranges is EVERYWHERE:
         return points
     starts, lasts = (np.array(side, np.int64) for side in zip(*ranges, strict=True))
@@ -66,7 +66,7 @@ def within(points: Points, ranges: Ranges) -> Points:
 
 
 def separate(parts: Iterable[MixedPoints]) -> dict[str, Points]:
-    """The points of each curve by its key, in the order of the parts; in memory of their own."""
+    """The points of each curve by its key, in the order of the parts, in memory of their own."""
     places: dict[str, int] = {}
     codes: list[np.ndarray[Any, Any]] = []
     columns: list[list[np.ndarray[Any, Any]]] = [[column] for column in no_points()]
@@ -89,7 +89,7 @@ def separate(parts: Iterable[MixedPoints]) -> dict[str, Points]:
 
 
 def by_attempt(points: Points) -> Points:
-    """The same ordered by attempt, those of one attempt as before."""
+    """The same points ordered by attempt; those of one attempt keep their order."""
     if bool((points.attempt[1:] >= points.attempt[:-1]).all()):
         return points
     return points.take(np.argsort(points.attempt, kind="stable"))

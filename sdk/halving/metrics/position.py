@@ -1,6 +1,4 @@
-"""How much of an attempt's points the store has: its segments, and how far its journal was drained with the
-last of them.
-"""
+"""How much of an attempt the store has: its segments, and how far the last of them drained the journal."""
 
 from halving.errors import NotFound
 from halving.metrics.manifest import Absorbed, RunFiles
@@ -14,8 +12,9 @@ def segments_of(files: RunFiles, attempt: int) -> dict[int, str]:
 
 
 def position_in_store(store: Store, attempt: int, files: RunFiles) -> tuple[int, dict[str, list[int]]]:
-    """The next sequence number of an attempt, and how far its journal is drained, as
-    :func:`~halving.metrics.segments.drained_of` gives it.
+    """The next sequence number of an attempt, and how far its journal is drained.
+
+    The latter is as :func:`~halving.metrics.segments.drained_of` returns it.
 
     Raises:
         NotFound: the last segment was compacted after the files were listed.

@@ -80,11 +80,10 @@ def points_table(
 
 
 def encode(table: "pa.Table", metadata: Mapping[bytes, bytes] | None = None) -> bytes:
-    """The bytes of a Parquet file with these points, in the order given, and with their buckets in its
-    metadata, from which a curve over many segments is drawn.
+    """A Parquet file of these points in their order, with their buckets in its metadata.
 
-    Dictionary pages for run and key, DELTA_BINARY_PACKED for step and time, BYTE_STREAM_SPLIT + zstd for
-    values.
+    A curve over many segments is drawn from these buckets. Run and key have dictionary pages, step and time
+    DELTA_BINARY_PACKED, values BYTE_STREAM_SPLIT and zstd.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -92,24 +91,28 @@ def encode(table: "pa.Table", metadata: Mapping[bytes, bytes] | None = None) -> 
     from halving.metrics.downsampling import BUCKETS, summary
 
     sink = pa.BufferOutputStream()
-    buckets = summary(table)
+    added = dict(metadata or {})
+    if buckets := summary(table):
+        added[BUCKETS] = buckets
     with pq.ParquetWriter(sink, table.schema, **WRITE_OPTIONS) as writer:
         writer.write_table(table)
         # Not in the schema's metadata, of which Arrow writes two copies.
-        writer.add_key_value_metadata({**(metadata or {}), **({BUCKETS: buckets} if buckets else {})})
+        writer.add_key_value_metadata(added)
     return bytes(sink.getvalue())
 
 
 def drained_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[int]]:
-    """How far the journal was drained with a segment: name of an appender to ``[number of its log segment,
-    offset in it]``.
+    """How far the journal was drained with a segment.
+
+    It maps the name of an appender to ``[number of its log segment, offset in it]``.
     """
     drained: dict[str, list[int]] = json.loads((metadata or {}).get(DRAINED, b"{}"))
     return drained
 
 
 def batch_of(metadata: Mapping[bytes, bytes] | None) -> str:
-    """The digest of the batch that a server made a segment of, by which it knows the batch again; empty where
-    no server made it.
+    """The digest of the batch that a server made a segment of, by which it recognizes the batch.
+
+    It is empty where no server made the segment.
     """
     return (metadata or {}).get(BATCH, b"").decode()

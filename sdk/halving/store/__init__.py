@@ -1,5 +1,5 @@
-"""Files that are written once and never changed, on a disk or an object store, with retries, conditional
-create and JSON.
+"""Files that are written once and never changed, on a disk or an object store.
 
-It knows names and bytes; it must not know what a run, a metric or a trial is.
+With it come retries, conditional create and JSON. It knows names and bytes; it must not know what a run, a
+metric or a trial is.
 """

@@ -1,15 +1,16 @@
-"""The SDK's one schedule of pauses between retries."""
+"""The SDK's schedule of pauses between retries."""
 
 import random
 from collections.abc import Iterator
 
-# of its own: the global generator is the training's, and its states are checkpointed
+# The global generator is the training's, and its states are in checkpoints; so this is another one.
 _JITTER = random.SystemRandom()
 
 
 def backoff(first: float = 0.5, longest: float = 10.0) -> Iterator[float]:
-    """Pauses in seconds that double from first to longest, each multiplied by a random factor in [0.5,
-    1.5).
+    """Pauses in seconds that double from ``first`` to ``longest``.
+
+    Each is multiplied by a random factor in [0.5, 1.5).
     """
     pause = first
     while True:

@@ -1,7 +1,7 @@
 """Colder places of a store: other roots to which old blobs were moved, under their own names.
 
-``cold/NNNN.json`` in the store names each root, written before anything is moved there, so that every reader
-finds it, without any setting of its own. A blob is looked for in its own place first; only where it is not
+``cold/NNNN.json`` in the store names each root and is written before anything is moved there. So every reader
+finds it without any setting of its own. A blob is looked for in its own place first; only where it is not
 there the colder ones are asked, which costs a listing of that folder and a request.
 
 Points and records never move: they are read in parts and by name, and are small beside checkpoints.
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 FOLDER = "cold"
 BLOBS = "artifacts/sha256/"
-"""What may lie in a colder place."""
+"""The folder of the files that may lie in a colder place."""
 
 MARK = "cold-place.json"
-"""In a colder place: that it is one, and of which store."""
+"""A file that marks a colder place, and names its store."""
 
 
 class ColdRoots:
@@ -52,7 +52,7 @@ class ColdRoots:
         return None
 
     def all(self, store: "Store") -> "list[Store]":
-        """All colder places, as the store names them now.
+        """All colder places that the store names now.
 
         Raises:
             StoreError: the store cannot be listed or read, or one of the places is not there: nobody knows
@@ -73,7 +73,7 @@ class ColdRoots:
 
 
 def named_places(store: "Store") -> "list[Store]":
-    """The colder places as the store names them, also those that are not there.
+    """The colder places that the store names, also those that are not there.
 
     Raises:
         StoreError: the store cannot be listed or read.
@@ -100,8 +100,9 @@ def check_is_there(place: "Store") -> None:
 
 
 def check_is_of(store: "Store", place: "Store") -> None:
-    """Refuse to write to a colder place, or to delete in it, for another store than the one that added it, of
-    which this may be a copy.
+    """Refuse to write to a colder place, or delete in it, for another store than the one that added it.
+
+    The other store may be a copy of that one.
 
     Raises:
         StoreError: it is another store's, it is not there, or it cannot be read.
@@ -120,19 +121,17 @@ def check_is_of(store: "Store", place: "Store") -> None:
 
 
 def _root_of(store: "Store") -> str:
-    """Without the options of its address, which may differ between machines."""
+    """The root without the options of its address, which may differ between machines."""
     return store.root.partition("?")[0]
 
 
 def is_absolute(root: str) -> bool:
-    """Whether a root is found from everywhere: a folder's absolute path, or an address such as
-    ``s3://bucket/prefix``.
-    """
+    """Whether a root is a folder's absolute path, or an address such as ``s3://bucket/prefix``."""
     return "://" in root or root.startswith(("/", "~"))
 
 
 def check_cold_root(store: "Store", root: str) -> "Store":
-    """The place at a root that is, or may become, a colder one of the store. Nothing is written.
+    """Open a root that is, or may become, a colder place of the store. Nothing is written.
 
     Args:
         root: a folder's absolute path, or an address such as ``s3://bucket/prefix``.
@@ -152,7 +151,7 @@ def check_cold_root(store: "Store", root: str) -> "Store":
     cold = Store(root)
     # A link, or another spelling, must not hide that a folder lies in the other.
     own, other = (
-        f"{_root_of(place) if place.folder is None else place.folder.resolve()}/" for place in (store, cold)
+        f"{place.folder.resolve() if place.folder else _root_of(place)}/" for place in (store, cold)
     )
     if own.startswith(other) or other.startswith(own):
         raise InvalidInput(
@@ -165,7 +164,7 @@ def check_cold_root(store: "Store", root: str) -> "Store":
 
 
 def add_cold_root(store: "Store", root: str) -> "Store":
-    """Make a root a colder place of the store, once, and give it.
+    """Make a root a colder place of the store, once, and return it.
 
     Raises:
         InvalidInput: as :func:`check_cold_root`.

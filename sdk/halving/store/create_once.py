@@ -21,7 +21,7 @@ from halving.store.backoff import backoff
 if TYPE_CHECKING:
     from pyarrow import fs
 
-# from writing a marker to acting, at most; a request ends within half a minute (halving.store.filesystem)
+# The longest time from writing a marker to acting. A request ends within half a minute (halving.store.s3).
 HOLD_SECONDS = 20.0
 STALE_SECONDS = 120.0  # by the store's clock; an older marker belongs to a process that died
 _GIVE_UP_SECONDS = 2 * STALE_SECONDS
@@ -34,7 +34,7 @@ def create_once(
 ) -> None:
     """Call ``write`` unless ``exists()``, while no other process does so for ``path``.
 
-    ``write`` may as well replace or delete what is there, and ``exists`` say that it must not: see
+    ``write`` may also replace or delete what is there; ``exists`` then says that it must not: see
     ``Store.collect``.
 
     Raises:
@@ -64,7 +64,7 @@ def create_once(
 
 
 def _is_alone(filesystem: "fs.FileSystem", folder: str, own: str, name: str) -> bool:
-    """Write the own marker; whether there is no other."""
+    """Write this process's marker; return whether there is no other."""
     from pyarrow import fs
 
     began = time.monotonic()

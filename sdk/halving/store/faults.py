@@ -1,4 +1,4 @@
-"""Which of an object store's faults are transient, and raising them as our errors."""
+"""Which faults of an object store are transient, and raising them as Halving's errors."""
 
 import contextlib
 import re
@@ -15,18 +15,20 @@ _TRANSIENT = re.compile(
 
 
 def is_transient(fault: str) -> bool:
-    """Whether a fault, in Arrow's words, may be over when the same is tried again."""
+    """Whether a fault, in Arrow's words, may be gone when the same is tried again."""
     return _TRANSIENT.search(fault) is not None
 
 
 @contextlib.contextmanager
 def store_faults(message: str) -> Iterator[None]:
-    """Raise a fault of the store as a StoreError that begins with ``message``: :class:`StoreUnavailable` for
-    a transient one.
+    """Raise a fault of the store as a StoreError that begins with ``message``.
+
+    A transient fault becomes a :class:`StoreUnavailable`.
     """
     try:
         yield
     except StoreError:
         raise
     except OSError as error:
-        raise (StoreUnavailable if is_transient(str(error)) else StoreError)(f"{message}: {error}") from error
+        kind = StoreUnavailable if is_transient(str(error)) else StoreError
+        raise kind(f"{message}: {error}") from error

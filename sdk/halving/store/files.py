@@ -54,12 +54,12 @@ class Files:
     @property
     def _remote(self) -> "tuple[fs.FileSystem, str]":
         if self._opened is None or self._opened[0] != os.getpid():
-            # a forked child must not talk into its parent's connections
+            # A forked child must not write into its parent's connections.
             self._opened = (os.getpid(), *open_filesystem(self.root))
         return self._opened[1:]
 
     def close(self) -> None:
-        """Give back what it holds of the system: connections to a server. It may be used again."""
+        """Release connections to a server, if there are any; it may be used again."""
 
     @property
     def is_paid_by_request(self) -> bool:
@@ -125,8 +125,7 @@ class Files:
             self.filesystem.delete_file(self.path(name))
 
     def delete_below(self, prefix: str) -> None:
-        """Delete all files below the folder ``prefix``, hidden ones too, and the folders as far as they are
-        empty then.
+        """Delete all files below the folder ``prefix``, hidden ones too, and folders that are empty then.
 
         Raises:
             StoreError: the store refused.
@@ -147,9 +146,7 @@ class Files:
                 Path(folder).rmdir()
 
     def clear_abandoned(self, prefix: str, age: float = 86_400.0) -> None:
-        """Delete the unfinished files in the folder ``prefix`` whose writers were killed more than ``age``
-        seconds ago.
-        """
+        """Delete unfinished files in the folder ``prefix`` that killed writers left ``age`` seconds ago."""
         if self.folder is None:
             return  # an object store shows nothing of an upload that was not completed
         with contextlib.suppress(FileNotFoundError), os.scandir(self.folder / prefix) as entries:
@@ -162,7 +159,7 @@ class Files:
                     Path(entry.path).unlink(missing_ok=True)
 
     def sizes(self, names: Iterable[str]) -> dict[str, int]:
-        """The bytes of each of the files that exist."""
+        """The size in bytes of each of the files that exist."""
         from pyarrow import fs
 
         wanted = list(names)
@@ -174,9 +171,9 @@ class Files:
         }
 
     def replace(self, name: str, content: bytes | Iterable[bytes]) -> None:
-        """Put content under a name, atomically, in the place of what is there.
+        """Put content under a name, atomically, in place of what is there.
 
-        It is for a convenience copy of something immutable (a report's page), and for bringing back what was
+        It is for a convenience copy of something immutable (a report's page), and for restoring what was
         damaged. Whoever reads the old file of a folder, or has it mapped, goes on with that.
 
         Args:
@@ -204,7 +201,7 @@ class Files:
     def parts(self, name: str) -> Iterator[bytes]:
         """The bytes of ``name`` from the beginning to the end, in parts of at most 16 MiB, at least one.
 
-        From an object store some parts are fetched ahead, beside each other.
+        From an object store some parts are fetched ahead, at the same time.
 
         Raises:
             NotFound: there is no such file.
@@ -222,7 +219,7 @@ class Files:
 
     @contextlib.contextmanager
     def open_stream(self, name: str) -> "Iterator[pa.NativeFile]":
-        """A file to read from its beginning to its end, in parts.
+        """Open a file to read from its beginning to its end, in parts.
 
         Raises:
             NotFound: there is no such file.
@@ -236,8 +233,9 @@ class Files:
 
     @contextlib.contextmanager
     def open_file(self, name: str) -> "Iterator[pa.NativeFile]":
-        """A file to read at any position: memory-mapped in a folder, and on an object store only what is read
-        is fetched.
+        """Open a file to read at any position.
+
+        In a folder it is memory-mapped; from an object store only what is read is fetched.
 
         Raises:
             NotFound: there is no such file.
@@ -247,11 +245,8 @@ class Files:
 
         with self._reading(name):
             path = self.path(name)
-            with (
-                pa.memory_map(path)
-                if self.folder is not None
-                else self.filesystem.open_input_file(path) as file
-            ):
+            open_input = pa.memory_map if self.folder is not None else self.filesystem.open_input_file
+            with open_input(path) as file:
                 yield file
 
     def exists(self, name: str) -> bool:
@@ -263,7 +258,7 @@ class Files:
         if self.folder is not None:
             return (self.folder / name).exists()
         with store_faults(f"cannot look for {self.address(name)}"), contextlib.suppress(FileNotFoundError):
-            # one HEAD; get_file_info would list as well, which costs tenfold
+            # This is one HEAD. get_file_info would list as well, which costs tenfold.
             self.filesystem.open_input_file(self.path(name)).close()
             return True
         return False
@@ -286,8 +281,9 @@ class Files:
         return sorted(entry for entry in entries if not entry.startswith("."))
 
     def files(self, prefix: str) -> Iterator[tuple[str, int, float]]:
-        """Name, bytes and time of the last write (seconds since 1970, by the store's clock) of all files
-        below a folder, hidden ones too.
+        """Name, size and time of the last write of all files below a folder, hidden ones too.
+
+        The size is in bytes, the time in seconds since 1970, by the store's clock.
 
         Raises:
             StoreError: it cannot be listed.
@@ -315,10 +311,9 @@ class Files:
         sync_folder((self.folder / name).parent)
 
     def _size_and_time(self, name: str) -> tuple[int, float] | None:
-        """Bytes and time of the last write by the store's clock (0 if it does not say), or None: no such
-        file.
+        """Size in bytes and time of the last write, or None where there is no such file.
 
-        It costs one HEAD.
+        The time is by the store's clock, 0 if it does not tell. It costs one HEAD.
         """
         with contextlib.suppress(FileNotFoundError):
             if self.folder is not None:
@@ -326,7 +321,8 @@ class Files:
                 return status.st_size, status.st_mtime
             with self.filesystem.open_input_file(self.path(name)) as file:
                 modified = (file.metadata() or {}).get("Last-Modified", b"").decode()
-                return int(file.size()), datetime.fromisoformat(modified).timestamp() if modified else 0.0
+                written = datetime.fromisoformat(modified).timestamp() if modified else 0.0
+                return int(file.size()), written
         return None
 
     @contextlib.contextmanager

@@ -1,6 +1,4 @@
-"""A store's address: which are accepted, the Arrow filesystem there, uploading to it, and files that are
-gone.
-"""
+"""A store's address and the Arrow filesystem behind it: opening, uploading, and files that are gone."""
 
 import contextlib
 import re
@@ -18,12 +16,14 @@ if TYPE_CHECKING:
 
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)/(?!/)")
 _GONE = re.compile("RESOURCE_NOT_FOUND|NO_SUCH_KEY")
-# an error's text is longer than the bytes that were asked for: Arrow cannot read it
+# Arrow says this where an error's text is longer than the bytes that were asked for.
 _UNREAD_ANSWER = "Failed to flush response stream"
 
 
 def check_address(address: str) -> None:
-    """Refuse an address with credentials in it, without showing them, and one that only looks like a folder.
+    """Refuse an address that holds credentials, or that only looks like a folder.
+
+    Credentials are not shown.
 
     Raises:
         InvalidInput: it holds some, or has one slash after its scheme: a folder of that name would be lost
@@ -76,8 +76,9 @@ def open_filesystem(address: str) -> "tuple[fs.FileSystem, str]":
 
 @contextlib.contextmanager
 def missing_when_gone(store: "Files", path: str) -> Iterator[None]:
-    """Raise FileNotFoundError for a file that is deleted between opening and reading, too; for S3 Arrow
-    raises another OSError.
+    """Raise FileNotFoundError also for a file that is deleted between opening and reading.
+
+    For S3, Arrow raises another OSError.
     """
     try:
         yield
@@ -97,7 +98,7 @@ def upload(filesystem: "fs.FileSystem", path: str, chunks: Iterable[bytes | memo
     """
     import ctypes
 
-    # whatever its name: what is stored is what was given
+    # Store exactly these bytes, whatever the suffix of the name.
     stream = filesystem.open_output_stream(path, compression=None)
     try:
         for chunk in chunks:

@@ -1,4 +1,4 @@
-"""Calls of a server's API over connections that are kept, and which of its refusals are worth another try."""
+"""Calls of a server's API over kept connections, and which refusals are worth another try."""
 
 import contextlib
 import http.client
@@ -29,8 +29,9 @@ Body = bytes | memoryview | IO[bytes]
 
 
 class Answer(NamedTuple):
-    """Status and body of an answer that is no refusal; the body is empty where it is given to
-    :meth:`HttpCalls.stream` to read.
+    """Status and body of an answer that is no refusal.
+
+    The body is empty where :meth:`HttpCalls.stream` lets the caller read it.
     """
 
     status: int
@@ -38,7 +39,7 @@ class Answer(NamedTuple):
 
 
 class HttpCalls:
-    """Calls of one server's API. Each thread, and each forked process, has a connection of its own.
+    """Calls of one server's API; each thread, and each forked process, has its own connection.
 
     Args:
         url: of the server, ``http://…`` or ``https://…``, with the path under which a proxy has it, if any.
@@ -65,7 +66,7 @@ class HttpCalls:
                 f"url = {url!r} is not accepted: give a server's address, such as http://127.0.0.1:3001"
             )
         if token is not None and (not token.isascii() or not token.isprintable() or " " in token):
-            # which is a secret
+            # The token is a secret, so the message does not show it.
             raise InvalidInput("token is not accepted: give what halving tokens create printed, hlv_…")
         self.url = url.rstrip("/")
         self._host = parts.hostname
@@ -87,7 +88,7 @@ class HttpCalls:
         content: Content = b"",
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """The answer of the API to one request; sending it again must do no harm.
+        """Call the API once and return its answer; calling again must do no harm.
 
         Args:
             path: after ``/api/v1``, with its parts quoted.
@@ -118,8 +119,9 @@ class HttpCalls:
 
     @contextlib.contextmanager
     def stream(self, path: str, query: Mapping[str, object] | None = None) -> Iterator[IO[bytes]]:
-        """The answer to a GET, to be read in parts in the ``with`` block; the same errors, also from
-        reading.
+        """The answer to a GET, to be read in parts in the ``with`` block.
+
+        It raises the same errors as :meth:`call`, also while it is read.
         """
         with self._request("GET", path, query, b"", None) as (answer, what):
             yield io.BufferedReader(_Body(answer, lambda: self._naming_faults(what)), _READ_BYTES)
@@ -133,9 +135,9 @@ class HttpCalls:
         content: Body,
         headers: Mapping[str, str] | None,
     ) -> Iterator[tuple[http.client.HTTPResponse, str]]:
-        """An answer that is no refusal, and what was asked.
+        """Send a request; yield an answer that is no refusal, and a name of the request for messages.
 
-        What the ``with`` block raises is its own affair.
+        What the ``with`` block raises is passed on.
         """
         target = f"{self._path}{path}" + (f"?{urlencode(query)}" if query else "")
         what = f"{method} {path}"
@@ -153,8 +155,9 @@ class HttpCalls:
 
     @contextlib.contextmanager
     def _naming_faults(self, what: str) -> Iterator[None]:
-        """A connection that fails is a server that does not answer; a certificate that does not hold is
-        nothing to wait for.
+        """Raise connection failures as StoreUnavailable, and invalid certificates as StoreError.
+
+        A certificate that does not hold is nothing to wait for.
         """
         try:
             yield
@@ -174,9 +177,9 @@ class HttpCalls:
     def _exchange(
         self, method: str, target: str, content: Body, headers: dict[str, str]
     ) -> http.client.HTTPResponse:
-        """Send a request.
+        """Send a request, over a kept connection if there is one.
 
-        A server may have closed a kept connection meanwhile: then once more, over a new one.
+        The server may have closed that meanwhile: then the request is sent once more, over a new one.
         """
         kept = self._kept.get(_here())
         if kept is not None:
@@ -193,7 +196,7 @@ class HttpCalls:
         return connection
 
     def _connection(self) -> Connection:
-        """One that is not open yet: through the proxy that the environment names for the address, if any."""
+        """A connection that is not open yet, through the proxy that the environment names, if any."""
         proxy = self._proxy
         if not self._secure:
             host, port = (proxy.host, proxy.port) if proxy else (self._host, self._port)
@@ -227,11 +230,9 @@ class HttpCalls:
             missing = _member(body, "next")
             return BatchMissing(text, missing) if isinstance(missing, int) else AlreadyExists(text)
         if status in (401, 403):
-            hint = (
-                "; give halving.init(token=…) or HALVING_TOKEN one that may write"
-                if status == 401 or "scope" in text
-                else ""
-            )
+            hint = ""
+            if status == 401 or "scope" in text:
+                hint = "; give halving.init(token=…) or HALVING_TOKEN one that may write"
             return StoreError(f"{self.url} refuses: {text}{hint}")
         if status in (408, 429) or status >= 500:
             away = StoreUnavailable(f"{self.url} answered {what} with {status}: {text}")
@@ -243,7 +244,7 @@ class HttpCalls:
 
 
 class _Body(io.RawIOBase):
-    """An answer's body, whose reading fails as asking does. One that ends too early is no body."""
+    """An answer's body, whose reading raises the same errors as calling; one that ends too early fails."""
 
     def __init__(
         self,
@@ -271,10 +272,10 @@ class _Proxy(NamedTuple):
 
 
 def _proxy_of(scheme: str, host: str) -> _Proxy | None:
-    """The proxy that the environment names: ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY``, in capitals or
-    not.
+    """The proxy that the environment names for a host; None where there is none.
 
-    This machine has none.
+    It is named by ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY``, in capitals or not. This machine itself
+    has none.
 
     Raises:
         InvalidInput: what it names is no HTTP proxy.
@@ -284,7 +285,9 @@ def _proxy_of(scheme: str, host: str) -> _Proxy | None:
     address = getproxies().get(scheme)
     if not address or _is_this_machine(host) or proxy_bypass(host):
         return None
-    parts = urlsplit(address if "://" in address else f"http://{address}")
+    if "://" not in address:
+        address = f"http://{address}"
+    parts = urlsplit(address)
     try:
         port = parts.port or 80
     except ValueError:
@@ -335,21 +338,21 @@ def _send(
 
 
 def _retry_after(answer: http.client.HTTPResponse) -> float:
-    """For how many seconds to leave the server alone, as it says; a date is not looked at."""
+    """Seconds for which the server asks to be left alone; a date is ignored."""
     seconds = answer.getheader("Retry-After", "")
     return min(float(seconds), _MAX_RETRY_AFTER) if seconds.isdecimal() else 0.0
 
 
 def _detail(body: bytes) -> str:
-    """What an answer says in its own words."""
+    """The answer's own explanation."""
     detail = _member(body, "detail")
-    return str(detail if detail is not None else body.decode(errors="replace").strip() or "without a word")[
-        :_MAX_TEXT
-    ]
+    if detail is None:
+        detail = body.decode(errors="replace").strip() or "without a word"
+    return str(detail)[:_MAX_TEXT]
 
 
 def _member(body: bytes, name: str) -> Any:
-    """A member of a JSON object; None where there is none, or no object."""
+    """A member of a JSON object; None where there is none, or the text is no object."""
     try:
         return json.loads(body)[name]
     except (ValueError, LookupError, TypeError):

@@ -1,4 +1,4 @@
-"""JSON as the store keeps it, and the time that records carry."""
+"""JSON as the store keeps it, and the times in records."""
 
 import json
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ def to_json(value: Any) -> bytes:
 
 
 def now() -> str:
-    """This moment, ISO 8601 in UTC to the millisecond."""
+    """The present time, ISO 8601 in UTC to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 

@@ -1,6 +1,4 @@
-"""Files on this machine: temporary ones, and publishing others whole or not at all, durable once
-published.
-"""
+"""Files on this machine: temporary ones, and publishing others whole and durably."""
 
 import errno
 import os
@@ -15,11 +13,11 @@ _CHUNK = 1 << 20
 
 
 Content = bytes | memoryview | Path
-"""What can be stored: bytes, memory that others hold (it is not copied), or a file."""
+"""What can be stored: bytes, memory of others (which is not copied), or a file."""
 
 
 def chunks_of(content: Content) -> Iterator[bytes | memoryview]:
-    """Bytes, or a file's content, to go through once. Memory is a view of bytes, in one dimension."""
+    """Iterate over bytes, or a file's content, once. Memory is a view of bytes, in one dimension."""
     if isinstance(content, bytes):
         yield content
         return
@@ -40,16 +38,16 @@ def temporary_file() -> IO[bytes]:
     Raises:
         OSError: the disk refuses it.
     """
-    return (
-        tempfile.TemporaryFile()
-        if sys.platform == "linux"
-        else tempfile.NamedTemporaryFile(prefix="halving-")
-    )
+    if sys.platform == "linux":
+        return tempfile.TemporaryFile()
+    return tempfile.NamedTemporaryFile(prefix="halving-")
 
 
 def path_of(file: IO[bytes]) -> Path:
-    """By which this process opens a :func:`temporary_file` once more, to read it from its beginning."""
-    return Path(f"/proc/self/fd/{file.fileno()}" if sys.platform == "linux" else file.name)
+    """The path by which this process can open a :func:`temporary_file` once more, from its beginning."""
+    if sys.platform == "linux":
+        return Path(f"/proc/self/fd/{file.fileno()}")
+    return Path(file.name)
 
 
 def write_temporary(target: Path, chunks: Iterable[bytes | memoryview]) -> Path:
@@ -69,9 +67,7 @@ def write_temporary(target: Path, chunks: Iterable[bytes | memoryview]) -> Path:
 
 
 def link_new(target: Path, chunks: Iterable[bytes | memoryview]) -> None:
-    """Publish atomically, and fail with FileExistsError if the name is taken: a hard link never
-    overwrites.
-    """
+    """Publish a file atomically; FileExistsError if the name is taken, because a link never overwrites."""
     if target.exists():
         raise FileExistsError(str(target))
     temporary = write_temporary(target, chunks)
@@ -83,8 +79,9 @@ def link_new(target: Path, chunks: Iterable[bytes | memoryview]) -> None:
 
 
 def move_new(target: Path, file: Path) -> bool:
-    """Publish a complete file of the same disk under another name, durably and without a copy; False: it is
-    on another disk, or the name is taken.
+    """Publish a complete file under another name on the same disk, durably and without a copy.
+
+    It returns False where the file is on another disk, or the name is taken.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     with file.open("rb") as written:
@@ -100,7 +97,7 @@ def move_new(target: Path, file: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable: syncing a file does not sync its name."""
+    """Make the names in a folder durable, because syncing a file does not sync its name."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Which store is meant: a folder or an object store by its address, or the one behind a Halving server."""
+"""Opening the store that is meant: a folder, an object store, or the one behind a Halving server."""
 
 import os
 
@@ -15,8 +15,7 @@ def open_store(
     token: str | None = None,
     run: str | None = None,
 ) -> Store:
-    """The store at ``root``, or behind the server at ``url``; by default what ``HALVING_URL``, then
-    ``HALVING_ROOT`` says.
+    """The store at ``root`` or behind the server at ``url``, else by ``HALVING_URL`` or ``HALVING_ROOT``.
 
     Args:
         token: of the server (default: ``HALVING_TOKEN``).

@@ -1,6 +1,4 @@
-"""Trying again while the store is unavailable: what waits for it, and how training finds out without
-waiting.
-"""
+"""Retrying while the store is unavailable, and finding out without waiting whether it is."""
 
 import math
 import threading
@@ -14,7 +12,7 @@ from halving.store.backoff import backoff
 from halving.store.store import Store
 
 RETRY_SECONDS = 600.0
-"""How long the beginning of a run, ``restore`` and a rung wait for an unavailable store."""
+"""How long the start of a run, ``restore`` and a rung wait for an unavailable store."""
 
 _SUBJECTS: set[str] = set()  # of which this process has warned once
 _ANSWER_SECONDS = 2.0  # in which a store has to answer before training counts on it
@@ -22,7 +20,7 @@ _Result = TypeVar("_Result")
 
 
 class Outage:
-    """An outage of a store as the threads see it that wait for its end: it lasts while one of them waits.
+    """An outage of a store, shared by the threads that wait for its end; it lasts while one of them waits.
 
     However many they are, the user is warned once that they wait, and told once that it is over.
     """
@@ -33,7 +31,7 @@ class Outage:
         self._changed = threading.RLock()  # a SIGTERM's handler comes here, too, in the main thread
 
     def begin(self, message: str) -> None:
-        """A thread waits from now on."""
+        """Count a thread that begins to wait."""
         with self._changed:
             self._waiting += 1
             if self._waiting > 1:
@@ -42,7 +40,10 @@ class Outage:
         warn(message, stacklevel=4)
 
     def end(self, message: str | None) -> None:
-        """It waits no longer: the store has answered, which the message says, or it gave up (None)."""
+        """Count a thread that stops waiting.
+
+        The store has answered, which the message says, or the thread gave up (None).
+        """
         with self._changed:
             self._waiting -= 1
             if self._waiting or message is None:
@@ -59,7 +60,7 @@ def retry_while_unavailable(
     longest: float = RETRY_SECONDS,
     outage: Outage | None = None,
 ) -> _Result:
-    """``action()``, tried again with growing pauses while the store is unavailable.
+    """Run ``action()``, again with growing pauses while the store is unavailable.
 
     Repeating it must do no harm.
 
@@ -112,7 +113,10 @@ class Reach:
         self._asking: threading.Thread | None = None
 
     def is_there(self) -> bool:
-        """Costs one small request and at most 2 s; nothing while the thread waits for an answer."""
+        """Whether the store answers, at the cost of one small request and at most 2 s.
+
+        It costs nothing while the thread waits for an answer.
+        """
         if self._store.folder is not None:
             return True
         if self._asking is None or not self._asking.is_alive():
@@ -126,13 +130,13 @@ class Reach:
         return self._store.folder is not None or self._answered.is_set()
 
     def begin_to_ask(self) -> None:
-        """Have a thread ask until the store answers."""
+        """Let a thread ask until the store answers."""
         self._answered.clear()
         self._asking = threading.Thread(target=self._ask, name="halving-store-watch", daemon=True)
         try:
             self._asking.start()
         except RuntimeError:
-            # the interpreter is ending, and starts no threads any more: whoever wants to know has to try
+            # The interpreter is ending and starts no threads any more, so the caller has to try.
             self._answered.set()
 
     def close(self) -> None:
@@ -150,14 +154,16 @@ class Reach:
             except StoreError:
                 pass  # a refusal is an answer, too
             except Exception:  # noqa: BLE001
-                # the interpreter is exiting, and Arrow's S3 was shut down before this thread
+                # The interpreter is exiting, and Arrow's S3 was shut down before this thread.
                 return
             self._answered.set()
             return
 
 
 def warn(message: str, stacklevel: int = 3) -> None:
-    """Warn. Under ``python -W error`` a warning raises; that must not end training, so the error is dropped.
+    """Warn the user, without ever raising.
+
+    Under ``python -W error`` a warning raises; that must not end training, so the error is dropped.
 
     Args:
         stacklevel: whose line the warning names: 2 for that of the caller, 3 for that of the caller's caller,
@@ -170,8 +176,9 @@ def warn(message: str, stacklevel: int = 3) -> None:
 
 
 def warn_once(subject: str, message: str) -> None:
-    """Warn the first time that this process has something to say of a subject; of the caller's caller, as
-    :func:`warn` does.
+    """Warn only the first time that this process has something to say of a subject.
+
+    The warning names the line of the caller's caller, as :func:`warn` does.
     """
     if subject not in _SUBJECTS:
         _SUBJECTS.add(subject)

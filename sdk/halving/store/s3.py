@@ -2,9 +2,9 @@
 
 Arrow keeps a lock, which its S3 clients share, for as long as any of them waits for an answer, and takes it
 alone to make a client or to end. A child that is forked in such a moment has that lock taken for ever: it can
-use a client that is there, but make none, nor let Arrow end. Its parent's clients are of no use to it, for it
-would talk into their connections. So each process keeps one that it does not use itself. (A child of such a
-child has none, and waits for ever if it was its grandparent that was forked in such a moment.)
+use a client that is there, but make none, nor let Arrow end. Its parent's clients are of no use to it,
+because it would talk into their connections. So each process keeps one that it does not use itself. (A child
+of such a child has none, and waits for ever if its grandparent was forked in such a moment.)
 """
 
 import atexit
@@ -32,8 +32,9 @@ _INHERITED: "dict[_Options, fs.S3FileSystem]" = {}
 
 
 def open_s3(bucket: str, query: dict[str, list[str]]) -> "fs.S3FileSystem":
-    """A client for a bucket; in a forked child it is the one that its parent had in reserve, if it had one of
-    the same options.
+    """A client for a bucket; in a forked child it is the one that its parent kept in reserve.
+
+    That is so only where the parent had one with the same options.
 
     Args:
         query: options as in an address; see :func:`halving.store.filesystem.open_filesystem`.
@@ -74,7 +75,7 @@ def _options(bucket: str, query: dict[str, list[str]]) -> dict[str, Any]:
     if endpoint:
         scheme, _, place = endpoint.rstrip("/").rpartition("://")
         options |= {"endpoint_override": place, "scheme": options.get("scheme") or scheme or "https"}
-        # an S3 server of one's own mostly has just one region, and does not ask for it
+        # A self-hosted S3 server usually has one region, and does not check it.
         region = region or "us-east-1"
     return options | {"region": region or _region_of(bucket)}
 
@@ -93,7 +94,7 @@ def _client(options: "_Options") -> "fs.S3FileSystem":
 
 @lru_cache
 def _region_of(bucket: str) -> str:
-    """Asked for once: a forked child may not be able to ask."""
+    """The region of a bucket, asked for once, because a forked child may not be able to ask."""
     from pyarrow import fs
 
     with store_faults(f"cannot find the region of s3://{bucket}; AWS_REGION names it"):
@@ -109,8 +110,9 @@ def _in_child() -> None:
 
 
 def _exit_without_ending_s3() -> None:
-    """Have this process end without Arrow's end of S3, and then without the destructors of C++, which crash
-    where that is left out.
+    """Let this process end without Arrow's end of S3.
+
+    It must then end without the destructors of C++ as well, which crash where that is left out.
     """
     import ctypes
 

@@ -1,5 +1,6 @@
-"""The store as a Halving server gives it: for programs that have a token of the server, and no credentials of
-its store.
+"""The store behind a Halving server, for programs that have only a token of the server.
+
+They need no credentials of the server's own store.
 """
 
 import contextlib
@@ -45,7 +46,7 @@ class ServerStore(Store):
         self._calls.call("PUT", _place(name), content=content)
 
     def append(self, query: Mapping[str, object], batch: bytes, headers: Mapping[str, str]) -> None:
-        """Send a batch of points: see ``docs/ingest.md``. The server has it durably when this returns.
+        """Send a batch of points (see ``docs/ingest.md``), which the server has durably when this returns.
 
         Raises:
             AlreadyExists: there is another batch with its sequence.
@@ -55,7 +56,9 @@ class ServerStore(Store):
         self._calls.call("POST", "/ingest", query, batch, headers)
 
     def post(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
-        """The API's answer to a request for something other than files; sending it again must do no harm.
+        """Send the API a request about something other than files, and return its answer.
+
+        Sending it again must do no harm.
 
         Args:
             path: after ``/api/v1``, with its parts quoted.
@@ -118,12 +121,12 @@ class ServerStore(Store):
         return None  # the server looks there
 
     def _naming(self, name: str) -> dict[str, object] | None:
-        """A blob is read through the run whose records name it."""
+        """The query of a read: a blob is read through the run whose records name it."""
         return {"run": self._run or ""} if name.startswith(_BLOBS) else None
 
 
 def _place(name: str) -> str:
-    """Where the API has what the store has under a name."""
+    """The API's path of a file or blob of the store."""
     if name.startswith(_BLOBS):
         return f"/blobs/sha256:{name.rpartition('/')[2]}"
     return f"/files/{quote(name)}"

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 REFRESH_SECONDS = 86_400.0
-"""A blob that is put again this long after it was written is written again: retention counts the age of
-unrecorded blobs from there.
-"""
+"""The age from which a blob is written again when it is put; retention then counts from there."""
 
 
 class Store(Files):
@@ -57,7 +55,7 @@ class Store(Files):
 
     @property
     def colder_places(self) -> "list[Store]":
-        """Where old blobs of this store may lie beside it.
+        """The places where old blobs of this store may lie beside it.
 
         Raises:
             StoreError: the store cannot be listed or read.
@@ -145,8 +143,9 @@ class Store(Files):
         return digest
 
     def put_hashed_blob(self, content: Content, digest: str) -> None:
-        """Store what was hashed already: a file is not read once more for it, but checked against the digest
-        as it is written.
+        """Store content whose digest is known.
+
+        A file is not read once more to hash it, but checked against the digest as it is written.
 
         Raises:
             StoreError: the store refused the write, or the file is not what was hashed.
@@ -155,19 +154,19 @@ class Store(Files):
         size = content.stat().st_size if isinstance(content, Path) else len(content)
 
         def write() -> None:
-            self._overwrite(
-                name,
-                _check_while_reading(content, digest) if isinstance(content, Path) else chunks_of(content),
-            )
+            if isinstance(content, Path):
+                self._overwrite(name, _check_while_reading(content, digest))
+            else:
+                self._overwrite(name, chunks_of(content))
 
         with store_faults(f"cannot write the blob {name} to {self.root}"):
             self._write_unless_fresh(name, size, write)
 
     def take_over(self, name: str, file: Path) -> None:
-        """Publish a complete local file under a name that its content gives it, durably, and delete it.
+        """Publish a complete local file durably under a name that follows from its content, and delete it.
 
-        In a folder on the same disk it is moved. One that is there already, in its size, is the same; where
-        it is old, retention may be about to delete it, so it is written again.
+        In a folder on the same disk it is moved. A published file of the same size is the same; where it is
+        old, retention may be about to delete it, so it is written again.
 
         Raises:
             StoreError: the store refused the write; the file stays.
@@ -214,10 +213,10 @@ class Store(Files):
 
     @contextlib.contextmanager
     def blob_file(self, digest: str) -> Iterator[Path]:
-        """A local file with a blob's bytes, checked against the digest: the store's own file, or a temporary
-        copy from an object store.
+        """A local file with a blob's bytes, checked against the digest.
 
-        Do not write to it; the copy is deleted at the end of the ``with`` block.
+        It is the store's own file, or a temporary copy from an object store. Do not write to it; the copy is
+        deleted at the end of the ``with`` block.
 
         Raises:
             NotFound: no such blob.
@@ -249,13 +248,12 @@ class Store(Files):
             yield path_of(copy)
 
     def collect(self, name: str, before: float) -> bool:
-        """Delete a file that is named by its content unless it was put again after ``before`` (seconds since
-        1970); whether it was deleted.
+        """Delete a file unless it was put again after ``before``; return whether it was deleted.
 
-        The time of the last put is the store's; where the store does not say it, the file stays.
-
-        It is safe beside a :meth:`put_blob` or :meth:`take_over` of the same content: that writes an old file
-        again, and they take turns.
+        The file's name follows from its content. ``before`` is in seconds since 1970. The time of the last
+        put is the store's; where the store does not tell it, the file stays. It is safe beside a
+        :meth:`put_blob` or :meth:`take_over` of the same content: that writes an old file again, and they
+        take turns.
 
         Raises:
             StoreError: the store refused.
@@ -277,7 +275,7 @@ class Store(Files):
 
 
 def blob_name(digest: str) -> str:
-    """Where a digest's bytes lie in the store: ``artifacts/sha256/ab/abcdef…``."""
+    """The name of a digest's bytes in the store: ``artifacts/sha256/ab/abcdef…``."""
     algorithm, _, value = digest.partition(":")
     if algorithm != "sha256" or not re.fullmatch("[0-9a-f]{64}", value):
         raise InvalidInput(f"digest {digest!r} is not accepted: give sha256:<64 lowercase hex digits>")
@@ -285,7 +283,7 @@ def blob_name(digest: str) -> str:
 
 
 def digest_of(content: Content) -> str:
-    """The name of a content: ``sha256:<64 hex>``."""
+    """The digest of a content: ``sha256:<64 hex>``."""
     digest = hashlib.sha256()
     for chunk in chunks_of(content):
         digest.update(chunk)
@@ -293,7 +291,7 @@ def digest_of(content: Content) -> str:
 
 
 def _check_while_reading(content: Path, digest: str) -> Iterator[bytes | memoryview]:
-    """A file's content to go through once; the end is only reached if it is what it was."""
+    """A file's content, to be read once; it fails at the end unless the content has the digest."""
     actual = hashlib.sha256()
     for chunk in chunks_of(content):
         actual.update(chunk)

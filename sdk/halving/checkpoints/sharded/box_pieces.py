@@ -9,10 +9,10 @@ import numpy as np
 from halving.checkpoints.sharded.manifest import Chunk, Place, SavedTensor
 
 MAX_PIECE_BYTES = 16 << 20
-"""Of a piece."""
+"""The size of a piece, at most."""
 
 Read = Callable[[Place, int, int], bytes]
-"""Bytes of a place, from a position in it on, so many."""
+"""Reads bytes of a place: from a position in it, and so many."""
 
 
 def pieces_of(
@@ -28,7 +28,7 @@ def pieces_of(
         max_bytes: of a piece; at least ``itemsize``.
     """
     shape = tensor.shape or (1,)
-    # of a row of each dimension
+    # The bytes of a row, for each dimension.
     sizes = [itemsize * prod(shape[dimension + 1 :]) for dimension in range(len(shape))]
     cut = next(dimension for dimension, size in enumerate(sizes) if size <= max_bytes)
     rows = max_bytes // sizes[cut] if sizes[cut] else shape[cut]

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from torch.distributed.checkpoint.metadata import Metadata
 
 PACKED_BELOW = 65_536
-"""Bytes from which on a chunk is a blob of its own; smaller ones lie together in blobs."""
+"""A chunk of at least so many bytes is a blob of its own; smaller ones are packed together."""
 
 _DEALT = {FROZEN, TRAINED, OPTIMIZER}  # equal on all ranks that have them; of anything else rank 0's counts
 _ALIGNED = 64  # bytes; any dtype's elements then begin where they may
 _EXPECTED = 1.03  # tensors cannot be dealt in equal shares exactly
-# a buffer may be so much larger than what is staged, and bytes
+# A buffer may be larger than what is staged by this factor, and by so many bytes.
 _MAX_OVERSIZE = 1.1
 _MAX_SURPLUS = 1 << 20
 
@@ -80,7 +80,7 @@ class StagingPlanner(DefaultSavePlanner):
         with torch.no_grad():
             for item, start, source in zip(plan.items, starts, sources, strict=True):
                 copy = buffer[start : start + bytes_of(item)].view(source.dtype).view(source.shape)
-                # elsewhere nothing would tell when it is complete
+                # Without a GPU nothing would tell when an asynchronous copy is complete.
                 copy.copy_(source, non_blocking=source.is_cuda)
                 self._copies[item.index] = copy
         for device in devices:

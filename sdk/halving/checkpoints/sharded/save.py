@@ -42,7 +42,7 @@ _DESCRIPTION = "halving:saves"  # by it, what watches the collectives of a train
 _CALL = "run.save()"
 _SLICE = 8 << 20  # bytes, that are touched at a time
 _LOOK_SECONDS = 0.05  # between two looks whether the store is back
-_LONGEST = timedelta(days=1)  # from the first rank that has written its part to the last
+_MAX_SPREAD = timedelta(days=1)  # from the first rank that has written its part to the last
 
 
 class NoRoom(StoreError):
@@ -57,11 +57,11 @@ class Staging:
     """
 
     def __init__(self, store: Store, ranks: Ranks) -> None:
-        # with DCP, which takes seconds: now, not in the first save
+        # Importing it imports DCP, which takes seconds: now, rather than in the first save.
         importlib.import_module("halving.checkpoints.sharded.writer")
         self._store = store
         self._ranks = ranks
-        # the saves' own: they speak while training's collectives go on
+        # Saves have a group of their own, because they communicate while training's collectives go on.
         self._group: ProcessGroup | None = None
         self._buffer: torch.Tensor | None = None
         self._expected: list[torch.nn.Module] = []  # models whose first step makes the memory of the copy
@@ -92,7 +92,7 @@ class Staging:
             )
             self._preparing.start()
 
-        # it stays: torch takes none away while it calls others after it
+        # The hook stays, because torch cannot remove one while it calls the others.
         optimizer.register_step_post_hook(prepare_after_step)
 
     @property
@@ -186,7 +186,7 @@ class Staging:
             planner.stage(plan, self._memory)
             return _rng_as_json()
 
-        # nothing behind it fails on one rank alone, which the others would wait for
+        # After this, nothing can fail on one rank alone and keep the others waiting.
         rng = run_together(self._ranks, _CALL, stage)
         planned = planner, plan, metadata, StoreWriter(self._store, planner.taken, self._ranks.world_size)
         return ShardedSave(self._store, self._number, self._ranks, self._group, planned, rng)
@@ -199,7 +199,7 @@ class Staging:
         from halving.checkpoints.sharded.tree import take_apart
 
         if self._group is None and self._ranks.world_size > 1:
-            self._group = dist.new_group(backend="gloo", timeout=_LONGEST, group_desc=_DESCRIPTION)
+            self._group = dist.new_group(backend="gloo", timeout=_MAX_SPREAD, group_desc=_DESCRIPTION)
         check_names(state)
         planner = StagingPlanner(take_apart(state))
         return planner, plan_as_json(planner.create_local_plan())
@@ -411,7 +411,7 @@ class ShardedSave(Save):
         results = [results_of_json(part["written"]) for part in parts]
         if len(parts) == 1:
             with contextlib.suppress(Exception):
-                # nobody can say what the bytes are: the checkpoint is saved all the same
+                # Where the bytes of the weights are unknown, the checkpoint is saved all the same.
                 self.weights = self._planner.weights(self._metadata)
         self._retry(lambda: self._writer.finish(self._metadata, results))
         self.digest = self._writer.digest

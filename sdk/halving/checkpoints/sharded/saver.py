@@ -136,7 +136,7 @@ class AsyncSaver:
         self._uncounted: Save | None = None  # this epoch's, or in a loop of one's own the last
         self._counted: Save | None = None  # the newest that counts, or will when it is written
         self._best: Save | None = None  # the newest of a best epoch
-        # the state given to a save that was skipped, until its epoch ends
+        # The state of a save that was skipped, until its epoch ends.
         self._skipped: dict[str, Any] | None = None
         self._miss_of: tuple[Save, Miss] | None = None  # the newest that failed beside training
         self._digests: dict[str, str] = {}  # of what counts, by the names of saves
@@ -354,11 +354,9 @@ class AsyncSaver:
         def until() -> float:
             assert self._flight is not None
             is_pressed = self._give_up_at() < ends and self._flight is not self._best
-            return (
-                -math.inf
-                if is_pressed or not self._counts(self._flight)
-                else min(halfway, self._last_moment(ends))
-            )
+            if is_pressed or not self._counts(self._flight):
+                return -math.inf
+            return min(halfway, self._last_moment(ends))
 
         if self._flight is not None:
             self._await(self._flight, until)

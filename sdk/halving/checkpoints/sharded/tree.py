@@ -20,9 +20,7 @@ TENSOR = "__tensor__"
 LEAF = "__leaf__"
 PARAMETER = "__parameter__"
 NUMPY = "__numpy__"
-"""What stands for a tensor in the tree: one as it is; one, or a ``torch.nn.Parameter``, that is trained; a
-NumPy array.
-"""
+"""The keys for a tensor in the tree: a plain one, a trained one, a trained parameter, a NumPy array."""
 
 
 @dataclass
@@ -87,10 +85,9 @@ def take_apart(state: Mapping[str, Any]) -> StateTree:
     optimizers = tuple(
         f"{name}." for name, value in state.items() if isinstance(value, torch.optim.Optimizer)
     )
-    taken.roles = {
-        key: OPTIMIZER if key.startswith(optimizers) and optimizers else role_of.get(key, OTHER)
-        for key in taken.tensors
-    }
+    for key in taken.tensors:
+        is_of_optimizer = bool(optimizers) and key.startswith(optimizers)
+        taken.roles[key] = OPTIMIZER if is_of_optimizer else role_of.get(key, OTHER)
     return taken
 
 
@@ -119,7 +116,7 @@ def _as_tensor(array: Any) -> "torch.Tensor":
     if any(stride < 0 or stride % native.itemsize for stride in native.strides):
         native = native.copy()
     with warnings.catch_warnings():
-        # nor does anybody write into it
+        # Nobody writes into the array, so it may be read-only.
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
         return torch.from_numpy(native)
 
