@@ -1,3 +1,4 @@
-"""What Halving costs and how fast it answers, measured: ``make bench``, or ``python -m benchmarks
---help``.
+"""Measurements of what Halving costs and how fast it answers: ``make bench``.
+
+``python -m benchmarks --help`` lists the parts.
 """

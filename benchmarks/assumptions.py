@@ -1,4 +1,4 @@
-"""What is assumed of ten thousand trials at once, here and in docs/scale.md."""
+"""Assumptions about ten thousand concurrent trials, for the benchmarks and docs/scale.md."""
 
 TRIALS = 10_000
 SERIES = 100

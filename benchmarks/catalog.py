@@ -1,6 +1,4 @@
-"""What Postgres takes of metadata from 16 clients on this machine, and how long the next trial is waited for
-meanwhile.
-"""
+"""Writes that Postgres takes from 16 clients, and how long they wait for the next trial meanwhile."""
 
 import tempfile
 from pathlib import Path
@@ -22,7 +20,7 @@ BOUND = 10.0
 
 
 class Load(NamedTuple):
-    """What is asked of the catalog beside the calls, and how often and for how long that is measured."""
+    """The load on the catalog beside the calls, and how often and how long it is measured."""
 
     what: str
     heartbeats: float  # a second
@@ -56,9 +54,7 @@ its smallest write, `ask` and `tell` are its next trial and result.
 
 
 def measure(setting: Setting) -> Part:
-    """Writes a second of saturated clients, beside others; and the wait for the next trial under more and
-    more heartbeats.
-    """
+    """Measure the writes a second of saturated clients, and the wait for trials beside heartbeats."""
     from tests.postgres import INSTALLED, Postgres
 
     part = Part("catalog", "Writing to the catalog while trials are waited for", _TEXT)
@@ -89,7 +85,7 @@ def measure(setting: Setting) -> Part:
 
 
 def _size(url: str, trials: int) -> Table:
-    """What Postgres keeps of a trial; before anything is updated."""
+    """What Postgres keeps of a trial, before anything is updated."""
     import psycopg
 
     tables = ("trials", "attempts", "rung_results")
@@ -105,7 +101,7 @@ def _size(url: str, trials: int) -> Table:
 
 
 def _measure_writers(part: Part, setting: Setting, where: dict[str, Any]) -> list[Table]:
-    """Every kind of writer in turn: saturated, and then those that have calls, open-loop."""
+    """Run every kind of writer: saturated, and then open-loop those that have calls."""
     saturated = Table(["what writes", "writes/s of all", "p50, ms", "p99, ms"], [], "Saturated")
     header = ["asked for", "heartbeats/s asked", "heartbeats/s done", "heartbeat p99, ms", "calls/s done"]
     header += ["next trial p50, ms", "next trial p99, ms", "decision p50, ms", "decision p99, ms"]
@@ -116,9 +112,8 @@ def _measure_writers(part: Part, setting: Setting, where: dict[str, Any]) -> lis
         loads = {"heartbeat": LOADS, "optuna": (Load("Optuna: `ask` and `tell`", 0.0, 1, 20),)}.get(name, ())
         stages = [{"writes": 0.0, "calls": None, "seconds": 0.5 if setting.quick else 4}] * rounds
         for load in loads:
-            stages += [_stage(clients, load.heartbeats, 0.5 if setting.quick else load.seconds)] * min(
-                load.rounds, rounds
-            )
+            stage = _stage(clients, load.heartbeats, 0.5 if setting.quick else load.seconds)
+            stages += [stage] * min(load.rounds, rounds)
         results = work_together(setting.work / name, {**where, "writer": name, "stages": stages})
         done = [rate_of(each, "write") for each in results[:rounds]]
         saturated.rows.append(
@@ -152,7 +147,7 @@ def _measure_writers(part: Part, setting: Setting, where: dict[str, Any]) -> lis
 
 
 def _targets(measured: list[list[dict[str, Any]]], clients: int) -> list[Target]:
-    """Both halves of the promise, of the same rounds: so many writes, and the wait among them."""
+    """Both halves of the promise, in the same rounds: so many writes, and the wait among them."""
     done = [sum(rate_of(each, kind) for kind in ("write", "next", "decision")) for each in measured]
     # Where nobody was answered in a round, the wait is at least as long.
     waits = [
@@ -167,8 +162,9 @@ def _targets(measured: list[list[dict[str, Any]]], clients: int) -> list[Target]
 
 
 def _stage(clients: int, heartbeats: float, seconds: float) -> dict[str, Any]:
-    """What one client does in a round: seconds between two of a kind on average (0: again at once; None:
-    never).
+    """What one client does in a round.
+
+    It gives the mean seconds between two calls of a kind: 0 calls again at once, None never.
     """
     return {
         "writes": clients / heartbeats if heartbeats else None,

@@ -1,6 +1,4 @@
-"""Clients of a catalog, each a process of its own, that all work at once and wait for each other between
-rounds.
-"""
+"""Clients of a catalog, each a process of its own, which work at the same time in rounds."""
 
 import random
 import time
@@ -26,7 +24,7 @@ _WAIT_SECONDS = 180.0  # seconds that clients wait for each other
 
 
 class Loop(NamedTuple):
-    """What one client does: its two kinds of calls, in seconds between two of each (0: at once; None: never).
+    """What one client does, by its two kinds of calls.
 
     ``begin`` is called before each stage, with it and whether this is the first of the clients, while nobody
     works.
@@ -38,7 +36,7 @@ class Loop(NamedTuple):
 
 
 def work_together(folder: Path, setting: dict[str, Any]) -> list[list[dict[str, Any]]]:
-    """All clients at once, which wait for each other in ``folder``: of each stage what each client found."""
+    """Run all clients at once, which wait for each other in ``folder``; return their figures by stage."""
     folder.mkdir()
     with ThreadPoolExecutor(max_workers=setting["clients"]) as pool:
         places = range(setting["clients"])
@@ -52,8 +50,9 @@ def work_together(folder: Path, setting: dict[str, Any]) -> list[list[dict[str, 
 
 
 def client(folder: str, setting: dict[str, Any], place: int) -> list[dict[str, Any]]:
-    """One client, in a process of its own: of each stage the seconds of each call by kind, and how long all
-    of it took.
+    """Run one client, in a process of its own.
+
+    It returns for each stage the seconds of each call by kind, and how long the stage took.
 
     Raises:
         TimeoutError: another client did not come.
@@ -117,8 +116,9 @@ def _loop(setting: dict[str, Any], place: int, source: random.Random) -> Loop:
 
 
 def scheduler_of(catalog: "Catalog", sweep: str) -> "Scheduler":
-    """A sweep's scheduler that takes leases of a day for such as hold: none runs out while clients wait for
-    each other.
+    """A sweep's scheduler that takes leases of a day.
+
+    So no lease runs out while clients wait for each other.
     """
     from resources.scheduling.scheduler import Scheduler
 
@@ -179,7 +179,7 @@ def _pause(source: random.Random, mean: float) -> float:
 
 
 def rate_of(clients: list[dict[str, Any]], kind: str) -> float:
-    """So many a second of all clients, in one round."""
+    """Calls of a kind per second, of all clients in one round."""
     return sum(len(each[kind]) for each in clients) / max(each["seconds"] for each in clients)
 
 
@@ -188,7 +188,7 @@ def milliseconds(clients: list[dict[str, Any]], kind: str, share: float) -> floa
 
 
 def spread_of(rounds: list[list[dict[str, Any]]], kind: str, share: float) -> str:
-    """A percentile in ms, of each round; nothing where there was none of the kind."""
+    """A percentile in ms of each round; empty where there was no call of the kind."""
     some = [clients for clients in rounds if any(each[kind] for each in clients)]
     return spread([milliseconds(clients, kind, share) for clients in some]) if some else ""
 

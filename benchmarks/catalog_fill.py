@@ -1,6 +1,4 @@
-"""Catalogs full of sweeps, made fast: one sweep is searched in memory by the real rules, its rows are written
-in bulk.
-"""
+"""Filling a catalog with sweeps fast: one is searched in memory by the real rules, and written in bulk."""
 
 import random
 import time
@@ -27,7 +25,7 @@ def fill(
     first: int = 0,
     projects: int = 1,
 ) -> list[str]:
-    """Open sweeps and give their ids; in a process of its own.
+    """Open sweeps and return their ids; in a process of its own.
 
     Args:
         started: trials of each sweep that have been started.
@@ -81,7 +79,7 @@ def project_of(sweep: int, projects: int) -> str:
 def _rows(
     spec: Any, started: int, running: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
-    """Trials, attempts and results of a search that has come so far, without their sweep."""
+    """Rows of trials, attempts and results of a search in progress, without their sweep."""
     from resources.catalog import utcnow
 
     state, decided = _search(spec, started, running)
@@ -135,9 +133,7 @@ def _rows(
 
 
 def _search(spec: Any, started: int, running: int) -> tuple[Any, dict[int, str]]:
-    """A search's state with so many trials started and so many of them running, and the last decision about
-    each of the others.
-    """
+    """A search with so many trials started and running, and the last decision about each other trial."""
     from resources.search.decide import Continue, Idle, Reached, decide
     from resources.search.rules import rules_of
     from resources.search.state import Result, SearchState

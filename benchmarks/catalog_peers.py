@@ -1,4 +1,4 @@
-"""What the catalog's writes are measured beside: psycopg alone, and Optuna's storage on the same server."""
+"""Peers of the catalog's writes: psycopg alone, and Optuna's storage on the same server."""
 
 import random
 from collections.abc import Callable
@@ -6,8 +6,9 @@ from typing import Any
 
 
 def bare(url: str, sweep: str, place: int) -> Callable[[], None]:
-    """An ``UPDATE`` of one running trial's lease, prepared, in a transaction of its own: what the server and
-    the driver take.
+    """A prepared ``UPDATE`` of one running trial's lease, in a transaction of its own.
+
+    It shows what the server and the driver cost.
     """
     import psycopg
 
@@ -55,7 +56,7 @@ def optuna(
 
 
 def fill(url: str, trials: int, running: int) -> dict[str, Any]:
-    """A study with so many trials, the last of them running; gives its name and the ids of those.
+    """Make a study with so many trials, the last of them running; return its name and their ids.
 
     In a process of its own.
     """

@@ -1,6 +1,4 @@
-"""What handing out trials takes where projects share the machines, beside the same catalog without
-projects.
-"""
+"""What handing out trials costs where projects share the machines, compared with no projects."""
 
 import random
 import tempfile
@@ -45,9 +43,7 @@ open-loop: a call's time counts from when it was due. All else is as in `catalog
 
 
 def measure(setting: Setting) -> Part:
-    """Next trials a second and the wait for one: without projects, with places for everybody, and in a fleet
-    that is full.
-    """
+    """Measure next trials without projects, with a place for everybody, and in a full fleet."""
     from tests.postgres import INSTALLED, Postgres
 
     part = Part("shares", "Handing out trials where projects share the machines", _TEXT)
@@ -82,7 +78,7 @@ def measure(setting: Setting) -> Part:
 
 
 def _ask(part: Part, setting: Setting, where: dict[str, Any], sizes: dict[str, int]) -> None:
-    """Each fleet in turn, saturated and paced; so many rounds of all of them."""
+    """Run each fleet in turn, saturated and paced, for so many rounds."""
     clients = where["clients"]
     rounds = setting.choose(1, 3)
     fleets = {ALONE: None, ROOM: sizes["workers"] + clients, FULL: sizes["workers"] - sizes["waiting"]}
@@ -161,7 +157,7 @@ def _table(load: str, by_fleet: dict[str, list[Any]]) -> Table:
 
 
 def workers(url: str, sweeps: list[str], source: random.Random) -> Loop:
-    """What one client does, which is all workers of these sweeps."""
+    """What one client does for all workers of its sweeps."""
     from halving.trial.messages import ReachedRung
     from resources.catalog import Catalog
     from resources.scheduling.assignment import Superseded
@@ -224,7 +220,7 @@ def workers(url: str, sweeps: list[str], source: random.Random) -> Loop:
 
 
 def share_places(catalog: "Catalog", projects: int, places: int | None) -> None:
-    """Have projects with weights and quotas share so many places; None: no project has a row."""
+    """Let projects with weights and quotas share so many places; with None no project has a row."""
     from sqlalchemy import delete
 
     from resources.catalog import ProjectRow

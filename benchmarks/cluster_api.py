@@ -1,6 +1,4 @@
-"""What a run is to Kubernetes' API: the time to create, look at and delete its Job, and the bytes that the
-cluster keeps of it.
-"""
+"""What a run costs Kubernetes' API: the time of its Job's calls, and the bytes that are kept of it."""
 
 import json
 import os
@@ -25,7 +23,7 @@ pod has run.
 
 
 def measure(setting: Setting) -> Part:
-    """Milliseconds of a call and calls a second, and the bytes of the objects."""
+    """Measure milliseconds of a call, calls a second, and the bytes of the objects."""
     part = Part("cluster", "A run in Kubernetes' API", _TEXT)
     if not os.environ.get("KUBECONFIG"):
         part.missing.append("Kubernetes: KUBECONFIG is not set")

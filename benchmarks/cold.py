@@ -1,6 +1,4 @@
-"""How long a checkpoint is read for that lies in a colder place, and how fast they move there, where each
-answer takes a while.
-"""
+"""Reading checkpoints from a colder place, and moving them there, over a store with slow answers."""
 
 import os
 import time
@@ -26,7 +24,7 @@ one, eight at a time.
 
 
 def measure(setting: Setting) -> Part:
-    """Seconds and requests of reads from both places, and of moving."""
+    """Measure seconds and requests of reads from both places, and of moving."""
     part = Part("cold", "The cold tier", _TEXT)
     figures = in_child(
         "benchmarks.cold:read_and_move",
@@ -55,7 +53,7 @@ def measure(setting: Setting) -> Part:
 
 
 def read_and_move(rounds: int, sizes: list[int], moved: int) -> dict[str, Any]:
-    """Seconds and requests. In a process of its own, which is the store's server."""
+    """Seconds and requests, measured in a process of its own that is the store's server, too."""
     os.environ |= CREDENTIALS
     with object_server() as server:
         return {"reads": _reads(server, rounds, sizes), "moving": _moving(server, moved)}
@@ -110,7 +108,7 @@ def _moving(server: ObjectServer, blobs: int) -> dict[str, float]:
 
 
 def _put(server: ObjectServer, bucket: str, blobs: int, mb: int) -> list[str]:
-    """Have blobs of random bytes in a bucket without a request; their digests."""
+    """Put blobs of random bytes into a bucket without a request; return their digests."""
     from halving.store.store import blob_name, digest_of
 
     digests = []
@@ -122,7 +120,7 @@ def _put(server: ObjectServer, bucket: str, blobs: int, mb: int) -> list[str]:
 
 
 def _measure_requests(server: ObjectServer, work: Callable[[], Any]) -> tuple[float, int]:
-    """How long some work took, and what it asked of the store."""
+    """How long some work took, and how many requests it made."""
     server.counts.clear()
     server.wait = S3_ANSWER
     began = time.perf_counter()

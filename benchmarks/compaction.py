@@ -1,6 +1,4 @@
-"""How many ended attempts workers compact on an object store that takes a while for each answer, and what
-they ask of it.
-"""
+"""How many ended attempts workers compact on an object store with slow answers, and its requests."""
 
 import os
 import time
@@ -68,7 +66,7 @@ def measure(setting: Setting) -> Part:
 
 
 def compact_and_clean(folder: str, runs: int, workers: int) -> dict[str, Any]:
-    """Seconds of both phases, with requests and the workers' CPU.
+    """Measure seconds of both phases, with requests and the workers' CPU.
 
     In a process of its own, which is the store's server.
     """
@@ -94,7 +92,7 @@ def compact_and_clean(folder: str, runs: int, workers: int) -> dict[str, Any]:
 
 
 def fill(server: ObjectServer, url: str, runs: int) -> str:
-    """Ended attempts and what the index has of them; give the store's address.
+    """Write ended attempts and what the index has of them; return the store's address.
 
     Every attempt has the same points.
     """

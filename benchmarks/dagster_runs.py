@@ -1,6 +1,4 @@
-"""Dagster at the size of a cluster: runs requested and launched a second, and how long a sensor's tick
-takes.
-"""
+"""Dagster at the size of a cluster: runs requested and launched a second, and sensor ticks."""
 
 import contextlib
 import json
@@ -52,7 +50,7 @@ is what 10,000 running trials with a rung every ten minutes do between two ticks
 
 
 def measure(setting: Setting) -> Part:
-    """Runs requested and launched a second, what a run leaves behind, and the seconds of ticks."""
+    """Measure runs requested and launched a second, what a run leaves behind, and the ticks."""
     from tests.postgres import INSTALLED, Postgres
 
     part = Part("dagster", "Runs and ticks with 10,000 trials running", _TEXT)
@@ -76,7 +74,7 @@ def measure(setting: Setting) -> Part:
 
 
 def _runs(part: Part, backend: "_Instance", setting: Setting) -> Table:
-    """Requested, then launched: each block says by itself what it failed by."""
+    """Request runs, then launch them; each block reports its own failure."""
     stages = STAGES[1:2] if setting.quick else STAGES
     runs = setting.choose(3, RUNS)
     table = Table(["what", "threads", "runs in progress", "runs", "runs/s", "connections"], [], "Runs")
@@ -94,7 +92,7 @@ def _runs(part: Part, backend: "_Instance", setting: Setting) -> Table:
 
 
 def _try(part: Part, what: str, block: Callable[[], _Result]) -> _Result | None:
-    """What a block finds; one that breaks is named on the page with its reason, and the others go on."""
+    """Run a block; one that breaks is named on the page with its reason, and the others go on."""
     try:
         return block()
     except Exception as error:  # noqa: BLE001
@@ -124,9 +122,7 @@ class _Instance:
     def daemon(
         self, *, max_runs: int, threads: int = 1, launches: bool = False, pooled: bool = True
     ) -> Iterator[None]:
-        """Dagster's daemon, with at most so many runs at once; on the storage of ``deploy/``, or on Dagster's
-        own.
-        """
+        """Dagster's daemon with at most ``max_runs`` runs, on ``deploy/``'s storage or Dagster's own."""
         launcher = {"module": "benchmarks.no_launch", "class": "NoLaunch", "config": {"seconds": API_SECONDS}}
         # Dagster speaks to no other
         database = {"postgres_url": self._dagster.replace("postgresql", "postgresql+psycopg2")}
@@ -170,7 +166,7 @@ class _Instance:
                 process.wait()
 
     def ask(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        """What Dagster's database answers."""
+        """Query Dagster's database."""
         import psycopg
 
         self._own_connections += 1
@@ -179,7 +175,7 @@ class _Instance:
             return cursor.fetchall() if cursor.description else []
 
     def wait(self, query: str, wanted: int, *, minimum: int | None = None) -> int:
-        """Until the query counts as many, and how many it counts.
+        """Wait until the query counts as many; return the count.
 
         Args:
             minimum: so many will do when time is over.
@@ -195,27 +191,23 @@ class _Instance:
                 continue
             if ended is None and minimum is not None and count >= minimum:
                 break
-            why = (
-                f"after {_WAIT_SECONDS:.0f} s"
-                if ended is None
-                else f"when the daemon ended with exit status {ended}"
-            )
+            why = f"after {_WAIT_SECONDS:.0f} s"
+            if ended is not None:
+                why = f"when the daemon ended with exit status {ended}"
             raise ChildFailed(f"{count} of {wanted} {why}; {self.complaint()}")
         return count
 
     def connections(self) -> int:
-        """How many of Dagster's the database has seen so far."""
+        """How many connections of Dagster's the database has seen so far."""
         ((sessions,),) = self.ask("SELECT sessions FROM pg_stat_database WHERE datname = current_database()")
         return int(sessions) - self._own_connections
 
     def complaint(self) -> str:
-        """What the daemon, or a run of it, said last of an error."""
+        """The last error that the daemon, or a run of it, logged."""
         return _complaint(self._log.read_text())
 
     def end_sweeps(self) -> None:
-        """Leave the sweeps alone from now on: what the sensors do with them would be measured with the
-        launches.
-        """
+        """End the sweeps, so that the sensors' work for them is not measured with the launches."""
         import psycopg
 
         with psycopg.connect(self.catalog.replace("+psycopg", ""), autocommit=True) as connection:
@@ -256,9 +248,7 @@ def _launch_runs(backend: _Instance, pooled: bool, threads: int, others: int, ru
 
 
 def _clone_runs(backend: _Instance, count: int) -> None:
-    """Make as many runs of one that is starting, in progress: 10,000 real ones would need 10,000
-    processes.
-    """
+    """Copy a starting run as runs in progress: 10,000 real ones would need 10,000 processes."""
     columns = "snapshot_id, pipeline_name, mode, partition, partition_set, create_timestamp, update_timestamp"
     backend.ask(
         "CREATE TABLE clones AS SELECT gen_random_uuid()::text AS new FROM generate_series(1, %s)", count
@@ -279,7 +269,7 @@ def _clone_runs(backend: _Instance, count: int) -> None:
 
 
 def _make_runs(backend: _Instance, wanted: int) -> Table:
-    """Real runs, of a sweep of their own."""
+    """Make real runs of a sweep of their own."""
     in_child(
         "benchmarks.catalog_fill:fill",
         url=backend.catalog,

@@ -63,8 +63,9 @@ def ticks(backend: Any, setting: Setting, note: str) -> Table:
 
 
 def two_ticks(sweeps: list[str], variables: dict[str, str]) -> dict[str, tuple[list[float], str]]:
-    """Two ticks of each sensor with what happens in between, in a process of their own: its seconds, and the
-    runs that it asked for.
+    """Run two ticks of each sensor, and what happens in between, in a process of their own.
+
+    It returns the seconds of the ticks and the runs that they requested.
     """
     os.environ.update(variables | ON_A_CLUSTER)
     import dagster as dg
@@ -93,7 +94,7 @@ def two_ticks(sweeps: list[str], variables: dict[str, str]) -> dict[str, tuple[l
 
 
 def _go_on(catalog: Any, sweeps: list[str]) -> None:
-    """Claim what was handed out, then let as many trials end their rung as do between two ticks."""
+    """Claim what was handed out, then end the rung of as many trials as end it between two ticks."""
     from halving.trial.messages import ReachedRung
     from resources.scheduling.scheduler import Scheduler
 

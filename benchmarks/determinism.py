@@ -1,4 +1,4 @@
-"""What ``deterministic=True`` costs a training loop, and the weights' digest a checkpoint."""
+"""What ``deterministic=True`` costs a training loop, and what the weights' digest costs a checkpoint."""
 
 import tempfile
 import time
@@ -30,7 +30,7 @@ LOOPS = ("digits' network", "convolutions", "embeddings")
 
 
 def measure(setting: Setting) -> Part:
-    """The ratio of blocks with and without deterministic algorithms."""
+    """Measure the ratio of blocks with and without deterministic algorithms."""
     pairs = setting.choose(1, 10)
     seconds = 0.1 if setting.quick else 1.0
     part = Part("determinism", "What determinism costs", _TEXT)
@@ -90,7 +90,7 @@ def _digests(setting: Setting) -> Table:
 
 
 def saves(folder: str, mebibytes: int, pairs: int) -> dict[str, list[float]]:
-    """Pairs of saves, in one process.
+    """Save in pairs, with and without the digest, in one process.
 
     Returns:
         Of each pair ``without`` and ``with``: seconds of the save; ``packing``: of packing alone; ``added``
@@ -116,7 +116,8 @@ def saves(folder: str, mebibytes: int, pairs: int) -> dict[str, list[float]]:
     save(True)
     seconds: dict[str, list[float]] = {"without": [], "packing": [], "with": [], "added": [], "cpu_added": []}
     for turn in range(pairs):
-        times = {on: save(on) for on in ((False, True) if turn % 2 == 0 else (True, False))}
+        order = (False, True) if turn % 2 == 0 else (True, False)
+        times = {on: save(on) for on in order}
         began = time.perf_counter()
         with tempfile.TemporaryFile() as file:
             serialization.pack({"weights": weights}, file)
@@ -130,7 +131,7 @@ def saves(folder: str, mebibytes: int, pairs: int) -> dict[str, list[float]]:
 
 
 def run_pairs(name: str, pairs: int, seconds: float) -> dict[str, Any]:
-    """All pairs of one loop, in one process: see :func:`compare`."""
+    """Run all pairs of one loop, in one process: see :func:`compare`."""
     import torch
 
     torch.set_num_threads(1)
@@ -142,8 +143,9 @@ def run_pairs(name: str, pairs: int, seconds: float) -> dict[str, Any]:
 
 
 def compare(pairs: int, train: Callable[[], str | None], time_step: Callable[[], float]) -> dict[str, Any]:
-    """Compare deterministic algorithms with others, in turn, in a process that :func:`make_deterministic` has
-    made so in all else.
+    """Compare training with and without deterministic algorithms, in turn.
+
+    :func:`make_deterministic` must have made the process deterministic in all other respects.
 
     Args:
         train: trains from the beginning, and gives the weights' digest.

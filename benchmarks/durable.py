@@ -18,7 +18,7 @@ The dicts are made beforehand.
 
 
 def measure(setting: Setting) -> Part:
-    """Durable points a second, and what a segment's point takes before compaction."""
+    """Measure durable points a second, and the bytes of a point in segments."""
     rounds = setting.choose(1, 5)
     calls = setting.choose(2_000, 500_000)
     results = []
@@ -56,7 +56,7 @@ def measure(setting: Setting) -> Part:
 
 
 def run_round(folder: str, calls: int) -> dict[str, Any]:
-    """One round, in a process of its own."""
+    """Run one round, in a process of its own."""
     import pyarrow.parquet as pq
 
     run = open_run(folder)

@@ -1,6 +1,4 @@
-"""Features: labels joined to what was known then, and lookups online, beside polars' ``join_asof`` and
-Feast.
-"""
+"""Features joined to labels and looked up online, beside polars' ``join_asof`` and Feast."""
 
 import contextlib
 import json
@@ -47,7 +45,7 @@ sorted first, and dask sorts them into its last partition.
 
 @dataclass(frozen=True)
 class Peer:
-    """What joins beside Halving.
+    """Another tool that joins features.
 
     Attributes:
         name: in the table.  module: its script in ``benchmarks.peers``.
@@ -75,7 +73,7 @@ PEERS = (
 
 
 def measure(setting: Setting) -> Part:
-    """The joins, then the online stores."""
+    """Measure the joins, then the online stores."""
     part = Part("features", "Features: joins as of then, lookups online", _TEXT)
     environments: dict[str, Installed] = {}
     for peer in PEERS:
@@ -95,7 +93,7 @@ def measure(setting: Setting) -> Part:
 def _joins(
     setting: Setting, part: Part, environments: dict[str, Installed], labels: int, rows: int, *, held: bool
 ) -> Table:
-    """All joins of one size, which is ``held`` to the targets or not."""
+    """Run all joins of one size; ``held`` ones have targets."""
     views = setting.choose(2, VIEWS)
     root = setting.work / f"store-{labels}"
     in_child(
@@ -239,7 +237,7 @@ def _lookup_cells(rounds: list[dict[str, Any]]) -> list[str]:
 
 
 def _run(setting: Setting, python: Path, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What a peer's script measured, in a process of its own."""
+    """Run a peer's script in a process of its own, and return what it measured."""
     Path(arguments["folder"]).mkdir(exist_ok=True)
     command = [
         str(python),
@@ -257,7 +255,7 @@ def _run(setting: Setting, python: Path, module: str, arguments: dict[str, Any])
 
 @contextlib.contextmanager
 def _redis(work: Path, part: Part) -> Iterator[Any]:
-    """A server with empty databases; None where there is no program of it."""
+    """A server with empty databases; None where Redis is not installed."""
     from tests import redis_server
 
     if not redis_server.INSTALLED:

@@ -1,6 +1,4 @@
-"""Joining features to labels: the views, the labels, Halving's join, and what is not the same in another
-one.
-"""
+"""The views and labels of the feature joins, Halving's join, and its differences from another one."""
 
 from datetime import date, timedelta
 from pathlib import Path
@@ -14,7 +12,7 @@ _START = date(2026, 1, 1)
 
 
 def fill(root: str, labels: int, rows: int, views: int, days: int) -> int:
-    """Views of random rows, published as materialised days, and labels. In a process of its own."""
+    """Write labels, and views of random rows as materialised days. In a process of its own."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -39,13 +37,14 @@ def fill(root: str, labels: int, rows: int, views: int, days: int) -> int:
             for number_of_day in range(days):
                 users = source.integers(0, entities, per_day)
                 event = start + number_of_day * day + _times(source, day, per_day)
-                late = (
-                    np.full(per_day, micros_of("1h"))
-                    if name == "event"
-                    else source.exponential(micros_of("1h"), per_day).astype(np.int64)
-                )
+                if name == "event":
+                    late = np.full(per_day, micros_of("1h"))
+                else:
+                    late = source.exponential(micros_of("1h"), per_day).astype(np.int64)
                 order = np.lexsort((event, users))
-                users, event, known_at = users[order], event[order], (event + late)[order]
+                known_at = (event + late)[order]
+                users = users[order]
+                event = event[order]
                 made = [
                     source.normal(size=per_day),
                     source.normal(size=per_day),
@@ -99,7 +98,7 @@ def view_of(name: str, view_number: int) -> Any:
 
 
 def join(root: str, name: str, views: int) -> dict[str, float]:
-    """Halving's join of all labels; its result is kept beside the store. In a process of its own."""
+    """Join all labels with Halving, and keep the result beside the store. In a process of its own."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -122,7 +121,7 @@ def join(root: str, name: str, views: int) -> dict[str, float]:
 
 
 def different(root: str, name: str) -> int:
-    """How many values of two joins are not the same bits. In a process of its own."""
+    """How many values differ between two joins, bit by bit. In a process of its own."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Features online: Halving's views pushed into a store, and looked up there."""
+"""Online features: Halving's views are pushed into a store, and looked up there."""
 
 import time
 from typing import Any
@@ -34,7 +34,7 @@ def rows() -> Any:
 
 
 def fill(root: str, address: str, users: int) -> float:
-    """Materialise and push; the rows pushed each second. In a process of its own."""
+    """Materialise and push a view; return the rows pushed each second. In a process of its own."""
     from halving import Store
     from resources.features.materialize import materialize_all
     from resources.features.online import push

@@ -1,6 +1,4 @@
-"""Training in many processes: how it scales, what the agreements of the ranks cost, how soon a gang trains,
-and how soon again.
-"""
+"""Training in many processes: how it scales, what agreement costs, and how soon a gang trains."""
 
 import json
 import os
@@ -40,7 +38,7 @@ _SCALED = ("DDP", "run.distribute", "Fabric", "Accelerate")
 
 
 def measure(setting: Setting) -> Part:
-    """Costs, ratios and seconds."""
+    """Measure costs, ratios and seconds."""
     part = Part("gangs", "Training in many processes", _TEXT)
     rounds = setting.choose(2, 20)
     count = setting.choose(5, 100)
@@ -122,7 +120,7 @@ def _measure_starts(part: Part, setting: Setting) -> None:
 
 
 def torchrun(processes: int, module: str, arguments: dict[str, Any]) -> Any:
-    """Run a module's ranks; what rank 0 printed last."""
+    """Run a module's ranks, and return what rank 0 printed last."""
     command = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""How soon two ranks train, and how soon again after one was killed: a gang, and scripts under torchrun."""
+"""How soon two ranks train, also after one was killed: a gang, and scripts under torchrun."""
 
 import json
 import multiprocessing
@@ -58,7 +58,10 @@ def of_gangs(folder: str, rounds: int) -> dict[str, list[float]]:
 
 
 def of_torchrun(folder: str, rounds: int, library: str) -> dict[str, list[float]]:
-    """As :func:`of_gangs`, of this module as a script that trains with a library of :data:`LIBRARIES`."""
+    """The seconds of :func:`of_gangs` for this module as a script that trains with a library.
+
+    The libraries are those of :data:`LIBRARIES`.
+    """
     seconds: dict[str, list[float]] = {"start": [], "recovery": []}
     for number in range(rounds):
         notes = Path(folder, str(number))
@@ -92,7 +95,7 @@ def of_torchrun(folder: str, rounds: int, library: str) -> dict[str, list[float]
 def train(run: Run) -> None:
     """A gang's trainable; rank 1 of the first attempt is killed in its second epoch."""
     notes = Path(run.params["notes"])
-    (model, optimizer) = _built()
+    model, optimizer = _built()
     run.restore(model=model, optimizer=optimizer)
     ddp = DistributedDataParallel(model)
     for epoch in run.epochs():
@@ -104,7 +107,7 @@ def train(run: Run) -> None:
 
 
 def main(folder: str, library: str) -> None:
-    """The same as a script of torchrun's."""
+    """Train in the same way as a script of torchrun's."""
     torch.set_num_threads(1)
     notes = Path(folder)
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
@@ -135,7 +138,9 @@ class _Training:
 
 def _with_ddp(notes: Path) -> _Training:
     dist.init_process_group("gloo")
-    (model, optimizer), path, trained = _built(), notes / "checkpoint.pt", 0
+    model, optimizer = _built()
+    path = notes / "checkpoint.pt"
+    trained = 0
     if path.exists():
         saved = torch.load(path)
         model.load_state_dict(saved["model"])
@@ -156,7 +161,8 @@ def _with_fabric(notes: Path) -> _Training:
 
     fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
     fabric.launch()
-    (model, optimizer), path = fabric.setup(*_built()), notes / "checkpoint.ckpt"
+    model, optimizer = fabric.setup(*_built())
+    path = notes / "checkpoint.ckpt"
     state = {"model": model, "optimizer": optimizer, "epoch": 0}
     if path.exists():
         fabric.load(path, state)

@@ -99,7 +99,7 @@ def _step(
 
 
 def _seconds(step: Callable[[], Any], count: int) -> float:
-    """Of one step, after two that are not counted."""
+    """Seconds of one step, after two that are not counted."""
     for _ in range(2):
         step()
     dist.barrier()

@@ -1,5 +1,6 @@
-"""How often the gates promote what they should not, and hold back what they should promote, over simulated
-promotions.
+"""How often the gates decide wrongly, over simulated promotions.
+
+They may promote what they should not, or hold back what they should promote.
 """
 
 import os
@@ -65,7 +66,7 @@ class Problem:
 
 
 def measure(setting: Setting) -> Part:
-    """Both gates and the naive comparison on equal, better and worse models, on every problem."""
+    """Run both gates and the naive comparison on equal, better and worse models, on every problem."""
     part = Part("gates", "Gates on simulated promotions", _TEXT)
     promotions = setting.choose(2, PROMOTIONS)
     names = list(PROBLEMS)
@@ -106,7 +107,7 @@ def measure(setting: Setting) -> Part:
 
 
 def promotion(name: str, rows: int, truth: Truth, seed: int) -> dict[str, Any]:
-    """One: what each gate says, and the naive comparison's gain."""
+    """Simulate one promotion: the outcome of each gate, and of the naive comparison."""
     from resources.evaluation.comparison import gain_of
     from resources.evaluation.statistics.verdict import improved, non_inferior
 
@@ -170,7 +171,8 @@ def _two_classifiers(source: Any, rows: int, gain: float) -> tuple[Any, Any]:
     wrong = (target + source.integers(1, 10, rows)) % 10
     ours = np.where(np.isin(kind, [0, 3]), target, wrong)
     theirs = np.where(np.isin(kind, [1, 3]), target, wrong)
-    return tuple(Predictions(target, predicted, classes=tuple(range(10))) for predicted in (theirs, ours))  # type: ignore[return-value]
+    classes = tuple(range(10))
+    return Predictions(target, theirs, classes=classes), Predictions(target, ours, classes=classes)
 
 
 def _two_unequal_classes(source: Any, rows: int, gain: float) -> tuple[Any, Any]:
@@ -182,13 +184,13 @@ def _two_unequal_classes(source: Any, rows: int, gain: float) -> tuple[Any, Any]
 
     target = (source.random(rows) < _RARE).astype(np.int64)
     hard = source.random(rows) < 0.1  # for both; in addition each has errors of its own
-    predicted = [
+    theirs, ours = (
         np.where(
             (hard & (source.random(rows) < 0.6)) | (~hard & (source.random(rows) < own)), 1 - target, target
         )
         for own in (_own_errors(0.0), _own_errors(gain))
-    ]
-    return tuple(Predictions(target, labels, classes=(0, 1)) for labels in predicted)  # type: ignore[return-value]
+    )
+    return Predictions(target, theirs, classes=(0, 1)), Predictions(target, ours, classes=(0, 1))
 
 
 _RARE = 0.15
@@ -230,8 +232,9 @@ _SELDOM = 0.02
 
 
 def _two_of_a_rare_class(source: Any, rows: int, gain: float) -> tuple[Any, Any]:
-    """Of a class of 2 % both find about 68 %, of the other 0.2 % are taken for it; a better model finds
-    ``gain`` more, as a share of it.
+    """A class of 2 %, of which both find about 68 %; a better model finds a share ``gain`` more.
+
+    Of the other class, 0.2 % are taken for it.
     """
     from resources.evaluation.predictions import Predictions
 
@@ -260,8 +263,9 @@ def _by_f1(source: Any, rows: int, gain: float) -> tuple[Any, Any]:
 
 
 def _two_rankings_of_a_rare_class(source: Any, rows: int, gain: float) -> tuple[Any, Any]:
-    """A class of 2 % lies above the others, in the better model farther; what makes a row look like it, it
-    mostly does to both.
+    """A class of 2 % ranks above the others, farther in the better model.
+
+    What makes a row look like that class, it mostly does to both.
     """
     from resources.evaluation.predictions import Predictions
 
@@ -307,8 +311,10 @@ def _two_that_hardly_differ(source: Any, rows: int, gain: float) -> tuple[Any, A
     target = source.integers(0, 2, rows)
     kind = source.choice(3, rows, p=[0.0015 + gain / 2, 0.0015 - gain / 2, 0.997])
     both = np.where(source.random(rows) < 0.1, 1 - target, target)
-    made = (np.where(kind == 2, both, np.where(kind == right, target, 1 - target)) for right in (1, 0))
-    return tuple(Predictions(target, predicted, classes=(0, 1)) for predicted in made)  # type: ignore[return-value]
+    theirs, ours = (
+        np.where(kind == 2, both, np.where(kind == right, target, 1 - target)) for right in (1, 0)
+    )
+    return Predictions(target, theirs, classes=(0, 1)), Predictions(target, ours, classes=(0, 1))
 
 
 def _two_probabilities_that_hardly_differ(source: Any, rows: int, gain: float) -> tuple[Any, Any]:
@@ -335,8 +341,9 @@ def _two_on_customers(source: Any, rows: int, gain: float) -> tuple[Any, Any]:
     customer = np.arange(rows) // 10
     kind = source.choice(3, customer[-1] + 1, p=[0.1 + gain / 2, 0.1 - gain / 2, 0.8])[customer]
     target = source.integers(0, 2, rows)
-    made = (np.where((kind == 2) | (kind == right), target, 1 - target) for right in (1, 0))
-    return tuple(Predictions(target, predicted, classes=(0, 1), clusters=customer) for predicted in made)  # type: ignore[return-value]
+    theirs, ours = (np.where((kind == 2) | (kind == right), target, 1 - target) for right in (1, 0))
+    options = {"classes": (0, 1), "clusters": customer}
+    return Predictions(target, theirs, **options), Predictions(target, ours, **options)
 
 
 PROBLEMS = {

@@ -1,4 +1,4 @@
-"""Training on one GPU: what tracking costs there, how busy it is kept, and what waits for it."""
+"""Training on one GPU: what tracking costs there, how busy it is, and what waits for it."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ weights' digest.
 
 
 def measure(setting: Setting) -> Part:
-    """The cost, the shares of the time and the counts; without a GPU a quick run does the same on the CPU."""
+    """Measure costs, shares of the time and counts; a quick run without a GPU uses the CPU."""
     part = Part("gpu", "Training on a GPU", _TEXT)
     device = in_child("benchmarks.gpu_loops:find_device")
     if device["type"] == "cpu" and not setting.quick:

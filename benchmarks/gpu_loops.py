@@ -1,6 +1,6 @@
-"""What the part ``gpu`` measures, in processes of its own.
+"""The measurements of the part ``gpu``, in processes of its own.
 
-It stands on the SDK, PyTorch and nothing else, as a training does.
+They use the SDK, PyTorch and nothing else, as a training does.
 """
 
 import json
@@ -98,7 +98,7 @@ class Loop:
         }
 
     def loss_of(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-        """The mean over a batch's rows."""
+        """The mean loss over a batch's rows."""
         if self.name == "transformer":
             tokens = batch["tokens"].long()
             return functional.cross_entropy(model(tokens[:, :-1]), tokens[:, 1:].flatten())
@@ -119,7 +119,7 @@ class Loop:
         return loss.detach()
 
     def on_device(self, count: int) -> Iterator[dict[str, Tensor]]:
-        """Batches that are on the device already, for ever."""
+        """Batches that are on the device already, without end."""
         batches = [
             {
                 name: torch.from_numpy(array).to(self.device)
@@ -158,7 +158,7 @@ def compare_loops(
 
 @contextmanager
 def _tracking(folder: str, *, is_tracked: bool) -> Iterator[Callable[[Tensor, int], None] | None]:
-    """A run with system metrics, as a function that logs ten scalars of a step."""
+    """A run with system metrics, as a function that logs ten scalars of a step; None without tracking."""
     if not is_tracked:
         yield None
         return
@@ -201,7 +201,9 @@ def _time_block(
 
 
 def train(folder: str, name: str, seconds: float, device: str, is_small: bool) -> dict[str, Any]:
-    """Train from shards for so many seconds and more, in epochs of a sixth of it, with everything of ours on.
+    """Train from shards for so many seconds and more, with all of Halving's tracking on.
+
+    An epoch takes a sixth of that time.
 
     Returns:
         Shares of the time, 0-100, between the first epoch and the last: ``busy`` and ``kernels`` (None
@@ -233,10 +235,11 @@ def train(folder: str, name: str, seconds: float, device: str, is_small: bool) -
             if epoch == 8:
                 ended = time.time()
             stall_ms += _timed_save(run, state)
+    busy = None
+    if device == "cuda":
+        busy = _mean_of(run.id, "system/gpu.0/utilization", folder, began, ended)
     return {
-        "busy": _mean_of(run.id, "system/gpu.0/utilization", folder, began, ended)
-        if device == "cuda"
-        else None,
+        "busy": busy,
         "kernels": kernels,
         "data_wait": _mean_of(run.id, "system/data_wait", folder, began, ended),
         "saves": _mean_of(run.id, "system/saves", folder, began, ended),
@@ -247,7 +250,7 @@ def train(folder: str, name: str, seconds: float, device: str, is_small: bool) -
 
 
 def _timed_save(run: halving.Run, state: dict[str, Any]) -> list[float]:
-    """Milliseconds of a save that wrote a checkpoint, or began to; none of one that was skipped."""
+    """Milliseconds of a save that wrote a checkpoint or began to; empty for one that was skipped."""
     before = run._saver.interval.saves
     began = time.perf_counter()
     run.save(**state)
@@ -256,7 +259,7 @@ def _timed_save(run: halving.Run, state: dict[str, Any]) -> list[float]:
 
 
 def count_waits(folder: str, steps: int, device: str, is_small: bool) -> dict[str, int]:
-    """Calls of CUDA that waited for the device on the training thread, by what a loop does with its loss."""
+    """Calls of CUDA that waited for the device on the training thread, by the use of the loss."""
     loop = Loop("convolutions", device, is_small=is_small)
     batches = loop.on_device(2)
     with halving.init("bench", root=folder, system_metrics=1.0) as run:
@@ -299,7 +302,7 @@ def _count_waits_of(
 
 
 def compare_determinism(name: str, pairs: int, seconds: float, device: str, is_small: bool) -> dict[str, Any]:
-    """All pairs of one loop: see :func:`benchmarks.determinism.compare`."""
+    """Run all pairs of one loop: see :func:`benchmarks.determinism.compare`."""
     make_deterministic()  # first: cuBLAS reads its workspace when it begins
     loop = Loop(name, device, is_small=is_small)
     batches = loop.on_device(2)
@@ -340,7 +343,7 @@ def _profile(step: Callable[[], object], device: str) -> float | None:
 
 
 def _total_length(spans: list[tuple[float, float]]) -> float:
-    """How much of the time lies in one or more of the spans, which are in order of their starts."""
+    """How much of the time the spans cover; they are in order of their starts."""
     total = 0.0
     reached = spans[0][0]
     for start, end in spans:
@@ -351,7 +354,7 @@ def _total_length(spans: list[tuple[float, float]]) -> float:
 
 
 def _mean_of(run: str, key: str, folder: str, began: float, ended: float) -> float | None:
-    """Of the samples between two times."""
+    """The mean of a metric's samples between two times."""
     table = curves([run], [key], root=folder, max_points=None)
     values = [
         value

@@ -1,6 +1,4 @@
-"""A client that sends one request after the other, as a browser's tab does: over one connection, and a new
-one when that was closed.
-"""
+"""An HTTP client that sends one request after the other over one connection, as a browser's tab does."""
 
 import asyncio
 from typing import NamedTuple
@@ -22,7 +20,7 @@ class Client:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, path: str, body: str, **headers: str) -> Reply:
-        """POST a body; ``headers`` with underscores for hyphens.
+        """POST a body; ``headers`` have underscores for hyphens.
 
         Raises:
             RuntimeError: it is neither 2xx nor 304.

@@ -1,6 +1,4 @@
-"""How long the index of runs takes to be made from an object store that takes a while for each answer, and
-what it asks of it.
-"""
+"""How long the index of runs takes to be made from an object store with slow answers, and its requests."""
 
 import os
 import shutil
@@ -75,7 +73,7 @@ def measure(setting: Setting) -> Part:
 
 
 def make_index(folder: str, runs: int, compacted: bool) -> dict[str, Any]:
-    """Seconds until an empty catalog has all runs, with requests and CPU seconds.
+    """Measure seconds until an empty catalog has all runs, with requests and CPU seconds.
 
     In a process of its own, which is the store's server.
     """
@@ -94,8 +92,9 @@ def make_index(folder: str, runs: int, compacted: bool) -> dict[str, Any]:
 
 
 def fill(server: ObjectServer, folder: str, runs: int, *, compacted: bool) -> str:
-    """Runs that share the contents of a few, which are written to a folder first; give the store's
-    address.
+    """Write runs that share the contents of a few; return the store's address.
+
+    Those few are written to a folder first.
     """
     store = Path(folder, "written")
     names = write_runs(str(store), min(runs, _WRITTEN), METRICS, POINTS, 1)
@@ -113,11 +112,9 @@ def fill(server: ObjectServer, folder: str, runs: int, *, compacted: bool) -> st
         name = names[place % len(names)]
         new = f"run-{place:06d}"
         for file, content in contents[name].items():
-            is_text = file.endswith(".json")  # a manifest has the names of its files
-            server.put(
-                f"bench/experiments/{file.replace(name, new)}",
-                content.replace(name.encode(), new.encode()) if is_text else content,
-            )
+            if file.endswith(".json"):  # A manifest has the names of its files.
+                content = content.replace(name.encode(), new.encode())
+            server.put(f"bench/experiments/{file.replace(name, new)}", content)
     server.counts.clear()
     return server.root("bench")
 

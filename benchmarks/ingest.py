@@ -26,7 +26,7 @@ _CLIENT = "import sys; from benchmarks.ingest import client; client(*sys.argv[1:
 
 
 def measure(setting: Setting) -> Part:
-    """Points a second that are durable, by the number of clients."""
+    """Measure durable points a second, by the number of clients."""
     part = Part("ingest", "Points over HTTP", _TEXT)
     rounds = setting.choose(1, 5)
     calls = setting.choose(2_000, 200_000)
@@ -53,22 +53,16 @@ def measure(setting: Setting) -> Part:
                 number(wrong),
             ]
         )
-        part.targets.append(
-            Target(
-                f"points taken over HTTP, {clients} client{'s' if clients > 1 else ''}",
-                "M points/s",
-                rates,
-                0.5,
-                at_most=False,
-            )
-        )
+        who = "1 client" if clients == 1 else f"{clients} clients"
+        part.targets.append(Target(f"points taken over HTTP, {who}", "M points/s", rates, 0.5, at_most=False))
     part.tables.append(table)
     return part
 
 
 def _run_round(setting: Setting, work: Path, clients: int, calls: int) -> tuple[float, float, int]:
-    """M points a second, the server's CPU seconds for a million, and how many points are missing (or there
-    twice: negative).
+    """Millions of points a second, the server's CPU seconds for a million, and the points missing.
+
+    Points that are there twice count as negative.
     """
     root = work / "store"
     with running_server(str(root), setting.choose(0, 3)) as (server, port):
@@ -99,7 +93,7 @@ def _run_round(setting: Setting, work: Path, clients: int, calls: int) -> tuple[
 
 
 def client(url: str, place: str, calls: str) -> None:
-    """A client, in a process of its own: it begins its run, and logs when it is told to."""
+    """Run a client in a process of its own: it begins its run, and logs when it is told to."""
     import halving
 
     run = halving.init("bench", {}, url=url, id=f"run-{place}", system_metrics=None)

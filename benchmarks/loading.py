@@ -1,6 +1,4 @@
-"""Feeding a training: rows a second out of shards, the first batch after a resume, and how long a step waits,
-beside other loaders.
-"""
+"""Feeding a training from shards, beside other loaders: rows a second, resuming, and waiting."""
 
 import json
 import sys
@@ -39,7 +37,7 @@ computes; the share of the time in which it waits for the next batch, from the s
 
 @dataclass(frozen=True)
 class Peer:
-    """One loader.
+    """A loader that is measured.
 
     Attributes:
         name: in the table.  module: its script in ``benchmarks.peers``.
@@ -83,7 +81,7 @@ PEERS = (
 
 
 def measure(setting: Setting, peers: Sequence[Peer] = PEERS) -> Part:
-    """All loaders' figures; one that cannot be installed or breaks is in the table with its reason.
+    """Measure all loaders; one that cannot be installed or breaks is in the table with its reason.
 
     A quick run takes the first two.
     """
@@ -93,16 +91,15 @@ def measure(setting: Setting, peers: Sequence[Peer] = PEERS) -> Part:
     pythons = {}
     reasons = {}
     for peer in peers:
-        installed = (
-            install(setting.home / peer.folder, peer.choices, peer.imports, allowed=not setting.quick)
-            if peer.choices
-            else None
-        )
-        if installed is None or installed.python is not None:
-            pythons[peer.name] = Path(sys.executable) if installed is None else installed.python
-        else:
+        if not peer.choices:
+            pythons[peer.name] = Path(sys.executable)
+            continue
+        installed = install(setting.home / peer.folder, peer.choices, peer.imports, allowed=not setting.quick)
+        if installed.python is None:
             reasons[peer.name] = installed.reason
-        if installed is not None and installed.note:
+        else:
+            pythons[peer.name] = installed.python
+        if installed.note:
             notes.append(installed.note)
     for kind in _ROWS:
         part.tables.append(_table(setting, part, peers, pythons, reasons, kind))

@@ -1,4 +1,4 @@
-"""What one ``run.log()`` of ten scalars takes on the training thread."""
+"""What one ``run.log()`` of ten scalars costs on the training thread."""
 
 import threading
 import time
@@ -23,7 +23,7 @@ synced without end. The ten values are new float objects in each call. The targe
 
 
 def measure(setting: Setting) -> Part:
-    """Percentiles of the latency, tight and paced, with an idle and a busy drain."""
+    """Measure percentiles of the latency, tight and paced, with an idle and a busy drain."""
     part = Part("log", "Latency of `run.log()`, ten scalars", _TEXT)
     table = Table(["loop", "drain", "calls", "p50, µs", "p99, µs", "p99.9, µs", "max, µs"], [])
     rounds = setting.choose(1, 5)
@@ -56,7 +56,7 @@ def measure(setting: Setting) -> Part:
 
 
 def run_round(folder: str, calls: int, work_ms: float, busy: bool) -> dict[str, Any]:
-    """One round, in a process of its own: what :func:`benchmarks.peers.harness.work` measures."""
+    """Run one round, in a process of its own: see :func:`benchmarks.peers.harness.work`."""
     run = open_run(folder)
     done = threading.Event()
     flusher = threading.Thread(target=_flush_until, args=(run, done), daemon=True)

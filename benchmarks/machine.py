@@ -31,7 +31,7 @@ print(json.dumps(result), flush=True)
 
 @dataclass(frozen=True)
 class Setting:
-    """What a part is given.
+    """What a part gets to measure with.
 
     Attributes:
         work: an empty folder, removed afterwards.
@@ -48,8 +48,9 @@ class Setting:
         return quick if self.quick else full
 
     def settle(self) -> None:
-        """Let what was written reach the disk, so that one round does not pay for the one before; in a quick
-        run nobody looks at that.
+        """Wait until what was written has reached the disk, so that no round pays for the one before.
+
+        A quick run leaves that out.
         """
         if not self.quick:
             os.sync()
@@ -61,9 +62,7 @@ class ChildFailed(RuntimeError):
 
 
 def facts(folder: Path) -> dict[str, Any]:
-    """What the figures stand on: the machine, its load before the measurement, the versions, the commit, the
-    date.
-    """
+    """What the figures depend on: machine, load, versions, commit and date."""
     machine = (
         _processor(),
         f"{os.cpu_count()} cores",
@@ -91,9 +90,9 @@ def in_child(function: str, /, **arguments: Any) -> Any:
 
 
 def run_call(function: str, arguments: str) -> Any:
-    """As :func:`in_child`, of arguments in JSON.
+    """Call a function as :func:`in_child`, with arguments in JSON.
 
-    The tests of quick runs have a process forked instead that has imported everything.
+    The tests of quick runs replace it by a fork of a process that has imported everything.
     """
     return run_json([sys.executable, "-c", _CHILD, function, arguments], cwd=CHECKOUT)
 
@@ -133,7 +132,7 @@ def run_json(
 
 
 def end_children() -> None:
-    """End the measuring processes, of all threads, with what they have started."""
+    """End the measuring processes of all threads, and what they have started."""
     for process in list(_CHILDREN):
         _end(process)
 
@@ -144,7 +143,7 @@ def _end(process: "subprocess.Popen[str]") -> None:
 
 
 def last_words(text: str) -> str:
-    """The last line that says something, for a table's cell."""
+    """The last line of a text that says something, for a table's cell."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("WARNING")]
     return lines[-1][:300] if lines else ""
 

@@ -1,4 +1,4 @@
-"""What a client of MLflow's API asks, timed: the same code for every server.
+"""The timed requests of a client of MLflow's API: the same code for every server.
 
 It runs in a process of its own.
 """
@@ -144,7 +144,7 @@ def _artifact(caller: Caller, experiment: str, calls: int, seconds: Timed, answe
 
 
 def _fill(caller: Caller, runs: int) -> str:
-    """An experiment with as many runs, each with five metrics and five params."""
+    """Make an experiment with so many runs, each with five metrics and five params."""
     experiment: str = caller.post("experiments/create", {"name": "searched"})["experiment_id"]
     source = random.Random(0)
     for place in range(runs):
@@ -203,7 +203,7 @@ def _first(caller: Caller, experiment: str) -> list[dict[str, Any]]:
 def _with_client(
     port: int, experiment: str, searched: str, calls: int, seconds: Timed, answers: dict[str, Any]
 ) -> None:
-    """The same by MLflow's own client, where its package is there."""
+    """Ask the same by MLflow's own client, if its package is installed."""
     try:
         from mlflow import MlflowClient
         from mlflow.entities import Metric
@@ -256,7 +256,7 @@ def _time_of(question: Callable[[], object]) -> float:
 
 
 def _comparable(run: Mapping[str, Any]) -> list[Any]:
-    """A run without what differs from server to server: ids, times of a change, tags of MLflow's own."""
+    """A run without what differs between servers: ids, times of changes, and MLflow's own tags."""
     data = run.get("data", {})
     info = run["info"]
     kept: Sequence[Any] = [

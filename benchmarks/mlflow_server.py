@@ -1,5 +1,6 @@
-"""Halving's answers to MLflow's clients beside those of MLflow's own server on SQLite: how long each takes,
-and whether they are equal.
+"""Halving's answers to MLflow's clients beside those of MLflow's own server on SQLite.
+
+Their times are compared, and whether they are equal.
 """
 
 import os
@@ -36,7 +37,7 @@ _NOT_COMPARED = {"searched"}
 
 
 def measure(setting: Setting) -> Part:
-    """Seconds of each question to each server, and the ratio.
+    """Measure the seconds of each question to each server, and the ratio.
 
     A quick run takes MLflow's environment if it is there.
     """
@@ -126,7 +127,7 @@ def _mlflow(python: Path, folder: Path, options: Sequence[str]) -> Iterator[int]
 
 
 def times(rounds: Mapping[str, Sequence[Mapping[str, Any]]], version: str) -> Table:
-    """Milliseconds of each question, by server and round, and how many times ours the others' are.
+    """Milliseconds of each question, by server and round, and the ratio of the others to ours.
 
     Args:
         rounds: what :func:`benchmarks.mlflow_asks.ask` gave, by server.
@@ -168,7 +169,7 @@ def equal(rounds: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
 
 
 def targets(rounds: Mapping[str, Sequence[Mapping[str, Any]]], other: str) -> list[Target]:
-    """What was promised to be faster: each ratio to MLflow's server in the same round."""
+    """The questions that were promised to be faster, each as a ratio in the same round."""
     promised = []
     for question in rounds[_OURS][0]["seconds"]:
         if question.startswith(("log-batch, 100 metrics", "search", "MlflowClient")):

@@ -1,4 +1,4 @@
-"""A run launcher that starts nothing: for what Dagster itself takes to launch a run."""
+"""A run launcher that starts nothing, to measure what Dagster itself takes to launch a run."""
 
 import time
 from collections.abc import Mapping

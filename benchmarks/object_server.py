@@ -1,8 +1,8 @@
-"""An S3 API in a thread of this process, as fast as Python allows: what is measured with it is its clients,
-and the wait for each answer.
+"""An S3 API in a thread of this process, as fast as Python allows, with a wait for each answer.
 
-It keeps everything in memory, checks no signature, and knows what Arrow and boto3 ask of it here: GET with a
-range, HEAD, PUT, DELETE, listings of version 2, and deleting many at once. A multipart upload is refused.
+What is measured with it is its clients. It keeps everything in memory, checks no signature, and knows what
+Arrow and boto3 ask of it here: GET with a range, HEAD, PUT, DELETE, listings of version 2, and deleting many
+at once. A multipart upload is refused.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class _Object(NamedTuple):
 
 
 class ObjectServer:
-    """The server.
+    """The server and its objects.
 
     Attributes:
         objects: by bucket and key, ``bucket/key``.
@@ -80,7 +80,7 @@ class ObjectServer:
         return f"s3://{name}/experiments?endpoint_override={self.endpoint}&scheme=http&region=us-east-1"
 
     def put(self, path: str, content: bytes) -> None:
-        """Have an object without a request."""
+        """Put an object without a request."""
         if path not in self.objects:
             insort(self._paths, path)
         self.objects[path] = _Object(
@@ -88,7 +88,7 @@ class ObjectServer:
         )
 
     def delete(self, path: str) -> None:
-        """Have an object no more, if there is one."""
+        """Delete an object, if it is there, without a request."""
         if self.objects.pop(path, None):
             del self._paths[bisect_left(self._paths, path)]
 
@@ -195,20 +195,20 @@ class ObjectServer:
         else:
             last = ""
         cut = len(bucket) + 1
-        text = "".join(
-            f"<Contents><Key>{escape(path[cut:])}</Key><Size>{len(self.objects[path].content)}</Size><ETag>{self.objects[path].etag}</ETag>"
-            f"<LastModified>{_iso_time(self.objects[path].written)}</LastModified></Contents>"
-            for path in contents
-        ) + "".join(
-            f"<CommonPrefixes><Prefix>{escape(folder[cut:])}</Prefix></CommonPrefixes>" for folder in folders
-        )
-        more = (
-            f"<IsTruncated>true</IsTruncated><NextContinuationToken>{escape(last)}</NextContinuationToken>"
-            if last
-            else ""
-        )
-        more = more or "<IsTruncated>false</IsTruncated>"
-        return f"<ListBucketResult>{more}{text}</ListBucketResult>".encode()
+        entries = []
+        for path in contents:
+            stored = self.objects[path]
+            entries.append(
+                f"<Contents><Key>{escape(path[cut:])}</Key><Size>{len(stored.content)}</Size>"
+                f"<ETag>{stored.etag}</ETag><LastModified>{_iso_time(stored.written)}</LastModified></Contents>"
+            )
+        for folder in folders:
+            entries.append(f"<CommonPrefixes><Prefix>{escape(folder[cut:])}</Prefix></CommonPrefixes>")
+        more = "<IsTruncated>false</IsTruncated>"
+        if last:
+            token = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>"
+            more = f"<IsTruncated>true</IsTruncated>{token}"
+        return f"<ListBucketResult>{more}{''.join(entries)}</ListBucketResult>".encode()
 
 
 def _iso_time(seconds: float) -> str:

@@ -1,6 +1,4 @@
-"""What a run asks of an object store: requests by their price, and the bytes of segments by how long they
-wait.
-"""
+"""A run's requests to an object store by their price, and the bytes of its segments by their interval."""
 
 import os
 import threading
@@ -42,7 +40,7 @@ MIXES: dict[str, dict[str, Make]] = {
 
 
 def measure(setting: Setting) -> Part:
-    """Requests of each thing that a run does, and the size of its segments."""
+    """Measure the requests of each thing that a run does, and the size of its segments."""
     part = Part("objects", "Requests and segments in an object store", _TEXT)
     requests_of = in_child(
         "benchmarks.objects:requests", folder=str(setting.work), flushes=setting.choose(2, _FLUSHES)
@@ -102,7 +100,7 @@ def write_mix(root: str, mix: str, wait: int, seconds: int) -> dict[str, int]:
 
 
 def requests(folder: str, flushes: int) -> dict[str, tuple[int, dict[str, int]]]:
-    """What each thing that a run does asks of S3: how often it was done, and the requests of all.
+    """The requests to S3 of each thing that a run does: how often it was done, and the sum.
 
     In a process of its own.
     """
@@ -154,9 +152,7 @@ def _life(root: str, counts: "Counter[str]", flushes: int) -> dict[str, tuple[in
 
 @contextmanager
 def _counted_s3() -> "Iterator[tuple[str, Counter[str]]]":
-    """An S3 API in a thread of this process: the address of an empty store in it, and the requests so far by
-    their kind.
-    """
+    """An S3 API in a thread of this process: the address of an empty store, and its requests by kind."""
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
 
@@ -172,15 +168,12 @@ def _counted_s3() -> "Iterator[tuple[str, Counter[str]]]":
 
     server = make_server("127.0.0.1", 0, application, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"s3://bench/experiments?endpoint_override=127.0.0.1:{server.server_port}&scheme=http&region=us-east-1"
+    endpoint = f"127.0.0.1:{server.server_port}"
+    address = f"s3://bench/experiments?endpoint_override={endpoint}&scheme=http&region=us-east-1"
     try:
         from pyarrow import fs
 
-        options = {
-            "endpoint_override": f"127.0.0.1:{server.server_port}",
-            "scheme": "http",
-            "region": "us-east-1",
-        }
+        options = {"endpoint_override": endpoint, "scheme": "http", "region": "us-east-1"}
         fs.S3FileSystem(**options, allow_bucket_creation=True).create_dir("bench")
         yield address, counts
     finally:
@@ -188,6 +181,6 @@ def _counted_s3() -> "Iterator[tuple[str, Counter[str]]]":
 
 
 def _kind(environ: dict[str, Any]) -> str:
-    """What S3 would charge a request as."""
+    """The kind of request that S3 would charge."""
     method: str = environ["REQUEST_METHOD"]
     return "LIST" if method == "GET" and "list-type=" in environ.get("QUERY_STRING", "") else method

@@ -29,7 +29,7 @@ _STEPS = 100
 
 
 def measure(setting: Setting) -> Part:
-    """Blocks with and without S3."""
+    """Measure blocks with and without S3."""
     seconds = (setting.choose(1, UP), setting.choose(1, DOWN))
     pairs = setting.choose(1, 5)
     part = Part("outage", "Training while S3 is unreachable", _TEXT)
@@ -105,7 +105,7 @@ def requests(kind: str, times: int) -> dict[str, list[float]]:
 
 
 def train(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dict[str, Any]:
-    """One training, through all its blocks, of so many seconds with S3 and without.
+    """Train through blocks of so many seconds with S3 and without.
 
     Returns:
         For each pair ``up`` and ``down``: epochs per second; ``longest_up``, ``longest_down``: seconds of an

@@ -1,5 +1,6 @@
-"""What the Compare page takes in a real browser: until it is painted, to zoom, to hover, with many metrics
-and many runs.
+"""What the Compare page costs in a real browser: painting, zooming and hovering.
+
+It is measured with many metrics and many runs.
 """
 
 import json
@@ -47,7 +48,7 @@ _FRAMES = """(type) => {
 
 
 def measure(setting: Setting) -> Part:
-    """Panels, a zoom, hovering; then many metrics and many runs."""
+    """Measure panels, a zoom and hovering; then many metrics and many runs."""
     part = Part("page", "The Compare page", _TEXT)
     if not CHROMIUM.exists():
         part.missing.append(f"no {CHROMIUM} on this machine")
@@ -243,9 +244,7 @@ def _drag(page: Any, place: int = 0) -> None:
 
 
 def _zoom(page: Any) -> tuple[float, float]:
-    """Seconds from letting go until the frame in which the dragged panel, and the one in which all visible
-    panels show the window.
-    """
+    """Seconds from letting go until the dragged panel, and until all visible panels show the window."""
     page.evaluate(_FRAMES, "mouseup")
     page.evaluate(
         "document.addEventListener('mouseup', (event) => { window.let_go = event.timeStamp; }, {capture: "
@@ -263,10 +262,7 @@ def _zoom(page: Any) -> tuple[float, float]:
 
 
 def _zoom_to_finer_curves(page: Any, place: int) -> float:
-    """Zoom to a window that was not asked for yet.
-
-    Seconds from letting go until all panels were drawn from the server's finer curves.
-    """
+    """Zoom to a new window; seconds from letting go until all panels show the server's finer curves."""
     page.evaluate(
         "document.addEventListener('mouseup', (event) => { window.let_go = event.timeStamp; }, {capture: "
         "true, once: true})"

@@ -34,7 +34,7 @@ METRICS = 10
 
 @dataclass
 class Answer:
-    """What the rounds of one query took: seconds and MiB, and the rows that came back."""
+    """The rounds of one query: seconds and MiB, and the rows that came back."""
 
     seconds: list[float]
     mebibytes: list[float]
@@ -45,7 +45,7 @@ class Answer:
 
 
 def measure(setting: Setting) -> Part:
-    """The promised queries, then what they grow with."""
+    """Measure the promised queries, then what they grow with."""
     part = Part("queries", "Curves in a cold process", _TEXT)
     answers = Table(["store", "state", "rows", "s", "memory, MiB"], [], "Promised queries")
     builds = Table(

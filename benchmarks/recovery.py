@@ -1,4 +1,4 @@
-"""How long it takes to bring a killed process's points into the store, and whether any is lost."""
+"""How long it takes to recover a killed process's points, and whether any is lost."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ _VICTIM = (
 
 
 def measure(setting: Setting) -> Part:
-    """Seconds of a recovery, points that were in the journal only, and points lost."""
+    """Measure the seconds of a recovery, the points recovered, and points lost."""
     rounds = setting.choose(1, 5)
     calls = setting.choose(1_000, 100_000)
     results = []

@@ -40,7 +40,8 @@ def _targets(parts: Sequence[Part]) -> str:
     rows = []
     for part in parts:
         for target in part.targets:
-            bound = f"{'≤' if target.at_most else '≥'} {number(target.bound)} {target.unit}"
+            sign = "≤" if target.at_most else "≥"
+            bound = f"{sign} {number(target.bound)} {target.unit}"
             verdict = "yes" if target.met else "**no**"
             rows.append(
                 [target.what, bound, f"{spread(target.values)} {target.unit}", verdict, f"`{part.name}`"]

@@ -1,7 +1,4 @@
-"""What a part of the benchmarks hands back: figures held to a target, and tables.
-
-Plain data, kept as JSON.
-"""
+"""The results of a part: figures held to a target, and tables. Plain data, kept as JSON."""
 
 import json
 import statistics
@@ -50,7 +47,7 @@ class Table:
 
 @dataclass
 class Part:
-    """One part's outcome.
+    """The results of one part of the benchmarks.
 
     Attributes:
         name: what to call it on the command line.  title, text: what is measured and how.
@@ -72,7 +69,7 @@ class Part:
 
 
 def load(path: Path) -> Part:
-    """A part as :meth:`Part.save` kept it."""
+    """Load a part that :meth:`Part.save` kept."""
     value = json.loads(path.read_text())
     value["targets"] = [Target(**target) for target in value["targets"]]
     value["tables"] = [Table(**table) for table in value["tables"]]
@@ -80,7 +77,7 @@ def load(path: Path) -> Part:
 
 
 def number(value: float) -> str:
-    """Three digits that count, thousands apart: ``0.0123``, ``4.56``, ``12,300``."""
+    """A number with three significant digits and thousands apart: ``0.0123``, ``4.56``, ``12,300``."""
     if value == 0:
         return "0"
     if abs(value) >= 999.5:
@@ -89,13 +86,13 @@ def number(value: float) -> str:
 
 
 def spread(values: Sequence[float], show: Any = number) -> str:
-    """``median (smallest to largest)`` of several rounds, one number of one round."""
+    """``median (smallest to largest)`` of several rounds; of one round the number itself."""
     middle = show(statistics.median(values))
     return middle if len(values) == 1 else f"{middle} ({show(min(values))} to {show(max(values))})"
 
 
 def with_sign(value: float) -> str:
-    """Two decimals, and the sign also of what is more."""
+    """A number with two decimals and its sign, also where it is positive."""
     return f"{value:+.2f}"
 
 

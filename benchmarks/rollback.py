@@ -1,4 +1,4 @@
-"""How long it takes to go back to the champion before, of a model with few versions and with many."""
+"""How long it takes to go back to the previous champion, of models with few and many versions."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ its start to its end.
 
 
 def measure(setting: Setting) -> Part:
-    """Seconds of a rollback, held to one second with the store told."""
+    """Measure the seconds of a rollback, with the target of one second including the store."""
     part = Part("rollback", "Rolling a model back", _TEXT)
     table = Table(["versions", "the catalog, ms", "with the store, ms", "the command, s"], [], "A rollback")
     for versions in _VERSIONS[:1] if setting.quick else _VERSIONS:
@@ -134,7 +134,7 @@ def _command(root: str) -> float:
 
 
 def _catalog(root: str) -> str:
-    """The store's own, whatever ``HALVING_CATALOG`` names: there may be real models in that."""
+    """The store's own catalog: the one in ``HALVING_CATALOG`` may have real models."""
     return f"sqlite:///{root}/catalog.db"
 
 

@@ -36,7 +36,7 @@ BOUNDS = {10_000: 0.1, 100_000: 0.1}
 
 
 def measure(setting: Setting) -> Part:
-    """Pages, groups and names at both sizes on each database; then a refresh."""
+    """Measure pages, groups and names at both sizes on each database; then a refresh."""
     from tests.postgres import INSTALLED, Postgres
 
     part = Part("runs", "The index of runs", _TEXT)
@@ -110,7 +110,7 @@ def _refresh_table(setting: Setting) -> Table:
 
 
 def _rebuild_table(setting: Setting, part: Part) -> Table:
-    """Rebuild the index of the store of :func:`_refresh_table` with copies of its runs under other names."""
+    """Rebuild the index of the store of :func:`_refresh_table`, with its runs copied under other names."""
     runs = setting.choose(20, REBUILT)
     root = str(setting.work / "store")
     copied = in_child("benchmarks.run_index:copy_runs", root=root, runs=runs)
@@ -135,8 +135,9 @@ def _rebuild_table(setting: Setting, part: Part) -> Table:
 
 
 def copy_runs(root: str, runs: int) -> int:
-    """Have so many runs in a store, each sharing the files of one that is there by hard links; how many there
-    are then.
+    """Fill a store up to so many runs by hard links to the files of those that are there.
+
+    It returns how many there are then.
     """
     import os
     from pathlib import Path
@@ -173,8 +174,9 @@ def rebuild_index(root: str, url: str) -> dict[str, float]:
 
 
 def ask(url: str, rounds: int) -> dict[str, Any]:
-    """Seconds of each round by what was asked, and how many runs, groups or names it chose; in a process of
-    its own.
+    """Seconds of each question in each round, and how many runs, groups or names it chose.
+
+    In a process of its own.
     """
     from halving.query.run_filter_parser import parse_fields, parse_filter
     from resources.analysis.run_index import select_page
@@ -185,10 +187,10 @@ def ask(url: str, rounds: int) -> dict[str, Any]:
     from server.answers import answer
 
     catalog = Catalog(url)
-    metrics = ",".join(f"metrics.metric_{number}" for number in range(1, 10))
-    columns = parse_fields(
-        f"params.lr,params.optimizer,params.pretrained,metrics.val_loss,min(metrics.val_loss),tags.team,run,{metrics}"
-    )
+    names = ["params.lr", "params.optimizer", "params.pretrained", "metrics.val_loss"]
+    names += ["min(metrics.val_loss)", "tags.team", "run"]
+    names += [f"metrics.metric_{number}" for number in range(1, 10)]
+    columns = parse_fields(",".join(names))
 
     def page(text: str) -> int:
         with reading(catalog) as session:
@@ -207,13 +209,13 @@ def ask(url: str, rounds: int) -> dict[str, Any]:
                 )
             )
 
-    def names() -> int:
+    def select_names() -> int:
         with reading(catalog) as session:
             return len(select_columns(session)["params"])
 
     questions = {what: lambda text=text: page(text) for what, text in QUESTIONS.items()} | {
         "groups: mean and deviation": groups,
-        "columns": names,
+        "columns": select_names,
     }
     seconds: dict[str, list[float]] = {}
     chosen = {what: do() for what, do in questions.items()}  # warm
@@ -226,7 +228,7 @@ def ask(url: str, rounds: int) -> dict[str, Any]:
 
 
 def refresh(root: str, url: str) -> dict[str, float]:
-    """Seconds of a first refresh, of one that finds nothing new (the median of several), and of a rebuild."""
+    """Seconds of a first refresh, of one without anything new (the median of several), and of a rebuild."""
     from halving import Store
     from resources.analysis.run_index import Refresher
     from resources.analysis.run_index.rebuild import rebuild

@@ -9,10 +9,7 @@ _WORDS = ("resnet50", "resnet18", "vit-base", "convnext", "mlp")
 
 
 def fill(url: str, *, runs: int, params: int = 10, metrics: int = 10) -> None:
-    """Write so many runs, each with so many params and metrics; in a process of its own.
-
-    Give the catalog's size in bytes.
-    """
+    """Write so many runs, each with so many params and metrics; in a process of its own."""
     from sqlalchemy import Connection, insert, text
 
     from resources.catalog import Catalog, RunIndexRow, RunNameRow, RunRow, RunValueRow

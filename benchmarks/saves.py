@@ -1,6 +1,4 @@
-"""What a checkpoint costs a training: how long it stands still, how long the writing goes on beside it, and
-what memory it takes.
-"""
+"""What a checkpoint costs a training: its stall, the writing beside it, and memory."""
 
 import json
 import math
@@ -58,7 +56,7 @@ to do then is not in their figures. `run.save` and DCP wait for that before a ch
 
 
 def measure(setting: Setting) -> Part:
-    """Each way to save, in one process and in a gang of two."""
+    """Measure each way to save, in one process and in a gang of two."""
     part = Part("saves", "What a checkpoint costs a training", _TEXT)
     table = Table(
         [
@@ -115,7 +113,7 @@ def measure(setting: Setting) -> Part:
 def run_saves(
     folder: str, mode: str, ranks: int, megabytes: int, saves: int, steps: int, settles: bool
 ) -> dict[str, Any]:
-    """What some saves cost, in forked processes; of each figure that of the rank that paid most.
+    """Measure what some saves cost, in forked processes; each figure is of the rank that paid most.
 
     Args:
         steps: computed before each save, with none beside them.
@@ -332,9 +330,7 @@ def _synchronous(write: Callable[[int], Any]) -> _Saving:
 
 
 def _set_as_torchrun_does(rank: int, ranks: int) -> None:
-    """Tell Fabric and Accelerate that this process is one of a gang on one machine, which they would start
-    themselves otherwise.
-    """
+    """Tell Fabric and Accelerate that this process is a rank, or they would start ranks themselves."""
     os.environ.update(
         RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks)
     )
@@ -354,7 +350,7 @@ _WAYS: dict[str, Callable[[Path, int, int, "torch.nn.Module", "torch.optim.Optim
 
 
 def _reset_peak() -> int:
-    """Forget the most memory that this process has had; what it has now, in bytes."""
+    """Reset the peak of this process's memory; return its present memory in bytes."""
     Path("/proc/self/clear_refs").write_text("5")
     return _memory("VmRSS")
 

@@ -1,6 +1,4 @@
-"""What searches find with the same epochs: each of Halving's strategies against Optuna's and Syne Tune's
-equivalents.
-"""
+"""What searches find with the same epochs: Halving's strategies, and Optuna's and Syne Tune's."""
 
 import json
 import math
@@ -101,7 +99,7 @@ Key = tuple[str, str, str]  # problem, Halving's name of the strategy, tool
 
 
 def measure(setting: Setting) -> Part:
-    """Every strategy of every tool on every problem; a tool that cannot be installed is named."""
+    """Run every strategy of every tool on every problem; a tool that cannot be installed is named."""
     part = Part("search", "What a search finds", _TEXT)
     syne_tune = install(setting.home / "syne-tune", _SYNE_TUNE, "syne_tune", allowed=not setting.quick)
     pythons = {"Optuna": Path(sys.executable)} | ({"Syne Tune": syne_tune.python} if syne_tune.python else {})
@@ -122,7 +120,7 @@ def measure(setting: Setting) -> Part:
 
 
 def _search_all(setting: Setting, pythons: dict[str, Path], missing: list[str]) -> dict[Key, dict[str, Any]]:
-    """Each strategy, tool and problem in a process of its own, one a core: nothing here is timed."""
+    """Run each strategy, tool and problem in a process of its own, one a core: nothing is timed."""
     table = curves(setting.home, setting.quick)
     seeds = setting.choose(2, SEEDS)
     jobs: dict[Key, dict[str, Any]] = {}
@@ -278,15 +276,15 @@ def _table(searched: str, results: dict[Key, dict[str, Any]], compared: Sequence
                 f"{statistics.median(run[what] for run in results[key]['runs']):,g}"
                 for what in ("epochs", "trials", "trained_to_the_end")
             ]
-            comparison = comparisons.get(key)
-            table.rows.append(
-                [*row, *([f"{comparison.better:.2f}", number(comparison.p)] if comparison else ["", ""])]
-            )
+            cells = ["", ""]
+            if comparison := comparisons.get(key):
+                cells = [f"{comparison.better:.2f}", number(comparison.p)]
+            table.rows.append([*row, *cells])
     return table
 
 
 def _draw(results: dict[Key, dict[str, Any]]) -> str:
-    """The two figures, and the lines that show them."""
+    """Draw the two figures; return the lines that show them."""
     rows = [(family.ours, tool) for family in FAMILIES for tool in family.tools]
     data = [
         Strip(

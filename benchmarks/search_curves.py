@@ -1,6 +1,6 @@
-"""The table of real learning curves: the digits example trained with every combination of a discrete space.
+"""A table of real learning curves: the digits example, trained over a whole discrete space.
 
-Kept in ``.bench/``.
+It is kept in ``.bench/``.
 """
 
 import json
@@ -19,9 +19,7 @@ _VERSION = 1  # raised when the training or the space changes: an older table is
 
 
 def table(home: Path, quick: bool) -> Path:
-    """The file with the curves, trained now unless it is there; ``quick`` makes up curves that nobody
-    trained.
-    """
+    """The file with the curves, which are trained now unless it exists; ``quick`` makes up curves."""
     path = home / ("digits-made-up.json" if quick else "digits-curves.json")
     if path.exists() and json.loads(path.read_text())["version"] == _VERSION:
         return path

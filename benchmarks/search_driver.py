@@ -29,7 +29,7 @@ wall time from the first trial's start to the last one's end, for each trial.
 
 
 def measure(setting: Setting) -> Part:
-    """Wall time for each trial more, in ms."""
+    """Measure the wall time for each trial more, in ms."""
     part = Part("driver", "A trial's overhead in one job", _TEXT)
     few = setting.choose(1, FEW)
     many = setting.choose(2, MANY)

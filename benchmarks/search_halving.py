@@ -1,6 +1,4 @@
-"""The searches through Halving's own simulator: the decisions and the suggester of a real sweep, in virtual
-time.
-"""
+"""Searches in Halving's own simulator, which has the decisions and the suggester of a real sweep."""
 
 import os
 import time
@@ -26,8 +24,9 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 
 
 def run(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Search with one strategy and every seed, in a process of its own: what
-    :mod:`benchmarks.peers.search_loop` prints.
+    """Search with one strategy and every seed, in a process of its own.
+
+    The result is what :mod:`benchmarks.peers.search_loop` prints.
     """
     import importlib.metadata
 

@@ -1,5 +1,6 @@
-"""How long a worker waits for the catalog: for its next trial, and for a decision at a rung, with ten
-thousand trials there.
+"""How long a worker waits for the catalog, for its next trial and for a decision at a rung.
+
+The catalog has ten thousand trials.
 """
 
 import random
@@ -32,7 +33,7 @@ rungs. Postgres runs on the same machine with its defaults (fsync on) and shares
 
 
 def measure(setting: Setting) -> Part:
-    """Percentiles of both calls on SQLite with 2 clients and on Postgres with 16, paced and saturated."""
+    """Measure both calls on SQLite with 2 clients and on Postgres with 16, paced and saturated."""
     part = Part("decisions", "Waiting for the catalog", _TEXT)
     header = [
         "catalog",
@@ -117,9 +118,9 @@ def _at(ordered: list[float], share: float) -> float:
 
 
 def fill(url: str, trials: int, more: int) -> str:
-    """Open a sweep and run ``trials`` of its trials, ``more`` are left to start.
+    """Open a sweep, run ``trials`` of its trials, and leave ``more`` to start; return the sweep.
 
-    Gives the sweep; in a process of its own.
+    In a process of its own.
     """
     from resources.catalog import Catalog
     from resources.scheduling.scheduler import Scheduler
@@ -163,8 +164,9 @@ def snapshot() -> Any:
 def client(
     folder: str, url: str, sweep: str, taken: int, pace: float, clients: int, client: int
 ) -> dict[str, Any]:
-    """One worker that takes so many trials, in a process of its own: seconds of each call and of its first
-    look, its begin and end.
+    """Run a worker that takes so many trials, in a process of its own.
+
+    It returns the seconds of each call and of its first look, its begin and end.
     """
     from resources.catalog import Catalog
     from resources.scheduling.scheduler import Scheduler
@@ -210,7 +212,7 @@ def _one_trial(scheduler: Any, source: random.Random, pace: float, spent: dict[s
 
 
 def _goes_on(scheduler: Any, assignment: Any, epochs: int, source: random.Random) -> bool:
-    """Report at a rung: a result that says little, so that some are promoted."""
+    """Report a noisy result at a rung, so that some trials are promoted."""
     from halving.trial.messages import ReachedRung
     from resources.search.decide import Continue
 
@@ -227,9 +229,7 @@ def _wait(source: random.Random, pace: float) -> None:
 
 @contextmanager
 def _catalog(name: str, work: Path) -> Iterator[str | None]:
-    """The URL of an empty catalog, on Postgres in a server of the benchmark's own; None where Postgres is not
-    installed.
-    """
+    """The URL of an empty catalog on SQLite, or on a Postgres server of its own; None without Postgres."""
     from tests.postgres import INSTALLED, Postgres
 
     if name == "SQLite":

@@ -1,6 +1,4 @@
-"""A trainable that does nothing, for what is measured around trials: its data, its training and its
-predictor.
-"""
+"""A trainable that does nothing, with its data and predictor, to measure what happens around trials."""
 
 import pyarrow as pa
 

@@ -1,6 +1,4 @@
-"""The figures of the search benchmark as SVG, written by hand: small, sharp at any size, and without another
-package.
-"""
+"""The figures of the search benchmark as SVG, small and sharp, without another package."""
 
 import math
 import statistics
@@ -26,7 +24,10 @@ class Strip:
 
 
 def strips(rows: Sequence[Strip], problems: Sequence[str]) -> str:
-    """A dot for each seed's winner, a bar at the median; a column for each problem, ranks on a log scale."""
+    """Draw a dot for each seed's winner and a bar at the median, with ranks on a log scale.
+
+    There is a column for each problem.
+    """
     largest = {
         name: _power_of_ten_above(rank for row in rows for rank in row.ranks.get(name, ()))
         for name in problems
@@ -72,8 +73,9 @@ def progress(
     strategies: Sequence[str],
     budget: int,
 ) -> str:
-    """The median rank of the best configuration so far against the epochs spent; a row for each strategy, a
-    line for each tool.
+    """Draw the median rank of the best configuration so far against the epochs spent.
+
+    There is a row for each strategy and a line for each tool.
 
     Args:
         histories: for (problem, strategy, tool) and each seed: pairs of epochs spent and the rank of the
@@ -127,7 +129,7 @@ def progress(
 def median_steps(
     histories: Sequence[Sequence[Sequence[int]]], budget: int, every: int = 9
 ) -> list[tuple[int, float]]:
-    """Epochs and the median rank of the winner by then, from where each seed has one."""
+    """Epochs, and the median rank of the winner by then, from where each seed has one."""
     first = max(history[0][0] for history in histories)
     steps = []
     for epochs in range(-(-first // every) * every, budget + 1, every):

@@ -102,7 +102,7 @@ class Synthetic(Problem):
 
     @cached_property
     def finals(self) -> list[float]:
-        """Of :data:`SAMPLES` configurations drawn evenly over the space."""
+        """The values of :data:`SAMPLES` configurations drawn evenly over the space."""
         source = random.Random(0)
         return [
             self.function({name: axis.sample(source) for name, axis in self.space.items()})
@@ -170,10 +170,9 @@ class Hartmann6(Synthetic):
 
 
 class Digits(Problem):
-    """Validation losses of the digits example's network after each epoch, for every combination of a discrete
-    space.
+    """Validation losses of the digits example's network, for every combination of a discrete space.
 
-    The space is the sweep's own (``sweeps/digits.yaml``) on a grid. Ordered parameters are given to the
+    The space is the sweep's own (``sweeps/digits.yaml``) on a grid. Ordered parameters are passed to the
     searches as places on their axis, so that models can use the order; each point of the space is in the
     table, so nothing is rounded.
     """
@@ -207,7 +206,7 @@ class Digits(Problem):
 
     @cached_property
     def finals(self) -> list[float]:
-        """Of the whole table."""
+        """The last losses of the whole table."""
         return [curve[-1] for curve in self._curves.values()]
 
 
@@ -237,8 +236,9 @@ class Record:
             self._history.append((self.spent, self._problem.rank(params)))
 
     def result(self) -> dict[str, Any]:
-        """Plain data: the winner and its true rank, epochs, trials, trials trained to the end, and each
-        winner on the way.
+        """The winner, its true rank and the counts, as plain data.
+
+        They are epochs, trials, trials trained to the end, and each winner on the way.
         """
         return {
             "winner": dict(self._winner),

@@ -30,7 +30,7 @@ trial ought to have and has not.
 
 
 def measure(setting: Setting) -> Part:
-    """The real time of each strategy's simulation, and what its workers did."""
+    """Measure the real time of each strategy's simulation, and what its workers did."""
     part = Part("scale", "Ten thousand trials on a thousand workers", _TEXT)
     header = [
         "strategy",
@@ -92,7 +92,7 @@ def measure(setting: Setting) -> Part:
 
 
 def run_simulation(strategy: str, trials: int, workers: int, seed: int) -> dict[str, Any]:
-    """One simulation, in a process of its own."""
+    """Simulate one search, in a process of its own."""
     began = time.perf_counter()
     from resources.search.simulation import SimulatedWorkers, simulate
     from resources.search.state import Result, Status

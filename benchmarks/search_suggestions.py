@@ -4,6 +4,7 @@ import os
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from benchmarks.machine import Setting, in_child
@@ -30,9 +31,7 @@ the function's minimum.
 
 
 def measure(setting: Setting) -> Part:
-    """Suggestions a second, Halving's and Optuna's, and the quality with the capped and with the whole
-    history.
-    """
+    """Measure suggestions a second, Halving's and Optuna's, and the quality with a capped history."""
     part = Part("suggestions", "TPE with a long history", _TEXT)
     finished = setting.choose(100, FINISHED)
     rates = []
@@ -59,13 +58,9 @@ def measure(setting: Setting) -> Part:
     seeds = setting.choose(1, QUALITY_SEEDS)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # nothing is timed here
         for name, capped in (("at most HISTORY", True), ("all", False)):
-            options = {"trials": trials, "capped": capped}
-            results = list(
-                pool.map(
-                    lambda seed: in_child("benchmarks.search_suggestions:quality", **options, seed=seed),  # noqa: B023
-                    range(seeds),
-                )
-            )
+            search = partial(in_child, "benchmarks.search_suggestions:quality", trials=trials, capped=capped)
+            searches = [pool.submit(search, seed=seed) for seed in range(seeds)]
+            results = [each.result() for each in searches]
             cells = (spread([result[what] for result in results]) for what in ("rank", "regret"))
             table.rows.append([name, f"{trials:,}", str(seeds), *cells])
     part.tables.append(table)

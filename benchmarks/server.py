@@ -1,5 +1,6 @@
-"""What the server's curves and live streams cost: bytes and CPU of an answer, of 200 streams, the wait with
-50 dashboards beside them.
+"""What the server's curves and live streams cost, also beside 50 dashboards.
+
+It measures bytes and CPU of an answer, and of 200 streams.
 """
 
 import asyncio
@@ -63,7 +64,7 @@ while True:
 
 
 def measure(setting: Setting) -> Part:
-    """One answer, idle and busy streams, then streams and dashboards together."""
+    """Measure one answer, idle and busy streams, then streams and dashboards together."""
     part = Part("server", "Curves and live streams over HTTP", _TEXT)
     root = str(setting.work / "store")
     rounds = setting.choose(1, 10)
@@ -148,7 +149,7 @@ def measure(setting: Setting) -> Part:
 def clients(
     *, process: int, port: int, runs: list[str], live: int, streams: int, dashboards: int, seconds: float
 ) -> dict[str, Any]:
-    """The clients, in a process of their own: events that came, and how long each answer took."""
+    """Run the clients, in a process of their own: events that came, and how long each answer took."""
     return asyncio.run(_clients(process, port, runs, live, streams, dashboards, seconds))
 
 
@@ -217,7 +218,7 @@ async def _ask(port: int, runs: list[str], place: int, observed: dict[str, Any])
 
 
 def _part_of(seconds: Sequence[float], part: float) -> str:
-    """What so many of them are below, at most."""
+    """The value that a share of the sorted ones lies below."""
     return number(sorted(seconds)[min(len(seconds) - 1, int(len(seconds) * part))]) if seconds else "-"
 
 
@@ -252,8 +253,9 @@ def _measure_answer(
 
 @contextmanager
 def running_server(root: str, settled: float = 3.0) -> Iterator[tuple[int, int]]:
-    """The process id and the port of a server on a store, ``settled`` seconds after it was there: in three
-    the index has read it.
+    """The process id and the port of a server on a store, ``settled`` seconds after it answered.
+
+    In three seconds the index has read the store.
     """
     with server_process(root) as (process, port):
 
@@ -270,9 +272,9 @@ def running_server(root: str, settled: float = 3.0) -> Iterator[tuple[int, int]]
 
 @contextmanager
 def server_process(root: str) -> Iterator[tuple[int, int]]:
-    """The process id and the port of a server that begins.
+    """The process id and the port of a server that starts.
 
-    The tests of quick runs have one forked instead.
+    The tests of quick runs fork one instead.
     """
     port = free_port()
     process = subprocess.Popen(

@@ -24,7 +24,7 @@ first row no trial is left, so that every loop is told to come again.
 
 
 def measure_loops(setting: Setting, servers: Any) -> tuple[Table, list[Target]]:
-    """Percentiles of the answers to loops that wait and to loops that train.
+    """Measure the answers to loops that wait and to loops that train.
 
     Args:
         servers: :func:`benchmarks.server.running_server`, with its pause.
@@ -88,8 +88,9 @@ def study(*, root: str, trials: int) -> str:
 def clients(
     *, process: int, port: int, study: str, trains: bool, loops: int, seconds: float, max_pause: float
 ) -> dict[str, Any]:
-    """The loops, in a process of their own: seconds of each answer by what it was, and the server's share of
-    a core.
+    """Run the loops, in a process of their own.
+
+    It returns the seconds of each answer by its kind, and the server's share of a core.
 
     Args:
         max_pause: seconds between two requests of a loop.

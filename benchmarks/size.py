@@ -84,7 +84,10 @@ def measure(setting: Setting) -> Part:
 
 
 def write_mix(root: str, mix: str, points: int, seed: int) -> dict[str, int]:
-    """One run of a mix: bytes before and after compaction. To be called in a process of its own."""
+    """Write one run of a mix; return its bytes before and after compaction.
+
+    To be called in a process of its own.
+    """
     folder = Path(root)
     metrics = MIXES[mix]
     gauges = {name: make for name, make in metrics.items() if name.startswith("system/")}

@@ -1,6 +1,4 @@
-"""Dataset snapshots: how fast they are taken and in how much memory, and what one more percent of rows
-costs.
-"""
+"""How fast dataset snapshots are taken and in how much memory, and the cost of 1 % more rows."""
 
 import resource
 import subprocess
@@ -27,7 +25,7 @@ _SECONDS = 20.0  # of 10 million rows in one file
 
 
 def measure(setting: Setting) -> Part:
-    """Time, memory and bytes, of a first snapshot and of an appended percent."""
+    """Measure time, memory and bytes of a first snapshot, and of an appended percent."""
     part = Part("snapshots", "Dataset snapshots", _TEXT)
     rows = setting.choose(30_000, 20_000_000)
     raw = setting.work / "raw"
@@ -75,7 +73,7 @@ def measure(setting: Setting) -> Part:
 
 
 def _measure_one_file(setting: Setting, part: Part) -> None:
-    """Time and memory of a first snapshot of one large file."""
+    """Measure time and memory of a first snapshot of one large file."""
     rows = setting.choose(30_000, 10_000_000)
     raw = setting.work / "one"
     in_child("benchmarks.snapshots:write_one_file", folder=str(raw), rows=rows)
@@ -122,7 +120,7 @@ def _row(what: str, figures: dict[str, float]) -> list[str]:
 
 
 def write_files(folder: str, first: int, rows: int, files: int) -> None:
-    """Parquet files with rows from ``first`` on. To be called in a process of its own."""
+    """Write Parquet files with rows from ``first`` on. To be called in a process of its own."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -137,7 +135,7 @@ def write_files(folder: str, first: int, rows: int, files: int) -> None:
 
 
 def write_one_file(folder: str, rows: int) -> None:
-    """A Parquet file in row groups of a million rows. To be called in a process of its own."""
+    """Write a Parquet file in row groups of a million rows. To be called in a process of its own."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -192,7 +190,7 @@ def write_twice(folder: str, size: int) -> dict[str, float]:
 
 
 def with_pyarrow(folder: str, raw: str) -> dict[str, float]:
-    """Arrow files of the same rows. To be called in a process of its own."""
+    """Write Arrow files of the same rows. To be called in a process of its own."""
     import shutil
 
     import pyarrow.dataset as ds
@@ -209,7 +207,7 @@ def with_pyarrow(folder: str, raw: str) -> dict[str, float]:
 
 
 def with_dvc(folder: str, raw: str) -> dict[str, float]:
-    """``dvc add`` of the folder. To be called in a process of its own."""
+    """Run ``dvc add`` on the folder. To be called in a process of its own."""
     project = Path(raw).parent
     if not (project / ".dvc").exists():
         subprocess.run([sys.executable, "-m", "dvc", "init", "--no-scm", "-q"], cwd=project, check=True)
@@ -232,5 +230,5 @@ def _size(folder: Path) -> int:
 
 
 def _peak() -> int:
-    """Of this process' memory, in bytes."""
+    """The peak of this process's memory, in bytes."""
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

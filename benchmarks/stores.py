@@ -1,6 +1,4 @@
-"""Stores full of points, made fast: segments are encoded as the SDK does it and written without going through
-a run.
-"""
+"""Making stores full of points fast: segments are encoded as the SDK does, without a run."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -24,7 +22,7 @@ def write_run(
     jitter_ms: int = 3,
     seed: int = 0,
 ) -> None:
-    """One run's record and ``segments`` segments with ``points`` points of each metric, logged together.
+    """Write one run's record and segments, with ``points`` points of each metric, logged together.
 
     Args:
         every_ms, jitter_ms: between two calls, and by how much that varies at most, evenly spread.
@@ -56,7 +54,10 @@ def write_run(
 
 
 def write_runs(root: str, runs: int, metrics: int, points: int, segments: int, first: int = 0) -> list[str]:
-    """Several runs of noisy losses; ``segments`` for each of them. To be called in a process of its own."""
+    """Write several runs of noisy losses, with ``segments`` segments each.
+
+    To be called in a process of its own.
+    """
     losses: dict[str, Make] = {f"metric_{place}": loss for place in range(metrics)}
     names = [f"run-{first + place:05d}" for place in range(runs)]
     for place, name in enumerate(names):
@@ -73,8 +74,9 @@ def loss(source: Any, points: int) -> Any:
 
 
 def gauge(low: float, high: float, unit: float, moves: float) -> Make:
-    """A gauge that is read in whole ``unit`` and moves by one of them, or two, with the probability ``moves``
-    a sample.
+    """A gauge that is read in whole ``unit`` and moves by one or two of them now and then.
+
+    ``moves`` is the probability of a move in a sample.
     """
 
     def make(source: Any, points: int) -> Any:
@@ -91,7 +93,7 @@ def gauge(low: float, high: float, unit: float, moves: float) -> Make:
 
 
 def compact(root: str, runs: list[str]) -> dict[str, float]:
-    """Compact runs and say how long it took, in s. To be called in a process of its own."""
+    """Compact runs and return the seconds that it took. To be called in a process of its own."""
     import time
 
     from halving.maintenance import compaction
@@ -115,8 +117,7 @@ def metric_bytes(root: Path, run: str) -> dict[str, int]:
 
 
 def _write_record(root: Path, run: str, points: int, last: dict[str, float]) -> None:
-    """What ``halving.init`` and ``finish`` leave, without looking at the checkout for each of a thousand
-    runs.
+    """Write what ``halving.init`` and ``finish`` leave, without looking at the checkout for each run.
 
     Args:
         last: values by metric, beside those of metrics that the run has already.

@@ -1,6 +1,4 @@
-"""``python -m benchmarks.ten_thousand``: docs/scale.md, worked out from what the benchmarks measured on this
-machine.
-"""
+"""``python -m benchmarks.ten_thousand``: write docs/scale.md from the benchmarks' results."""
 
 import argparse
 import math
@@ -86,7 +84,7 @@ class Contradicted(RuntimeError):
 
 
 class Measured:
-    """The parts' tables, as they were kept."""
+    """The parts' tables as they were kept."""
 
     def __init__(self, results: Path) -> None:
         self._results = results
@@ -118,7 +116,7 @@ class Measured:
 
 
 def figures(measured: Measured) -> dict[str, float]:
-    """What ten thousand trials ask for, each figure from a measurement of its part."""
+    """What ten thousand trials require, each figure from a measurement of its part."""
     from halving.trial import mailbox
     from halving.trial_process import pod
     from resources.execution.watches import OBJECT_STORE_LOOK_SECONDS
@@ -322,8 +320,9 @@ def _dollars_of_s3(figures: dict[str, float]) -> dict[str, float]:
 
 
 def _checkpoints_kept() -> tuple[float, float]:
-    """For how many days the shipped policy keeps an ended trial's checkpoints, and of how many of a sweep's
-    best for ever.
+    """The days for which the shipped policy keeps an ended trial's checkpoints, and its ``top_k``.
+
+    Of a sweep's best trials, ``top_k`` are kept for ever.
     """
     import yaml
 
@@ -354,7 +353,7 @@ def _production() -> dict[str, Any]:
 
 
 def _check_sentences(figures: dict[str, float]) -> None:
-    """Hold the page's sentences against the figures.
+    """Check the page's sentences against the figures.
 
     Raises:
         Contradicted: one of them is not so any more.
@@ -385,7 +384,7 @@ def _check_sentences(figures: dict[str, float]) -> None:
 
 
 def walls(figures: dict[str, float]) -> list[tuple[float, str, str]]:
-    """Trials at once at which something ends, what it is, and what moves it: the nearest first."""
+    """Trials at once at which something ends, what it is, and what moves it; the nearest first."""
     attempt = TRIALS / figures["attempts"]
     ends = [
         (
@@ -435,8 +434,9 @@ STEP_CHECK = 5.0  # seconds between two looks at a step's Job, of a one-job swee
 
 
 def segments_of(seconds: float) -> float:
-    """Segments that an attempt of this age has written in an object store: one every 5 s, every twentieth of
-    its age, then every 60 s.
+    """Segments that an attempt of this age has written in an object store.
+
+    It writes one every 5 s, later every twentieth of its age, and at last every 60 s.
     """
     rising = min(max(seconds, 100.0), 1_200.0)
     return min(seconds, 100.0) / 5 + 20 * math.log(rising / 100) + max(0.0, seconds - 1_200) / 60
@@ -460,7 +460,7 @@ def page(figures: dict[str, float]) -> str:
 
 
 def _as_text(value: float) -> str:
-    """A count, or a policy's whole days, without decimals."""
+    """A figure as text; a count, or a policy's whole days, without decimals."""
     return f"{value:,}" if isinstance(value, int) else number(value)
 
 

@@ -19,7 +19,7 @@ LOOPS = {"short steps": (256, 128), "longer steps": (512, 256)}  # width, batch
 
 
 def measure(setting: Setting) -> Part:
-    """The ratio of blocks with and without tracking."""
+    """Measure the ratio of blocks with and without tracking."""
     pairs = setting.choose(1, 10)
     seconds = 0.1 if setting.quick else 6.0
     part = Part("training", "Overhead on a training loop", _TEXT)
@@ -61,7 +61,7 @@ def measure(setting: Setting) -> Part:
 
 
 def run_pairs(folder: str, width: int, batch: int, pairs: int, seconds: float) -> dict[str, list[float]]:
-    """All pairs of one loop, in one process.
+    """Run all pairs of one loop, in one process.
 
     Returns:
         For each pair ``overhead`` and ``cpu`` as shares, ``inside``: the share of the tracked block inside
@@ -114,7 +114,8 @@ def run_pairs(folder: str, width: int, batch: int, pairs: int, seconds: float) -
         for tracked in (False, True) if turn % 2 == 0 else (True, False):
             run.flush()  # nothing of the block before drains in this one
             times[tracked] = block(steps, tracked)
-        (without, without_cpu, _), (tracked_s, tracked_cpu, inside) = times[False], times[True]
+        without, without_cpu, _ = times[False]
+        tracked_s, tracked_cpu, inside = times[True]
         shares["overhead"].append(tracked_s / without - 1)
         shares["cpu"].append(tracked_cpu / without_cpu - 1)
         shares["inside"].append(inside / tracked_s)

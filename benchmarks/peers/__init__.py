@@ -1,3 +1,4 @@
-"""The same work through other trackers: each ``use_NAME.py`` runs in that tracker's own environment and
-prints JSON.
+"""The same work through other trackers.
+
+Each ``use_NAME.py`` runs in that tracker's own environment and prints JSON.
 """

@@ -29,7 +29,7 @@ loop take more than those of a run with one call. All files are read again, and 
 
 @dataclass(frozen=True)
 class Peer:
-    """One tracker, and what it is given to do.
+    """A tracker and its share of the work.
 
     Attributes:
         name: in the table.  module: its script in this package.
@@ -94,7 +94,7 @@ PEERS = (
 
 @dataclass
 class Outcome:
-    """What was found of one tracker: rounds of each loop, or why there are none."""
+    """The rounds of each loop of one tracker, or why there are none."""
 
     tight: list[dict[str, Any]] = field(default_factory=list)
     paced: list[dict[str, Any]] = field(default_factory=list)
@@ -103,7 +103,7 @@ class Outcome:
 
 
 def measure(setting: Setting, peers: Sequence[Peer] = PEERS) -> Part:
-    """All trackers' figures; one that cannot be installed or breaks is in the tables with its reason.
+    """Measure all trackers; one that cannot be installed or breaks is in the tables with its reason.
 
     A quick run takes the first three only, and of them those whose environment is there.
     """

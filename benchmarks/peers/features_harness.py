@@ -1,6 +1,6 @@
-"""What is measured of joins and lookups of features.
+"""The measurements of joins and lookups of features.
 
-It runs in each peer's environment: standard library, and NumPy for lookups.
+They run in each peer's environment: standard library, and NumPy for lookups.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def usage_of_process() -> dict[str, float]:
-    """CPU and wall seconds of this process since it was started, imports included, and MiB at most."""
+    """CPU and wall seconds of this process since its start, imports included, and its peak in MiB."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     # its start, after the machine's
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])

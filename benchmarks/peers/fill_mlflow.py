@@ -1,6 +1,4 @@
-"""Writes runs into the SQLite file of an MLflow server: their rows as its store writes them, many in one
-transaction.
-"""
+"""Filling the SQLite file of an MLflow server with runs, many rows in one transaction."""
 
 import json
 import random
@@ -14,7 +12,7 @@ from mlflow.tracking import MlflowClient
 
 
 def fill(database: str, runs: int, metrics: int, points: int) -> dict[str, Any]:
-    """Noisy decaying losses; gives the experiment's id and the runs'."""
+    """Write noisy decaying losses; return the ids of the experiment and the runs."""
     mlflow.set_tracking_uri(f"sqlite:///{database}")
     client = MlflowClient()
     source = random.Random(0)

@@ -1,6 +1,4 @@
-"""Writes runs as the trials of an Optuna study, whose intermediate values are the one metric that it
-knows.
-"""
+"""Filling an Optuna study with runs as trials, whose intermediate values are its one metric."""
 
 import json
 import random
@@ -12,7 +10,7 @@ import optuna
 
 
 def fill(database: str, runs: int, points: int) -> dict[str, Any]:
-    """Noisy decaying losses; gives the study's id."""
+    """Write noisy decaying losses; return the study's id."""
     source = random.Random(0)
     study = optuna.create_study(storage=f"sqlite:///{database}", study_name="bench")
     for _ in range(runs):

@@ -1,4 +1,4 @@
-"""Writes runs as TensorBoard's event files, with the writer that PyTorch ships."""
+"""Filling TensorBoard's event files with runs, by the writer that PyTorch ships."""
 
 import importlib.metadata
 import json
@@ -10,7 +10,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 
 def fill(folder: str, runs: int, metrics: int, points: int) -> dict[str, Any]:
-    """Noisy decaying losses; gives the runs' names."""
+    """Write noisy decaying losses; return the runs' names."""
     source = random.Random(0)
     names = [f"run-{place:05d}" for place in range(runs)]
     for name in names:

@@ -1,8 +1,7 @@
-"""The work that every tracker is given, and what is measured of it.
+"""The work that every tracker does, and its measurement.
 
-It runs in each tracker's environment: standard library only.
-
-A script ``use_NAME.py`` hands :func:`main` a function that opens a run; everything else is the same for all.
+It runs in each tracker's environment: standard library only. A script ``use_NAME.py`` hands :func:`main` a
+function that opens a run; everything else is the same for all.
 """
 
 import gc
@@ -102,9 +101,7 @@ def losses(calls: int, seed: int = 0) -> "array[float]":
 
 
 def worker(milliseconds: float) -> Callable[[], object] | None:
-    """A function that computes for about so long and lets other threads run meanwhile, as a training step
-    does.
-    """
+    """A function that computes for about so long; other threads run meanwhile, as in a training step."""
     if not milliseconds:
         return None
     # hashlib releases the GIL for anything longer than 2 KiB.

@@ -29,7 +29,7 @@ _THEIRS = ("AIM_", "FEAST_", "MLFLOW_", "TRACKIO_", "WANDB_")
 
 @dataclass(frozen=True)
 class Installed:
-    """An environment: its interpreter, or why there is none, and what had to be done otherwise."""
+    """An environment: its interpreter, or why there is none, and a note on what was installed instead."""
 
     python: Path | None
     reason: str = ""
@@ -37,8 +37,9 @@ class Installed:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Variables for a tracker's process: no settings of the user's, a home of its own below ``folder``,
-    telemetry off.
+    """Variables for a tracker's process: none of the user's settings, an own home, telemetry off.
+
+    The home is below ``folder``.
     """
     kept = {
         name: value

@@ -20,7 +20,7 @@ def write(folder: Path, kind: str, rows: int) -> None:
 
 
 def write_shards(store: halving.Store, name: str, table: pa.Table) -> halving.Dataset:
-    """Write a table as the shards of a snapshot's split ``train``, and give the snapshot."""
+    """Write a table as the shards of a snapshot's split ``train``; return the snapshot."""
     rows = table.num_rows
     shards = []
     for number in range(count := max(1, round(table.nbytes / SHARD_BYTES))):

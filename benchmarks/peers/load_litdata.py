@@ -12,11 +12,9 @@ from benchmarks.peers.loading_harness import Reading, blobs, floats, main
 
 def write(folder: Path, kind: str, rows: int) -> None:
     cache = Cache(str(folder), chunk_bytes="64MB")
-    items = (
-        blobs(rows)
-        if kind == "blobs"
-        else (torch.from_numpy(row.copy()) for part in floats(rows) for row in part)
-    )
+    items = (torch.from_numpy(row.copy()) for part in floats(rows) for row in part)
+    if kind == "blobs":
+        items = blobs(rows)
     for number, item in enumerate(items):
         cache[number] = item
     cache.done()

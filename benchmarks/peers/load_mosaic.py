@@ -1,6 +1,4 @@
-"""The rows through MosaicML Streaming: MDS shards in a folder, its dataset in PyTorch's loader in this
-process.
-"""
+"""The rows through MosaicML Streaming: MDS shards in a folder, read by PyTorch's loader."""
 
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,7 @@
-"""The rows from Parquet by pyarrow, as one writes it by oneself: row groups in random order, eight at a time,
-and their rows mixed.
+"""The rows from Parquet by pyarrow, as users write it themselves.
 
-A row group is 1 MiB. There is no place to resume at but the beginning.
+Row groups of 1 MiB come in random order, eight at a time, with their rows mixed. It can resume only at the
+beginning.
 """
 
 from collections.abc import Iterator

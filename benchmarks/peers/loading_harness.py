@@ -1,9 +1,7 @@
-"""What every loader is given to read, and what is measured of it.
+"""The rows that every loader reads, and the measurement of it.
 
-It runs in each loader's environment: standard library and NumPy only.
-
-A script ``load_NAME.py`` hands :func:`main` how it writes rows and how it reads them back; everything else is
-the same for all.
+It runs in each loader's environment: standard library and NumPy only. A script ``load_NAME.py`` hands
+:func:`main` how it writes rows and how it reads them back; everything else is the same for all.
 """
 
 import gc
@@ -27,8 +25,9 @@ _RESUME_AFTER = 40  # batches
 
 
 class Opened(Protocol):
-    """A loader that was opened: iterating it gives batches; ``state`` is where it is, or None if it can't
-    say.
+    """An open loader: iterating it gives batches.
+
+    ``state`` is its position, or None if it cannot tell.
     """
 
     def __iter__(self) -> Iterator[Any]: ...
@@ -116,9 +115,7 @@ def _rows(opened: Opened, kind: str, seconds: float) -> tuple[int, float]:
 
 
 def count(batch: Any, kind: str) -> int:
-    """Rows of a batch, which is what training is given: a sequence of ``bytes``, or an array or tensor
-    ``(rows, 32)`` of float32.
-    """
+    """Rows of a batch: a sequence of ``bytes``, or an array or tensor ``(rows, 32)`` of float32."""
     if kind == "floats":
         if batch.shape[1:] != (FLOATS,) or str(batch.dtype).rpartition(".")[2] != "float32":
             raise ValueError(f"not an array of {FLOATS} float32: {batch.shape}, {batch.dtype}")

@@ -68,7 +68,7 @@ class Site:
 
 
 def measure(setting: Setting) -> Part:
-    """An answer and a page of each tracker; one that cannot be installed is named.
+    """Measure an answer and a page of each tracker; one that cannot be installed is named.
 
     A quick run installs nothing.
     """
@@ -251,7 +251,7 @@ def _optuna_dashboard(setting: Setting, sizes: Mapping[str, int]) -> Site:
 def _fill_peer(
     setting: Setting, name: str, choices: Sequence[Sequence[str]], imports: str, sizes: Mapping[str, int]
 ) -> tuple[Path, Path, dict[str, Any]]:
-    """A tracker's interpreter, its folder whose ``data`` has the runs, and what filling it gave."""
+    """A tracker's interpreter, its folder whose ``data`` has the runs, and what filling it returned."""
     installed = install(setting.home / name, choices, imports, allowed=not setting.quick)
     if installed.python is None:
         raise ChildFailed(f"{name}: {installed.reason}")
@@ -270,7 +270,7 @@ def _fill_peer(
 
 
 def _measure_answer(setting: Setting, site: Site) -> dict[str, float]:
-    """Bytes, points, the seconds, and CPU of the server with its children."""
+    """Bytes, points, seconds, and CPU of the server with its children."""
     with _running(setting, site) as (process, port):
         _get(port, *site.request_of("metric_1"))
         before = _cpu(process)

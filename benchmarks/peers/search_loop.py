@@ -1,9 +1,7 @@
 """A search in virtual time through another tool: four workers that only pretend to train.
 
-Standard library only.
-
-A script ``use_NAME_search.py`` hands :func:`main` a function that makes a :class:`Searcher`; everything else
-is the same for all.
+It needs the standard library only. A script ``use_NAME_search.py`` hands :func:`main` a function that makes a
+:class:`Searcher`; everything else is the same for all.
 """
 
 import heapq
@@ -53,7 +51,7 @@ def main(package: str, make: Callable[[str, Problem, int], Searcher]) -> None:
 
 
 def search(searcher: Searcher, searched: Problem, seed: int, options: Mapping[str, Any]) -> dict[str, Any]:
-    """One search.
+    """Run one search.
 
     Args:
         options: ``budget`` in epochs; ``rungs``, the epochs at which trials may be stopped; ``trials`` to

@@ -1,5 +1,6 @@
-"""The work through Aim into a local repository: one ``track`` for each metric, without system metrics and
-terminal capture.
+"""The work through Aim into a local repository, with one ``track`` for each metric.
+
+System metrics and terminal capture are off.
 """
 
 from collections.abc import Mapping

@@ -26,9 +26,7 @@ _DAY = datetime(1970, 1, 1, tzinfo=UTC)  # that of all rows that are looked up
 
 
 def main() -> None:
-    """Do the phase that ``sys.argv[1]`` names, as JSON, in the Feast repository that it describes; print what
-    was measured.
-    """
+    """Do the phase that ``sys.argv[1]`` names, as JSON, in a Feast repository; print the measurements."""
     options = json.loads(sys.argv[1])
     phases = {"join": _join, "load": _load, "ask": _ask}
     with redirect_stdout(sys.stderr):  # materialize talks
@@ -37,19 +35,17 @@ def main() -> None:
 
 
 def _store(options: dict[str, Any]) -> FeatureStore:
-    """The repository in ``folder``, with the offline ``store`` and the address of ``redis`` where they are
-    given.
-    """
+    """The repository in ``folder``, with the offline ``store`` and the ``redis`` address in the options."""
     folder = options["folder"]
-    address = options.get("redis")
+    online_store = {"type": "sqlite", "path": f"{folder}/online.db"}
+    if address := options.get("redis"):
+        online_store = {"type": "redis", "connection_string": address}
     config = RepoConfig(
         project="bench",
         registry=f"{folder}/registry.db",
         provider="local",
         offline_store={"type": options.get("store", "dask")},
-        online_store={"type": "redis", "connection_string": address}
-        if address
-        else {"type": "sqlite", "path": f"{folder}/online.db"},
+        online_store=online_store,
     )
     return FeatureStore(config=config)
 
@@ -68,8 +64,9 @@ def _view(
 
 
 def _join(options: dict[str, Any]) -> dict[str, Any]:
-    """Register the views and join all labels; the result is written in their order, with nulls for the labels
-    that Feast has left out.
+    """Register the views and join all labels.
+
+    The result is written in the order of the labels, with nulls for those that Feast has left out.
     """
     root = options["root"]
     name = options["name"]

@@ -1,5 +1,6 @@
-"""The work through MLflow's fluent API into a local SQLite file; ``asynchronous`` chooses its background
-logging.
+"""The work through MLflow's fluent API into a local SQLite file.
+
+``asynchronous`` chooses its background logging.
 """
 
 import sqlite3

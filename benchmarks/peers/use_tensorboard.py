@@ -1,6 +1,4 @@
-"""The work through TensorBoard's ``SummaryWriter`` as PyTorch ships it: one ``add_scalar`` for each
-metric.
-"""
+"""The work through the ``SummaryWriter`` that PyTorch ships, with one ``add_scalar`` a metric."""
 
 import struct
 from collections.abc import Mapping
