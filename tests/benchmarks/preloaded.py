@@ -1,8 +1,7 @@
-"""Forks of one process that has imported everything, in place of the fresh processes that the benchmarks
-measure in.
+"""Forks of a process that has imported everything, instead of fresh processes for each measurement.
 
-A quick run's figures mean nothing, and most of what it would compute is to import Torch, Dagster and the
-platform in each process.
+A quick run's figures mean nothing, and it would mostly import Torch, Dagster and the platform in each
+process.
 """
 
 import contextlib
@@ -41,9 +40,7 @@ _CONTEXT: context.ForkServerContext = get_context("forkserver")
 
 
 class Preloaded:
-    """A process that has imported modules, and starts others as its forks; it begins with the first of
-    them.
-    """
+    """A process that has imported modules and starts others as its forks; the first of them starts it."""
 
     def __init__(self, modules: Sequence[str]) -> None:
         self._server = forkserver.ForkServer()

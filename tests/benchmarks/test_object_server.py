@@ -1,6 +1,4 @@
-"""The benchmark's own object store is one to its clients, and a compaction and the index of runs ask little
-of it.
-"""
+"""The benchmark's object store serves real clients, and compaction and the index ask little of it."""
 
 import os
 from collections.abc import Iterator
@@ -70,9 +68,7 @@ def test_compaction_costs_two_reads_a_segment_ten_writes_and_one_deletion(
 def test_the_index_reads_an_ended_run_with_two_listings_and_each_file_once(
     server: ObjectServer, tmp_path: Path, compacted: bool, files: int
 ) -> None:
-    """Of a compacted run these are the record, the end, the manifest and the rollup; a file is asked for its
-    size first.
-    """
+    """A compacted run has a record, an end, a manifest and a rollup; a file is asked for its size first."""
     store = Store(index_on_s3.fill(server, str(tmp_path), 4, compacted=compacted))
     for place in range(4):
         server.counts.clear()

@@ -1,6 +1,4 @@
-"""A quick run of each part of the benchmarks, as ``python -m benchmarks PART --quick`` does: it measures and
-loses nothing.
-"""
+"""A quick run of each part, as ``python -m benchmarks PART --quick``, measures and loses nothing."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,8 +20,9 @@ def mark_part(part: str) -> object:
 
 @pytest.fixture(scope="module")
 def preloaded() -> Iterator[dict[bool, Preloaded]]:
-    """What the processes of parts are forked from, whether these are in a browser; begun by the first that is
-    needed.
+    """The processes that parts are forked from, by whether the part needs a browser.
+
+    The first part that needs one starts it.
     """
     both = {True: Preloaded(METRICS), False: Preloaded(EVERYTHING)}
     yield both

@@ -15,7 +15,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 
 @pytest.fixture
-def awaited(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+def wait_begun(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set once training, and not the thread of a record, waits for a save."""
     event = threading.Event()
     join = Save.join

@@ -1,6 +1,4 @@
-"""Checkpoints cost at most a twentieth of the time and are at most ten minutes apart, whatever they cost and
-epochs take.
-"""
+"""Checkpoints cost at most a twentieth of the time, and are at most ten minutes apart."""
 
 from itertools import pairwise
 
@@ -24,8 +22,9 @@ class Clock:
 
 
 def simulate(epochs: int, seconds: float, cost: float) -> tuple[CheckpointInterval, list[float], float]:
-    """A training that saves in every epoch: its pace, when each checkpoint was written, and how long it
-    took.
+    """Simulate a training that saves in every epoch.
+
+    It returns the interval, when each checkpoint was written, and the time that passed.
     """
     clock = Clock()
     written = []

@@ -1,6 +1,4 @@
-"""A checkpoint passes through files: it is not in memory a second time, and a disk that refuses it ends no
-training.
-"""
+"""A checkpoint passes through files: it is not twice in memory, and a full disk ends no training."""
 
 import contextlib
 import signal

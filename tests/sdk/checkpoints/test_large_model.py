@@ -91,11 +91,11 @@ def returned_early(store: Store) -> Run:
 
 
 def test_a_trial_that_returns_early_waits_for_the_checkpoint_that_it_has_saved(
-    store: Store, gate: Gate, awaited: threading.Event
+    store: Store, gate: Gate, wait_begun: threading.Event
 ) -> None:
     run = returned_early(store)
     assert run.checkpoint is None
-    threading.Thread(target=lambda: awaited.wait(60) and gate.open.set(), daemon=True).start()
+    threading.Thread(target=lambda: wait_begun.wait(60) and gate.open.set(), daemon=True).start()
     run.end()
     assert run.checkpoint is not None
     assert (run.checkpoint.epoch, run.unsaved) == (1, None)
@@ -312,13 +312,13 @@ def test_a_script_that_fails_says_that_its_checkpoint_was_not_written_in_time(
 
 
 def test_a_flush_waits_for_the_checkpoint_that_is_being_written(
-    store: Store, gate: Gate, awaited: threading.Event
+    store: Store, gate: Gate, wait_begun: threading.Event
 ) -> None:
     with start(store) as run:
         assert run.save(model=nn.Linear(16, WIDTH, bias=False)) is None
         assert not run.flush(0.1)
-        awaited.clear()
-        threading.Thread(target=lambda: awaited.wait(60) and gate.open.set(), daemon=True).start()
+        wait_begun.clear()
+        threading.Thread(target=lambda: wait_begun.wait(60) and gate.open.set(), daemon=True).start()
         assert run.flush(60)
         assert run.checkpoint == run.records.latest_checkpoint() is not None
 

@@ -168,8 +168,9 @@ def test_the_same_state_is_the_same_blob() -> None:
 
 
 class Training:
-    """A small training with everything that has state: Adam, BatchNorm, dropout, a schedule, and three random
-    generators.
+    """A small training with everything that has state.
+
+    It has Adam, BatchNorm, dropout, a schedule, and three random generators.
     """
 
     def __init__(self, seed: int) -> None:

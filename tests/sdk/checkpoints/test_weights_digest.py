@@ -1,6 +1,4 @@
-"""Equal weights have equal digests, whatever else two trainings differ in; any change of them changes the
-digest.
-"""
+"""Equal weights have equal digests, whatever else differs; any change of them changes the digest."""
 
 import random
 import time

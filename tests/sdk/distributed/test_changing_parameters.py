@@ -1,6 +1,4 @@
-"""Trainings whose parameters are frozen and unfrozen meanwhile, and whose loss does not use all of them in
-each step or on each rank.
-"""
+"""Trainings that freeze and unfreeze parameters, or whose loss uses only some of them."""
 
 import warnings
 from collections.abc import Sequence
@@ -31,8 +29,9 @@ FROZEN_LATER = (False, True)
 def train_switching(
     ranks: Ranks, frozen: Sequence[bool], resumed_at: int | None = None, **options: Any
 ) -> list[float]:
-    """Losses and norms of two steps with the blocks frozen or not, then of two with them otherwise, and two
-    as before; perhaps gone on with from a state, with the blocks still as they were made.
+    """Losses and norms of two steps with the blocks frozen or not, of two switched, and of two switched back.
+
+    With a state, the training resumes from it, while the blocks are still as they were made.
     """
     objects = model, _, training = prepare_net(ranks, **options)
     numbers: list[float] = []
@@ -73,8 +72,9 @@ def frozen_whole(ranks: Ranks) -> str:
 
 
 class Branches(nn.Module):
-    """Uses its second layer for no row, for all, or for some: in each of the global batches, not in each of
-    their shares.
+    """Uses its second layer for no row, for all rows, or for some.
+
+    Some are in each global batch, but not in each rank's share.
     """
 
     def __init__(self, use: str) -> None:

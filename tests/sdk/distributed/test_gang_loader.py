@@ -1,6 +1,4 @@
-"""A gang's ranks read what one process reads: no row twice, none lost, however often it is stopped and
-however many ranks there are.
-"""
+"""A gang's ranks read what one process reads, each row once, however often it is stopped."""
 
 import dataclasses
 import json
@@ -37,9 +35,7 @@ def dataset(store: Store) -> Dataset:
 
 
 def train(run: Run) -> None:
-    """Each rank writes down the rows of each of its steps; one of them gets a SIGTERM in the middle of an
-    epoch.
-    """
+    """Write down the rows of each step; one rank gets a SIGTERM in the middle of an epoch."""
     folder = Path(run.params["folder"])
     stop, workers = json.loads((folder / "attempt.json").read_text())
     loader: Any = run.dataset.loader("train", batch_size=BATCH, seed=3)
@@ -61,8 +57,10 @@ def train(run: Run) -> None:
 def test_stopped_gangs_of_any_size_train_each_row_once_in_the_order_of_one_rank(
     store: Store, dataset: Dataset, tmp_path: Path
 ) -> None:
-    """One rank alone hears of each stop: first in the middle of an epoch, then in its last step but one,
-    which all agree on in the last, then in the last step, which all hear of at the end of the epoch.
+    """Each stop reaches one rank alone, at three places.
+
+    They are the middle of an epoch, its last step but one (all agree on it in the last), and its last step
+    (all hear of it at the end of the epoch).
     """
     stops = [(2, [1, 1, 48], 0), (3, [0, 2, 91], 2), (3, [2, 3, 101], 0), (2, None, 2)]
     trained: list[Any] = []

@@ -23,9 +23,7 @@ WIDE = 96  # enough for DDP's buckets to have parts that are summed in different
 
 
 class Training(NamedTuple):
-    """What came of a training: the losses of its steps on each rank, in their order, and what its last
-    checkpoint holds.
-    """
+    """The losses of a training's steps on each rank, in their order, and its last checkpoint."""
 
     losses: list[float]
     state: dict[str, Any]
@@ -48,7 +46,7 @@ def train(run: Run) -> None:
 
 
 @pytest.fixture
-def trained(tmp_path: Path) -> Callable[..., Training]:
+def train_attempts(tmp_path: Path) -> Callable[..., Training]:
     """Trains in attempts, each of so many ranks up to so many epochs."""
 
     def train_in(
@@ -100,38 +98,43 @@ def assert_equal(first: Training, second: Training) -> None:
 @pytest.mark.parametrize("shard", ["ddp", "fsdp"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_a_training_on_three_ranks_goes_on_from_its_checkpoint_bit_for_bit(
-    trained: Callable[..., Training], shard: str, precision: str
+    train_attempts: Callable[..., Training], shard: str, precision: str
 ) -> None:
     options = {"width": WIDE, "dropout": 0.3, "shard": shard, "precision": precision}
-    assert_equal(trained("whole", (3, EPOCHS), **options), trained("resumed", (3, 2), (3, EPOCHS), **options))
+    assert_equal(
+        train_attempts("whole", (3, EPOCHS), **options),
+        train_attempts("resumed", (3, 2), (3, EPOCHS), **options),
+    )
 
 
 @pytest.mark.parametrize("shard", ["ddp", "fsdp"])
 def test_a_training_that_unfreezes_blocks_resumes_bit_for_bit(
-    trained: Callable[..., Training], shard: str
+    train_attempts: Callable[..., Training], shard: str
 ) -> None:
     options = {"width": WIDE, "dropout": 0.3, "shard": shard, "frozen": 3}
     assert_equal(
-        trained("whole", (3, EPOCHS), **options), trained("resumed", (3, 2), (3, 4), (3, EPOCHS), **options)
+        train_attempts("whole", (3, EPOCHS), **options),
+        train_attempts("resumed", (3, 2), (3, 4), (3, EPOCHS), **options),
     )
 
 
 @pytest.mark.parametrize("shard", ["ddp", "fsdp"])
 @pytest.mark.parametrize(("precision", "within"), [("fp32", 1e-6), ("bf16", 5e-3)])
 def test_a_training_that_goes_on_on_two_and_on_four_ranks_has_the_losses_of_one(
-    trained: Callable[..., Training], shard: str, precision: str, within: float
+    train_attempts: Callable[..., Training], shard: str, precision: str, within: float
 ) -> None:
     options = {"shard": shard, "precision": precision}
-    whole = trained("whole", (1, EPOCHS), **options)
-    climbed = trained("climbed", (1, 2), (2, 4), (4, EPOCHS), **options)
+    whole = train_attempts("whole", (1, EPOCHS), **options)
+    climbed = train_attempts("climbed", (1, 2), (2, 4), (4, EPOCHS), **options)
     assert climbed.losses == pytest.approx(whole.losses, abs=within)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_an_exact_training_resumed_on_two_and_four_ranks_equals_that_of_one(
-    trained: Callable[..., Training], precision: str
+    train_attempts: Callable[..., Training], precision: str
 ) -> None:
     options = {"dropout": 0.3, "exact": True, "precision": precision}
     assert_equal(
-        trained("whole", (1, EPOCHS), **options), trained("climbed", (1, 2), (2, 4), (4, EPOCHS), **options)
+        train_attempts("whole", (1, EPOCHS), **options),
+        train_attempts("climbed", (1, 2), (2, 4), (4, EPOCHS), **options),
     )

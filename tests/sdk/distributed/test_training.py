@@ -42,9 +42,7 @@ RELAY = {"exact": True, "dropout": 0.3}
 
 @pytest.fixture(scope="module")
 def gangs() -> dict[int, list[dict[str, Any]]]:
-    """By world size, for each rank: what each configuration's training gave; and of one whose steps the gangs
-    make in turn.
-    """
+    """The results of each configuration's training, by world size and rank; and of one with mixed gangs."""
     results = {}
     saved = None
     for turn, size in enumerate((1, 2, 4)):

@@ -59,9 +59,7 @@ def batch(step: int, ranks: Ranks, rows: int = ROWS) -> tuple[Tensor, Tensor]:
 def prepare_net(
     ranks: Ranks, *, dropout: float = 0.0, width: int = 8, fused: bool = False, **options: Any
 ) -> tuple[nn.Module, Any, Training]:
-    """A model that only rank 0 has initialised as every number of ranks does, its optimizer and its
-    training.
-    """
+    """A model that only rank 0 initialises as every world size does, its optimizer and its training."""
     torch.manual_seed(ranks.rank)
     model = Net(width, dropout)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02, fused=fused)
@@ -72,8 +70,9 @@ def prepare_net(
 def train_net(
     ranks: Ranks, configurations: dict[str, dict[str, Any]], steps: int = 5
 ) -> dict[str, tuple[list[float], list[str], Any]]:
-    """For each configuration: the losses and the norms of the gradients, the names of the model's state, and
-    the digest of its weights where they are not sharded.
+    """Train each configuration, and return its losses, the names of its state, and its weights' digest.
+
+    Losses alternate with the norms of the gradients. Sharded weights have no digest.
     """
     outcomes = {}
     for name, options in configurations.items():
@@ -94,9 +93,7 @@ def train_net(
 def train_on(
     ranks: Ranks, saved: bytes | None, steps: range, **options: Any
 ) -> tuple[bytes, list[float], Any]:
-    """Go on with what another number of ranks has saved: what is to be saved then, the losses, and the digest
-    of the weights.
-    """
+    """Resume what another number of ranks has saved; return the new state, the losses and the digest."""
     objects = prepare_net(ranks, **options)
     if saved is not None:
         for each, state in zip(objects, torch.load(io.BytesIO(saved)), strict=True):
@@ -110,9 +107,7 @@ def train_on(
 def resume_net(
     ranks: Ranks, configurations: dict[str, dict[str, Any]]
 ) -> dict[str, tuple[list[float], list[float]]]:
-    """Losses of a training that was not interrupted, and of one that was resumed from its state after half of
-    the steps.
-    """
+    """Losses of an uninterrupted training, and of one resumed from its state after half of the steps."""
     losses = {}
     for name, options in configurations.items():
         model, optimizer, training = prepare_net(ranks, **options)
@@ -134,8 +129,9 @@ def resume_net(
 
 
 def train_poisoned(ranks: Ranks, kind: str, at: tuple[int, ...], **options: Any) -> dict[str, Any]:
-    """A training in which rank 1 has a NaN at some steps: which steps changed anything, what was said of the
-    others, and how it ended.
+    """Train with a NaN on rank 1 at some steps.
+
+    It returns which steps changed anything, the messages about the others, and how the training ended.
     """
     model, optimizer, training = prepare_net(ranks, width=8, **options)
     spoil = {"loss": _nan_loss, "gradients": _nan_gradients}[kind]

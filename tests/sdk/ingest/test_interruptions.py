@@ -1,6 +1,4 @@
-"""Signal handlers, forks and exits at the worst moments: nothing hangs, and what was logged stays what it
-was.
-"""
+"""Signal handlers, forks and exits at the worst moments neither hang a run nor change its points."""
 
 import json
 import os
@@ -46,9 +44,7 @@ def in_journal(appender: Appender) -> list[tuple[str, float]]:
 
 
 class Interrupted:
-    """Calls a handler once, in the middle of what an appender must not be interrupted in: after the n-th step
-    under its lock.
-    """
+    """Calls a handler once, after a step of an appender that happens under its lock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, handler: Any) -> None:
         self.armed = True

@@ -297,9 +297,7 @@ def test_points_without_journal_and_store_are_counted_as_dropped(
 
 @pytest.mark.slow
 def test_a_full_disk_neither_kills_nor_loses_anything(tmp_path: Path, script: Script) -> None:
-    """A real full disk: writing to mapped memory without blocks of its own would end the process with
-    SIGBUS.
-    """
+    """On a really full disk, writing to mapped memory without allocated blocks would raise SIGBUS."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
@@ -577,9 +575,7 @@ def test_a_script_whose_warnings_are_errors_ends_all_the_same(script: Script, st
 
 @pytest.mark.slow
 def test_training_goes_on_to_its_end_while_the_store_is_unreachable(tmp_path: Path, store: Store) -> None:
-    """The store's root is replaced by a file while the script trains, and is repaired before the script
-    ends.
-    """
+    """A file replaces the store's root while the script trains; it is repaired before the script ends."""
     source = (
         "import halving, sys, time\n"
         "run = halving.init('p', id='r', system_metrics=None)\n"

@@ -1,6 +1,4 @@
-"""A journal that another user has planted or changed: recovery publishes nothing of it, deletes nothing, and
-no run writes into it.
-"""
+"""Of a journal that another user planted or changed nothing is published, deleted or written."""
 
 import hashlib
 import json

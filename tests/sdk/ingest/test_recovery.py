@@ -1,6 +1,4 @@
-"""What a process leaves when it dies: the next open, or ``recover``, brings every logged point to the store,
-exactly once.
-"""
+"""Every point that a dead process logged reaches the store once, by the next open or by ``recover``."""
 
 import json
 import os

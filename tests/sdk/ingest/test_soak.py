@@ -1,7 +1,7 @@
-"""A soak: processes that log from threads and forked children are killed, stopped and starved at random, and
-every point that was logged is read back exactly once.
+"""A soak: processes that log are killed, stopped and starved at random, and every point is kept once.
 
-``HALVING_SOAK_SECONDS`` and ``HALVING_SOAK_SEED`` make it longer or repeat it.
+They log from threads and forked children. ``HALVING_SOAK_SECONDS`` and ``HALVING_SOAK_SEED`` make it longer
+or repeat it.
 """
 
 import contextlib

@@ -1,6 +1,4 @@
-"""The appender: every record finds its place, the fast path writes what the slow one does, and a full journal
-loses nothing else.
-"""
+"""The appender writes every record, also on its fast path, and a full journal loses nothing else."""
 
 from pathlib import Path
 from typing import Any

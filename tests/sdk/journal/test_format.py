@@ -1,6 +1,4 @@
-"""The journal's format: what was written is read back, and a log segment that was cut or damaged anywhere
-gives a clean prefix.
-"""
+"""The journal's format: what was written is read back, and of a damaged log segment a clean prefix."""
 
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,6 @@
-"""Collection of blobs: what is named stays, what is put in that moment stays, all else goes; in a folder and
-on S3, killed anywhere.
+"""Collection of blobs: what is named or has just been put stays, and all else goes.
+
+This holds in a folder and on S3, wherever the collection is killed.
 """
 
 import itertools
@@ -241,12 +242,12 @@ def test_no_request_of_a_collection_is_for_each_blob_that_stays(
     marks.keep(raw(*names[1:]))
     calls = Counter[str]()
 
-    def counted(name: str) -> Any:
+    def count_calls(name: str) -> Any:
         method = getattr(Store, name)
         return lambda store, *arguments: (calls.update([name]), method(store, *arguments))[1]
 
     for name in ("files", "names", "read", "exists", "delete", "_size_and_time"):
-        monkeypatch.setattr(Store, name, counted(name))
+        monkeypatch.setattr(Store, name, count_calls(name))
     before = time.time() + 60
     unmarked = find_unmarked(any_store, marks, before)
     folders = len({blob_name(name)[:19] for name in names})
@@ -278,8 +279,7 @@ class Saves:
 def test_a_collection_beside_runs_that_save_the_same_bytes_takes_none_of_theirs(
     any_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Old leftovers are collected while two runs save the same bytes, with a grace time that is as short as
-    it may be.
+    """Old leftovers are collected with the shortest grace time while two runs save the same bytes.
 
     A blob goes as soon as it is older than every save that is not recorded yet.
     """
@@ -301,13 +301,13 @@ def test_a_collection_beside_runs_that_save_the_same_bytes_takes_none_of_theirs(
             records.add_checkpoint(SavedCheckpoint(epoch, 1, digest, {}))
             saves.end(number)
 
-    def unmarked(before: float) -> list[Blob]:
+    def find_leftovers(before: float) -> list[Blob]:
         return find_unmarked(any_store, marks_of(any_store), before)
 
     for content in contents:
         any_store.put_blob(content)
     wait_for(
-        lambda: len(unmarked(time.time() - shortest_grace)) == len(contents),
+        lambda: len(find_leftovers(time.time() - shortest_grace)) == len(contents),
         60,
         "the leftovers are old",
         every=0.02,
@@ -316,7 +316,7 @@ def test_a_collection_beside_runs_that_save_the_same_bytes_takes_none_of_theirs(
         savers = [pool.submit(save, number) for number in range(2)]
         while not all(saver.done() for saver in savers):
             before = saves.oldest() - shortest_grace
-            delete_unmarked(any_store, unmarked(before), before)
+            delete_unmarked(any_store, find_leftovers(before), before)
     for saver in savers:
         saver.result()
     assert [any_store.get_blob(digest_of(content)) for content in contents] == contents

@@ -43,9 +43,7 @@ ROUNDS = st.lists(st.dictionaries(st.integers(1, 3), SEGMENTS, max_size=3), min_
 
 @pytest.fixture
 def store(any_store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """Everything here holds for every kind of store, but that an object store keeps what is superfluous for a
-    while.
-    """
+    """Every kind of store; an object store keeps superfluous files for a while."""
     monkeypatch.setattr("halving.maintenance.compaction.GRACE_SECONDS", 0.0)
     return any_store
 
@@ -210,12 +208,12 @@ def test_a_compaction_that_comes_second_takes_its_files_away(
 
     write_segment(store, "r", 1, 0, curve(5))
 
-    def overtaken(*arguments: object) -> None:
+    def publish_after_another(*arguments: object) -> None:
         monkeypatch.setattr(compaction, "publish_manifest", publish_manifest)
         assert compact(store, "p", "r").points == 5
         publish_manifest(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(compaction, "publish_manifest", overtaken)
+    monkeypatch.setattr(compaction, "publish_manifest", publish_after_another)
     second = compact(store, "p", "r")
     assert second.superseded
     assert second.points == 0
@@ -232,7 +230,7 @@ def test_a_compaction_overtaken_by_several_deletes_nothing_that_they_need(
     compact(store, "p", "r")
     write_segment(store, "r", 1, 1, curve(5, first=5))
 
-    def overtaken(*arguments: object) -> None:
+    def publish_after_another(*arguments: object) -> None:
         monkeypatch.setattr(compaction, "publish_manifest", publish_manifest)
         for sequence in (2, 3):  # its generation is published and deleted again
             compact(store, "p", "r")
@@ -240,7 +238,7 @@ def test_a_compaction_overtaken_by_several_deletes_nothing_that_they_need(
         compact(store, "p", "r")
         publish_manifest(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(compaction, "publish_manifest", overtaken)
+    monkeypatch.setattr(compaction, "publish_manifest", publish_after_another)
     compact(store, "p", "r")
     assert read_points(store, "r") == rows(1, curve(20))
     assert len(all_files(store)) == 3

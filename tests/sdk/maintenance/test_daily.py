@@ -1,6 +1,4 @@
-"""Retention that nobody asks for is begun once a day where a run ends, by one of several processes, and never
-where it could do harm.
-"""
+"""Retention starts by itself once a day where a run ends, in one process, and never does harm."""
 
 import io
 import logging

@@ -27,9 +27,7 @@ FUTURE = datetime.now(UTC) + timedelta(days=100)
 
 @pytest.fixture
 def store(any_store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """Everything here holds for every kind of store, but that an object store keeps what is superfluous for a
-    while.
-    """
+    """Every kind of store; an object store keeps superfluous files for a while."""
     monkeypatch.setattr("halving.maintenance.compaction.GRACE_SECONDS", 0.0)
     return any_store
 

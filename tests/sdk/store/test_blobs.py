@@ -1,6 +1,4 @@
-"""Blobs: whole or not there at all whatever happens to who writes them, and never collected while somebody
-counts on them.
-"""
+"""Blobs are whole or not there, whatever happens to their writers, and no needed one is collected."""
 
 import gzip
 import os

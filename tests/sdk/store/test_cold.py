@@ -17,7 +17,7 @@ CONTENT = bytes(range(256)) * 100
 
 
 @pytest.fixture
-def cold(any_store: Store, tmp_path: Path) -> Store:
+def cold_place(any_store: Store, tmp_path: Path) -> Store:
     """A colder place of the store, of the same kind."""
     root, question, options = any_store.root.partition("?")
     return add_cold_root(any_store, f"{root}-cold{question}{options}")
@@ -27,7 +27,7 @@ def is_here(store: Store, digest: str) -> bool:
     return Files.exists(store, blob_name(digest))
 
 
-def test_a_moved_blob_is_read_as_before_and_lies_in_one_place(any_store: Store, cold: Store) -> None:
+def test_a_moved_blob_is_read_as_before_and_lies_in_one_place(any_store: Store, cold_place: Store) -> None:
     digest = any_store.put_blob(CONTENT)
     other = any_store.put_blob(b"stays")
     reader = pickle.loads(pickle.dumps(any_store))  # has looked for nothing yet
@@ -35,8 +35,12 @@ def test_a_moved_blob_is_read_as_before_and_lies_in_one_place(any_store: Store, 
     assert early.has_blob(digest)
     (movable,) = find_movable(any_store, {bytes.fromhex(digest[7:])}, LATER)
     assert movable == Movable(digest, len(CONTENT))
-    assert list(move_blobs(any_store, cold, [movable], LATER)) == [movable]
-    assert (is_here(any_store, digest), is_here(cold, digest), is_here(cold, other)) == (False, True, False)
+    assert list(move_blobs(any_store, cold_place, [movable], LATER)) == [movable]
+    assert (is_here(any_store, digest), is_here(cold_place, digest), is_here(cold_place, other)) == (
+        False,
+        True,
+        False,
+    )
     for store in (any_store, reader, early):
         name = blob_name(digest)
         assert store.has_blob(digest)
@@ -54,13 +58,13 @@ def test_a_moved_blob_is_read_as_before_and_lies_in_one_place(any_store: Store, 
                 == b"".join(store.parts(name))
                 == CONTENT
             )
-        assert store.holder(name).root == cold.root
+        assert store.holder(name).root == cold_place.root
     assert any_store.holder(blob_name(other)) is any_store
     assert list(find_movable(any_store, {bytes.fromhex(digest[7:])}, LATER)) == []
-    assert not move_blob(any_store, cold, digest, LATER)
+    assert not move_blob(any_store, cold_place, digest, LATER)
 
 
-def test_what_no_place_has_is_not_found(any_store: Store, cold: Store) -> None:
+def test_what_no_place_has_is_not_found(any_store: Store, cold_place: Store) -> None:
     digest = "sha256:" + "0" * 64
     assert not any_store.has_blob(digest)
     with pytest.raises(NotFound):
@@ -72,22 +76,24 @@ def test_what_no_place_has_is_not_found(any_store: Store, cold: Store) -> None:
 
 
 def test_bytes_put_again_are_here_again_and_a_move_beside_the_put_leaves_them(
-    any_store: Store, cold: Store
+    any_store: Store, cold_place: Store
 ) -> None:
     digest = any_store.put_blob(CONTENT)
     now = time.time()
-    assert not move_blob(any_store, cold, digest, now - 86_400)  # put after that: a run is about to record it
+    assert not move_blob(
+        any_store, cold_place, digest, now - 86_400
+    )  # put after that: a run is about to record it
     assert is_here(any_store, digest)
-    assert move_blob(any_store, cold, digest, LATER)
+    assert move_blob(any_store, cold_place, digest, LATER)
     assert any_store.put_blob(CONTENT) == digest
     assert is_here(any_store, digest)
-    assert move_blob(any_store, cold, digest, LATER)
+    assert move_blob(any_store, cold_place, digest, LATER)
     assert any_store.get_blob(digest) == CONTENT
 
 
 @pytest.mark.parametrize("step", ["put_hashed_blob", "blob_file", "collect"])
 def test_whoever_is_killed_while_a_blob_moves_loses_nothing(
-    any_store: Store, cold: Store, step: str, monkeypatch: pytest.MonkeyPatch
+    any_store: Store, cold_place: Store, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = any_store.put_blob(CONTENT)
 
@@ -95,22 +101,22 @@ def test_whoever_is_killed_while_a_blob_moves_loses_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(any_store if step == "collect" else cold, step, die)
+        patch.setattr(any_store if step == "collect" else cold_place, step, die)
         with pytest.raises(KeyboardInterrupt):
-            move_blob(any_store, cold, digest, LATER)
+            move_blob(any_store, cold_place, digest, LATER)
     assert any_store.get_blob(digest) == CONTENT
-    assert move_blob(any_store, cold, digest, LATER)
+    assert move_blob(any_store, cold_place, digest, LATER)
     assert any_store.get_blob(digest) == CONTENT
 
 
 @pytest.mark.folder
-def test_a_damaged_copy_is_never_the_only_one(any_store: Store, cold: Store) -> None:
+def test_a_damaged_copy_is_never_the_only_one(any_store: Store, cold_place: Store) -> None:
     digest = any_store.put_blob(CONTENT)
-    place = Path(cold.path(blob_name(digest)))
+    place = Path(cold_place.path(blob_name(digest)))
     place.parent.mkdir(parents=True)
     place.write_bytes(b"x" * len(CONTENT))  # as large, and young: a put leaves it alone
     with pytest.raises(StoreError, match="is damaged"):
-        move_blob(any_store, cold, digest, LATER)
+        move_blob(any_store, cold_place, digest, LATER)
     assert any_store.get_blob(digest) == CONTENT
 
 

@@ -1,6 +1,4 @@
-"""Calls of a server: its answers that break off, its wish to be left alone, proxies, certificates, and errors
-that are not its own.
-"""
+"""Calls of a server: broken answers, waiting as it asks, proxies, certificates, and foreign errors."""
 
 import contextlib
 import errno

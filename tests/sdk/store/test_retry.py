@@ -1,6 +1,4 @@
-"""Pauses between tries grow, differ from caller to caller, and take nothing from the training's random
-numbers.
-"""
+"""Pauses between tries grow, differ between callers, and use none of the training's random numbers."""
 
 import itertools
 import random

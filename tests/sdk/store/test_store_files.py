@@ -1,6 +1,4 @@
-"""Whole files in the store: published once from a local file, sized and deleted, in a folder and on an Arrow
-filesystem.
-"""
+"""Whole files in the store are published once, sized and deleted, in a folder and through Arrow."""
 
 import os
 from pathlib import Path

@@ -57,8 +57,9 @@ class Big(nn.Module):
 
 @contextmanager
 def each_save(before_own_part: Callable[[int], None] = lambda save: None) -> Iterator[None]:
-    """Every ``run.save`` saves; ``before_own_part`` is called with its number, in its thread, before it
-    writes this rank's part.
+    """Let every ``run.save`` write a checkpoint, and call ``before_own_part`` before this rank's part.
+
+    It is called with the number of the save, in its thread.
     """
     write = StoreWriter.write_data
     saves = iter(range(1, 100))
@@ -296,8 +297,9 @@ def test_a_sigterm_to_one_rank_is_heard_while_the_best_epochs_save_waits(
 
 
 def stopped_while_the_store_is_away(ranks: Ranks, root: Path) -> Any:
-    """A SIGTERM comes while rank 1 waits for the store with the best epoch's checkpoint, for as long as it
-    may; the exit status.
+    """The exit status after a SIGTERM while rank 1 waits for the store with the best epoch's checkpoint.
+
+    It waits for as long as it may.
     """
     away = Away()
     model = Big()

@@ -1,6 +1,4 @@
-"""S3 that is away while checkpoints are written beside training: the server is real, and the gate before it
-is shut.
-"""
+"""S3 is away while checkpoints are written beside training; the server is real, behind a closed gate."""
 
 import math
 import secrets

@@ -1,6 +1,4 @@
-"""A checkpoint of some ranks comes back, bit by bit, on any number of them, sharded or not, and in one
-process without a group.
-"""
+"""A checkpoint is restored bit by bit on any number of ranks, sharded or not, or in one process."""
 
 from pathlib import Path
 from typing import Any

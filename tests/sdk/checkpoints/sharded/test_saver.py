@@ -90,14 +90,14 @@ def test_a_checkpoint_counts_once_written_and_its_record_names_the_bests_digest(
 
 
 def test_while_one_is_written_none_is_begun_unless_it_is_the_best_or_needed(
-    saver: AsyncSaver, gate: Gate, awaited: threading.Event
+    saver: AsyncSaver, gate: Gate, wait_begun: threading.Event
 ) -> None:
     epoch(saver, 1)
     assert epoch(saver, 2) is None
     assert (saver.interval.saves, saver.interval.skipped) == (1, 1)
     third = threading.Thread(target=epoch, args=(saver, 3), kwargs={"best": True})
     third.start()
-    awaited.wait(60)
+    wait_begun.wait(60)
     assert saver.interval.saves == 1
     gate.open.set()
     third.join()
@@ -242,14 +242,14 @@ class Stopped:
 
 
 @pytest.fixture
-def stopped(store: Store, monkeypatch: pytest.MonkeyPatch) -> Stopped:
+def stopping(store: Store, monkeypatch: pytest.MonkeyPatch) -> Stopped:
     return Stopped(store, monkeypatch)
 
 
-def test_under_sigterm_the_older_checkpoint_is_given_up_for_the_newest(stopped: Stopped, gate: Gate) -> None:
-    saver = stopped.saver
+def test_under_sigterm_the_older_checkpoint_is_given_up_for_the_newest(stopping: Stopped, gate: Gate) -> None:
+    saver = stopping.saver
     epoch(saver, 1)
-    stopped.stop(grace=500.0)
+    stopping.stop(grace=500.0)
     second = threading.Thread(target=epoch, args=(saver, 2), kwargs={"needed": True})
     second.start()
     wait_until_recalled(saver)
@@ -262,18 +262,18 @@ def test_under_sigterm_the_older_checkpoint_is_given_up_for_the_newest(stopped: 
 @pytest.mark.parametrize("is_known_at_once", [True, False], ids=["report, save", "save, report"])
 @pytest.mark.parametrize("is_in_time", [True, False])
 def test_under_sigterm_the_best_epochs_has_half_of_the_time(
-    stopped: Stopped, gate: Gate, awaited: threading.Event, is_known_at_once: bool, is_in_time: bool
+    stopping: Stopped, gate: Gate, wait_begun: threading.Event, is_known_at_once: bool, is_in_time: bool
 ) -> None:
-    saver = stopped.saver
+    saver = stopping.saver
     saver.write_if_available(state(1.0), best=is_known_at_once)
     saver.settle(needed=False, best=True)
     saver.count(1, 1, {}, None, needed=False)
-    stopped.stop(grace=500.0)
+    stopping.stop(grace=500.0)
     second = threading.Thread(target=epoch, args=(saver, 2), kwargs={"needed": True})
     second.start()
-    awaited.wait(60)
+    wait_begun.wait(60)
     if not is_in_time:
-        stopped.now += 251
+        stopping.now += 251
         wait_until_recalled(saver)
     gate.open.set()
     second.join()
@@ -281,14 +281,14 @@ def test_under_sigterm_the_best_epochs_has_half_of_the_time(
 
 
 def test_a_sigterm_ends_the_wait_of_the_best_epochs_save_for_the_one_in_flight(
-    stopped: Stopped, gate: Gate, awaited: threading.Event
+    stopping: Stopped, gate: Gate, wait_begun: threading.Event
 ) -> None:
-    saver = stopped.saver
+    saver = stopping.saver
     epoch(saver, 1)
     second = threading.Thread(target=epoch, args=(saver, 2), kwargs={"best": True})
     second.start()
-    awaited.wait(60)
-    stopped.stop(grace=500.0)
+    wait_begun.wait(60)
+    stopping.stop(grace=500.0)
     wait_until_recalled(saver)
     gate.open.set()
     second.join()
@@ -341,15 +341,15 @@ def test_a_needed_record_that_cannot_wait_is_the_newest_and_knows_the_best_one(
     store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     points = HeldPoints()
-    stopped = Stopped(store, monkeypatch, points.flush)
-    saver = stopped.saver
+    stopping = Stopped(store, monkeypatch, points.flush)
+    saver = stopping.saver
     gate.open.set()
     epoch(saver, 1)
     points.is_trying.wait(60)
     best = epoch(saver, 2, best=True)
     saver.write_if_available(state(3.0), best=True)
     saver._flight.join()  # type: ignore[union-attr]
-    stopped.stop(grace=0.0)
+    stopping.stop(grace=0.0)
     saver.settle(needed=True, best=False)
     saver.count(3, 1, {}, {"metrics": {}, "best_checkpoint": best}, needed=True)
     newest = saver.newest
