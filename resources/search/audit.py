@@ -1,10 +1,8 @@
-"""Was pruning right?
+"""The audit: was pruning right, and how well do early rungs predict the last one?
 
-Pruned trials that are trained to the end all the same show it, and how well early rungs predict the last.
-
-The search's own trials cannot show it, because a trial that was stopped has no result at the end. The audit
-(``audit: ε`` in a spec) trains a random share of the pruned trials to the end, so that its findings hold for
-all that were pruned.
+The search's own trials cannot show it, because a stopped trial has no result at the end. So the audit
+(``audit: ε`` in a spec) trains a random share of the pruned trials to the end. Its findings hold for all that
+were pruned.
 """
 
 import statistics
@@ -16,36 +14,34 @@ from resources.search.decide import pruned_trials
 from resources.search.state import Result, SearchState, Status, TrialState
 
 ENOUGH_AUDITED = 5
-"""Audited trials at the end that a rate needs: with fewer, a single trial would decide."""
+"""How many audited trials a rate needs; with fewer, a single trial would decide it."""
 
 ENOUGH_KEPT = 3
-"""Trials which the search itself trained to the end that a median needs."""
+"""How many trials that the search itself trained to the end a median needs."""
 
 ENOUGH_PAIRS = 8
-"""Trials with a result at a rung and at the last rung that a correlation needs."""
+"""How many trials with results at a rung and at the last one a correlation needs."""
 
 TOO_MANY_PRUNED = 0.25
-"""The largest false-prune rate that is accepted.
-
-It is 0 if pruning is always right, and 0.5 if it is a coin toss.
-"""
+"""The largest accepted false-prune rate: 0 means that pruning is always right, 0.5 that it is a coin toss."""
 
 CORRELATED = 0.7
-"""The smallest rank correlation with which a rung predicts the last: about half of the variance in rank is
-shared then.
+"""The smallest rank correlation with which a rung predicts the last one.
+
+About half of the variance in rank is shared then.
 """
 
 
 @dataclass(frozen=True)
 class RungAudit:
-    """Trials at one rung.
+    """The audit of one rung.
 
     Attributes:
-        epochs: that the rung is at; brackets with a rung there are taken together.
-        pruned: trials that were pruned there.
-        audited: those of them that were trained to the end.
-        wrong: audited trials that beat the median of the trials that the search kept.
-        pairs: trials with a result here and at the last rung, audited ones included.
+        epochs: of the rung; brackets with a rung there are taken together.
+        pruned: how many trials were pruned there.
+        audited: how many of them were trained to the end.
+        wrong: how many audited trials beat the median of the trials that the search kept.
+        pairs: how many trials, also audited ones, have a result here and at the last rung.
         correlation: Spearman's rank correlation of the two results; None if there are too few pairs, or all
             results are equal.
     """
@@ -60,18 +56,17 @@ class RungAudit:
 
 @dataclass(frozen=True)
 class Audit:
-    """What the audit of a sweep's pruning found.
+    """The result of the audit of a sweep's pruning.
 
     Attributes:
-        share: ε, the share of the pruned trials that the spec has audited.
-        kept: trials that the search trained to the end.
-        audited: pruned trials that were trained to the end; one that failed on the way counts as the worst.
-        wrong: audited trials that beat the median of the kept ones.
-        missed_winners: audited trials that beat the best of the kept ones.
+        share: ε, the share of the pruned trials that the spec asks to audit.
+        kept: how many trials the search trained to the end.
+        audited: how many pruned trials were trained to the end; one that failed on the way is the worst.
+        wrong: how many audited trials beat the median of the kept ones.
+        missed_winners: how many audited trials beat the best of the kept ones.
         best_kept, best_audited: the best objective among each; None if there is none.
         false_prune_rate: ``wrong / audited``; None if there is too little data.
-        raise_to: what ``min_budget`` should be; None if it should stay as it is, or if there is too little
-            data.
+        raise_to: the ``min_budget`` to use; None if it should stay as it is, or if there is too little data.
         verdict: the same in a sentence or two.
     """
 
@@ -165,9 +160,7 @@ def _value_at(state: SearchState, trial: TrialState, epochs: int) -> float | Non
 
 
 def _loss(state: SearchState, result: Result | None) -> float:
-    """A result on a scale where smaller is better; infinite where it is out of bounds, or where the trial
-    failed.
-    """
+    """A result on a scale where smaller is better; infinite if it is out of bounds or a failure."""
     if result is None or result.violation > 0:
         return float("inf")
     return -result.value if state.rules.maximize[0] else result.value
@@ -183,13 +176,11 @@ def _spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 
 def _raise_to(rungs: Sequence[RungAudit], last: int) -> int:
-    """The first rung above the lowest that pruned wrongly which predicts the last rung; if none does, the
-    last rung itself.
-    """
+    """The first rung that predicts the last one, above the lowest that pruned wrongly; else the last one."""
     lowest_wrong = min(rung.epochs for rung in rungs if rung.wrong)
     above = [rung for rung in rungs if rung.epochs > lowest_wrong]
     if above and all(rung.correlation is None for rung in above):
-        return above[0].epochs  # nothing is known about them: go up by one
+        return above[0].epochs  # Nothing is known about these rungs, so go up by one.
     return next(
         (rung.epochs for rung in above if rung.correlation is not None and rung.correlation >= CORRELATED),
         last,
@@ -200,14 +191,12 @@ def _verdict(audit: Audit, last: int) -> str:
     if not audit.share and not audit.audited:
         return (
             "Not audited: nothing shows whether trials were pruned wrongly. Give the strategy audit: 0.1 "
-            "and one in ten pruned trials "
-            "is trained to the end."
+            "and one in ten pruned trials is trained to the end."
         )
     if audit.false_prune_rate is None:
         return (
             f"Too little data for a verdict: {audit.audited} audited trials and {audit.kept} that the "
-            "search trained to the end, "
-            f"and it takes {ENOUGH_AUDITED} and {ENOUGH_KEPT}."
+            f"search trained to the end, and it takes {ENOUGH_AUDITED} and {ENOUGH_KEPT}."
         )
     rate = f"{audit.false_prune_rate:.0%} of the audited trials beat the median of those that were kept"
     if audit.missed_winners:

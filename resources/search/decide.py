@@ -1,14 +1,15 @@
-"""Successive halving by promotion, as a deterministic state machine: state and event in, decision and changed
-trial out.
+"""The decisions of a search: a deterministic state machine of successive halving by promotion.
 
-The algorithm is ASHA in its promotion form (Li et al., "A System for Massively Parallel Hyperparameter
-Tuning", MLSys 2020, Algorithm 2): a trial at rung k may go on when it is in the top 1/η of all results at
-rung k so far. Two things differ from the paper. A promotable trial that is still running goes on in place,
-without a relaunch. And a failed trial counts as the worst result of its rung, so that no rung waits for it.
-Random, grid and model-based search are the same machine with a single rung, Hyperband is one with several
-ladders, and the median rule stops trials for good where halving pauses them. When the search has no more to
-do the final training begins: the winner's params with several seeds. Nothing here knows a clock, randomness,
-a database or Dagster.
+State and event go in; a decision and the changed trial come out. The algorithm is ASHA in its promotion form
+(Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020, Algorithm 2): a trial at rung
+k may go on when it is in the top 1/η of all results at rung k so far. Two things differ from the paper. A
+promotable trial that is still running goes on in place, without a relaunch. And a failed trial counts as the
+worst result of its rung, so that no rung waits for it.
+
+Random, grid and model-based search are the same machine with a single rung, and Hyperband is one with several
+ladders. The median rule stops trials for good, while halving pauses them. When the search has no more to do,
+the final training begins: the winner's params with several seeds. Nothing here knows a clock, randomness, a
+database or Dagster.
 """
 
 import math
@@ -32,21 +33,21 @@ from resources.search.state import (
 
 @dataclass(frozen=True)
 class _OfTrial:
-    """An event or a decision that is of one trial."""
+    """An event or a decision about one trial."""
 
     trial: int
 
 
 @dataclass(frozen=True)
 class Reached(_OfTrial):
-    """A running trial trained to its rung and reports there."""
+    """A running trial has trained to its rung and reports there."""
 
     result: Result
 
 
 @dataclass(frozen=True)
 class Returned(_OfTrial):
-    """A trainable returned before its rung; ``result`` is its last one."""
+    """A trainable has returned before its rung; ``result`` is its last one."""
 
     result: Result
 
@@ -60,23 +61,19 @@ class Preempted(_OfTrial):
 
 
 class Failed(_OfTrial):
-    """A trial failed for good, as it would fail again (it diverged, or it never reports its objective)."""
+    """A trial has failed and would fail again: it diverged, or it never reports its objective."""
 
 
 class Released(_OfTrial):
-    """A worker gives a trial back with its checkpoint, because the worker is shut down, or the sweep is
-    paused or stopped.
-    """
+    """A worker gives a trial back with its checkpoint, because the worker, or the sweep, is to stop."""
 
 
 class Resized(Released):
-    """A trial that goes on has saved and given up its worker, because its next rung has other resources."""
+    """A trial that goes on has saved and freed its worker, because its next rung has other resources."""
 
 
 class Halved(Released):
-    """A micro-batch of a trial was too large for a rank's memory: the trial goes on with half of it, which it
-    does once.
-    """
+    """A trial has run out of memory, and goes on, once, with half the micro-batch."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,7 @@ class Resume(_OfTrial):
 
 
 class Continue(_OfTrial):
-    """The trial goes on in place, up to the next rung."""
+    """The trial goes on in place, without a new attempt, up to the next rung."""
 
 
 class Pause(_OfTrial):
@@ -132,7 +129,7 @@ class Fail(_OfTrial):
 
 @dataclass(frozen=True)
 class Wait:
-    """There is nothing to do now, but running trials or the sweep's user may still bring work."""
+    """There is nothing to do now, but running trials or the sweep's user may bring work later."""
 
 
 @dataclass(frozen=True)
@@ -146,12 +143,14 @@ Decision = (
 
 
 def decide(state: SearchState, event: Event) -> tuple[Decision, TrialState | None]:
-    """Decide on an event: the decision, and the trial in its new state (None if no trial changes).
+    """Decide on an event.
 
-    ``state`` itself is not changed; the caller puts the trial into it.
+    Returns:
+        The decision, and the trial in its new state (None if no trial changes). The caller puts the trial
+        into ``state``, which is not changed here.
 
     Raises:
-        ValueError: the event is of a trial that is not running.
+        ValueError: the event is about a trial that is not running.
     """
     if isinstance(event, Idle):
         return _next_work(state)
@@ -180,9 +179,9 @@ def decide(state: SearchState, event: Event) -> tuple[Decision, TrialState | Non
 def ranking(state: SearchState) -> list[tuple[TrialState, int]]:
     """Trials with a result, best first, each with the index of the highest rung at which it has one.
 
-    Feasible trials come first. Then epochs count before the objective: a result after 27 epochs says more
-    than a better one after 1. With several objectives the trials that no other dominates come first, by the
-    first objective.
+    Feasible trials come first. Then epochs count before the objective, because a result after 27 epochs says
+    more than a better one after 1. With several objectives the trials on the Pareto front come first, ordered
+    by the first objective.
     """
     places = {}
     for trial in state.trials:
@@ -201,8 +200,9 @@ def ranking(state: SearchState) -> list[tuple[TrialState, int]]:
 
 
 def pareto_front(state: SearchState) -> list[int]:
-    """Numbers of the completed, feasible trials that no other trial dominates: is as good in every objective
-    and better in one.
+    """Numbers of the completed, feasible trials that no other trial dominates.
+
+    A trial dominates another one if it is as good in every objective and better in one.
     """
     done = [
         (trial.number, trial.results[-1])
@@ -219,9 +219,7 @@ def pareto_front(state: SearchState) -> list[int]:
 
 
 def winner_of(state: SearchState) -> TrialState | None:
-    """The trial whose params the final training takes: the first of the ranking, unless it is out of bounds;
-    None if there is none.
-    """
+    """The trial whose params the final training takes: the first of the ranking, if it is within bounds."""
     best = next(iter(ranking(state)), None)
     if best is None:
         return None
@@ -231,9 +229,9 @@ def winner_of(state: SearchState) -> TrialState | None:
 
 
 def pruned_trials(state: SearchState) -> list[TrialState]:
-    """Trials that their results kept from their last rung, those under audit included.
+    """Trials that did not get to their last rung because of their results, with those under audit.
 
-    With halving these are the paused ones: a trial that is stopped there was stopped with its sweep.
+    With halving these are the paused trials; a stopped trial was stopped with its sweep.
     """
     by_results = Status.PAUSED if isinstance(state.rules.early_stopping, Halving) else Status.STOPPED
     return [
@@ -280,9 +278,10 @@ def _try_again(trial: TrialState, decision: Retry | Requeue, allowed: bool) -> t
 
 
 def _next_work(state: SearchState) -> tuple[Decision, TrialState | None]:
-    """First queued trials, then promotable ones, then new ones; the highest rung first.
+    """Choose the next trial to run: first queued ones, then promotable ones, then new ones.
 
-    Pruned trials are audited when there is nothing else to search, and the final training is at the very end.
+    Higher rungs come first. Pruned trials are audited when the search has nothing else to do, and the final
+    training comes at the very end.
     """
     if state.control is Control.STOP:
         return (Wait() if state.running else Finish()), None
@@ -291,7 +290,7 @@ def _next_work(state: SearchState) -> tuple[Decision, TrialState | None]:
     if state.queued:
         trial = state.trial(state.queued[0][1])
         return Resume(trial.number), replace(trial, status=Status.RUNNING)
-    if state.finals:  # the search is over, however many trials it might start
+    if state.finals:  # The search is over, even if it could start more trials.
         return _next_final(state)
     if (promoted := _promotable(state)) is not None:
         return Resume(promoted.number), replace(promoted, status=Status.RUNNING)
@@ -305,7 +304,7 @@ def _next_work(state: SearchState) -> tuple[Decision, TrialState | None]:
 
 
 def _next_final(state: SearchState) -> tuple[Decision, TrialState | None]:
-    """The next seed of the final training, once no trial of the search can change the winner any more."""
+    """Start the next seed of the final training, once no trial of the search can change the winner."""
     final = state.rules.final
     begun = len(state.finals)
     if final and begun < final.seeds and not state.searching and (winner := winner_of(state)) is not None:
@@ -329,14 +328,14 @@ def _is_in_top(rung: Rung, place: Place, reduction_factor: int) -> bool:
 
 
 def _next_audit(state: SearchState) -> TrialState | None:
-    """The next pruned trial to train to the end, once the search itself has no running trial any more.
+    """The next pruned trial to train to the end, once no trial of the search itself is running.
 
-    Which trials are audited depends only on a hash of their numbers, so that the sample is unbiased and every
-    process picks the same.
+    A hash of their numbers decides which trials are audited, so that the sample is unbiased and every process
+    picks the same one.
     """
     if state.running > state.audits_running:
         return None
-    if state.audit_order is None:  # computed once, as idle workers ask many times
+    if state.audit_order is None:  # It is computed once, because idle workers ask many times.
         population = [trial.number for trial in pruned_trials(state)]
         state.audit_order = sorted(
             population, key=lambda number: blake2b(str(number).encode(), digest_size=8).digest()

@@ -16,7 +16,7 @@ def front(values: Sequence[Sequence[float]], maximize: Sequence[bool]) -> list[i
         return []
     points = np.where(np.asarray(maximize), -1.0, 1.0) * np.asarray(values, dtype=float)
     kept: list[int] = []
-    # In lexical order no point dominates an earlier one.
+    # In lexical order no point dominates an earlier one, so only the kept points have to be compared.
     for index in np.lexsort(points.T[::-1]):
         point = points[index]
         kept_points = points[kept]

@@ -1,8 +1,8 @@
-"""A finished sweep under another strategy: the same trials in the same order, with their recorded curves.
+"""Replays a finished sweep under another strategy, with the recorded curves of its trials in their order.
 
-Nothing is trained: at each rung a trial reports its curve's value there. Where a curve ends before a rung
-that the strategy asks for, how it would have gone on is unknown: the trial ends there with its last known
-result, and the missing epochs are counted, as a measure of how far the replay can be trusted.
+Nothing is trained: at each rung a trial reports its curve's value there. If a curve ends before a rung that
+the strategy asks for, it is unknown how it would have gone on. The trial then ends with its last result, and
+the missing epochs are counted as a measure of how far the replay can be trusted.
 """
 
 import math
@@ -24,17 +24,17 @@ from resources.sweep_spec.strategy import Strategy
 from resources.sweep_spec.sweep import Objective
 
 Points = Mapping[str, Sequence[tuple[int, float]]]
-"""From a metric's name to its ``(epoch, value)``, sorted by epoch."""
+"""From a metric's name to its points ``(epoch, value)``, sorted by epoch."""
 
 
 @dataclass(frozen=True)
 class TrialCurve:
-    """What is known about a trial.
+    """A trial's recorded metrics, and how it ended.
 
     Attributes:
-        points: every objective and every bounded metric.
-        epochs: the last epoch that is known.
-        ended: why it ended: its search stopped it there, its trainable returned, or it failed.
+        points: of every objective and every bounded metric.
+        epochs: the last recorded epoch.
+        ended: why it ended there: its search stopped it, its trainable returned, or it failed.
         seconds_per_epoch: of its training.
     """
 
@@ -46,20 +46,20 @@ class TrialCurve:
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a strategy would have spent and found.
+    """The cost and the result of a replayed strategy.
 
     Attributes:
         strategy: as in a spec, with defaults filled in.
-        trials: started.
-        completed: trained to the last rung.
-        epochs: trained, unknown ones included.
-        unknown_epochs: epochs asked for after the end of a curve.
-        unknown_trials: trials that have such epochs.
+        trials: how many were started.
+        completed: how many were trained to the last rung.
+        epochs: how many were trained, with the unknown ones.
+        unknown_epochs: how many were asked for after the end of a curve.
+        unknown_trials: how many trials have such epochs.
         seconds: virtual time on the sweep's number of workers.
         worker_seconds: of training.
         winner: the index of the best trial; None if no trial has a result.
-        winner_epochs: that it was trained for.
-        winner_objective: its objective there.
+        winner_epochs: how long the winner was trained.
+        winner_objective: its objective at that epoch.
     """
 
     strategy: dict[str, Any]
@@ -81,7 +81,7 @@ def curve_of(
     ended: Literal["stopped", "returned", "failed"],
     seconds_per_epoch: float = 1.0,
 ) -> TrialCurve:
-    """A trial's curve from its points; an objective that is no finite number ends it as failed there."""
+    """Build a trial's curve from its points; at an objective that is not finite the trial has failed."""
     needed = {objective.metric for objective in spec.objectives} | set(spec.bounds)
     epochs = max(points[metric][-1][0] if points.get(metric) else 0 for metric in needed)
     diverged = [
@@ -96,7 +96,7 @@ def curve_of(
 
 
 def result_at(spec: SweepSpec, curve: TrialCurve, epochs: int) -> Result | None:
-    """What the trial would report after so many epochs; None if its curve begins later or ends before."""
+    """The result that a trial would report after so many epochs; None if its curve does not have it."""
     if epochs > curve.epochs:
         return None
     objectives = {objective.metric: objective for objective in spec.objectives}
@@ -122,7 +122,7 @@ def replay(spec: SweepSpec, curves: Sequence[TrialCurve], workers: int) -> Repla
     def evaluate(trial: int, params: Mapping[str, Any], epochs: int) -> Result | None:
         curve = curves[trial]
         if trial in short and curve.ended == "failed":
-            return None  # its results from before it failed do not count at this rung
+            return None  # Results from before the failure do not count at this rung.
         if epochs > curve.epochs:
             short.setdefault(trial, epochs - curve.epochs)
         return result_at(spec, curve, epochs)
@@ -134,13 +134,18 @@ def replay(spec: SweepSpec, curves: Sequence[TrialCurve], workers: int) -> Repla
         epoch_seconds=lambda params: curves[params["trial"]].seconds_per_epoch,
         suggest=lambda number: {"trial": number},
     )
-    # The simulation trains every leg to its end, but a trial that failed or returned has no epochs after its
-    # end.
+    # The simulation counts every leg up to its end, but a trial that failed or returned stops before.
     beyond = {trial: epochs for trial, epochs in short.items() if curves[trial].ended != "stopped"}
     unknown = [epochs for trial, epochs in short.items() if trial not in beyond]
     ranked = ranking(simulation.state)
-    winner, rung = (ranked[0][0].number, ranked[0][1]) if ranked else (None, 0)
-    result = ranked[0][0].results[rung] if ranked else None
+    winner: int | None = None
+    winner_epochs = 0
+    result: Result | None = None
+    if ranked:
+        best, rung = ranked[0]
+        winner = best.number
+        winner_epochs = min(simulation.state.rules.ladder(winner)[rung], curves[winner].epochs)
+        result = best.results[rung]
     return Replayed(
         strategy=spec.strategy.model_dump(exclude_none=True, exclude_unset=False),
         trials=len(simulation.state.trials),
@@ -155,21 +160,18 @@ def replay(spec: SweepSpec, curves: Sequence[TrialCurve], workers: int) -> Repla
         worker_seconds=simulation.busy_seconds
         - sum(epochs * curves[trial].seconds_per_epoch for trial, epochs in beyond.items()),
         winner=winner,
-        winner_epochs=min(spec.ladders[simulation.state.rules.bracket(winner)][rung], curves[winner].epochs)
-        if winner is not None
-        else 0,
+        winner_epochs=winner_epochs,
         winner_objective=result.value if result else None,
     )
 
 
 def spec_with(spec: SweepSpec, strategy: Any, trials: int) -> SweepSpec:
-    """The sweep's spec under another strategy, for a replay of so many trials: of the search alone, without
-    the final training.
+    """A sweep's spec under another strategy, for a replay of the search without the final training.
 
     Args:
-        spec: as the sweep ran.
-        strategy: its name, or ``{name: {setting: value}}``; its largest budget is the sweep's unless given.
-        trials: how many have curves.
+        spec: the sweep's own.
+        strategy: its name, or ``{name: {setting: value}}``; by default its largest budget is the sweep's.
+        trials: how many trials have curves.
 
     Raises:
         InvalidInput: there is no such strategy, it cannot be replayed, or its settings are wrong.
@@ -178,15 +180,15 @@ def spec_with(spec: SweepSpec, strategy: Any, trials: int) -> SweepSpec:
     model = model_inside(Strategy.model_fields[name].annotation)
     budget = "max_budget" if model and "max_budget" in model.model_fields else "budget"
     settings = {budget: spec.budgets[-1], **settings}
-    settings.pop("audit", None)  # it only trains pruned trials afterwards, and does not change the search
+    settings.pop("audit", None)  # It only trains pruned trials afterwards, and does not change the search.
     data = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
     search_alone: dict[str, Any] = {
         "start_from": [],
         "warm_start": None,
         "final": None,
-        "resources": {},
+        "resources": {},  # They may name rungs of the old strategy, and so may elastic.
         "elastic": None,
-    }  # those may name rungs
+    }
     return parse_spec(data | {"strategy": {name: settings}, "max_trials": trials, **search_alone})
 
 
@@ -204,7 +206,7 @@ def _summarise(objective: Objective, values: Sequence[float]) -> float:
 
 
 def _parse_strategy(strategy: Any) -> tuple[str, dict[str, Any]]:
-    """A strategy's name and the settings that are given."""
+    """Split a strategy into its name and settings."""
     names = list(Strategy.model_fields)
     accepted = f"give one of {names}, or settings as {{asha: {{min_budget: 3, reduction_factor: 4}}}}"
     if isinstance(strategy, str):

@@ -1,4 +1,4 @@
-"""From a sweep spec to the rules of its search."""
+"""Derives the rules of a search from its sweep spec."""
 
 from resources.search.state import FinalTraining, Halving, MedianStop, Rules
 from resources.sweep_spec import SweepSpec
@@ -21,18 +21,19 @@ def rules_of(spec: SweepSpec) -> Rules:
 
 
 def max_trials(spec: SweepSpec) -> int:
-    """How many trials the search can start: the points of a grid, else ``max_trials``."""
+    """How many trials the search can start: the points of a grid, otherwise ``max_trials``."""
     return grid_size(spec) if isinstance(spec.strategy.chosen, GridSearch) else spec.max_trials
 
 
 def seeds_of(spec: SweepSpec) -> int:
-    """How many trials of the final training follow the search; 0 where the spec has none."""
+    """How many trials of the final training follow the search; 0 if the spec has none."""
     return spec.final.seeds if spec.final else 0
 
 
 def violation(spec: SweepSpec, values: dict[str, float]) -> float:
-    """How far metrics are out of their bounds: the sum of the excesses, each divided by the bound it exceeds
-    (by 1 if that is 0).
+    """How far metrics are out of their bounds: the sum of the relative excesses.
+
+    Each excess is divided by the bound that it exceeds, or by 1 if that bound is 0.
     """
     excess = 0.0
     for metric, bounds in spec.bounds.items():

@@ -1,8 +1,8 @@
-"""A whole search in virtual time: the decisions and suggestions of a real sweep, with simulated workers.
+"""Simulates a whole search in virtual time: real decisions and suggestions, with simulated workers.
 
-Workers may differ in speed, be lost and be replaced; trials may crash, fail or end early. It is for replaying
-a finished sweep under another strategy, for comparing strategies, and for running searches of ten thousand
-trials in seconds.
+Workers may differ in speed, be lost and be replaced; trials may crash, fail or end early. It serves to replay
+a finished sweep under another strategy, to compare strategies, and to run searches of ten thousand trials in
+seconds.
 """
 
 import heapq
@@ -32,7 +32,7 @@ from resources.search.suggest import Params, Suggester, Tried
 from resources.sweep_spec import SweepSpec
 
 Evaluate = Callable[[int, Params, int], Result | None]
-"""From a trial's number, its params and an epoch to its result there; None where its curve ends before."""
+"""From a trial's number, its params and an epoch to its result there; None if its curve ends before."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class SimulatedWorkers:
     Attributes:
         count: how many run at a time.
         speeds: each worker's speed is drawn evenly between these two; an epoch takes 1 / speed of its time.
-        mean_life: virtual seconds until a worker is lost, on average (exponentially distributed); None:
-            never.
+        mean_life: virtual seconds until a worker is lost, on average (exponentially distributed); with None
+            none is lost.
         replaced_after: virtual seconds until a lost worker is replaced.
         lease: virtual seconds until it is noticed that a worker is lost.
         crash, fail, early: probabilities that training up to a rung ends in a crash, in a final failure, or
@@ -62,19 +62,19 @@ class SimulatedWorkers:
 
 @dataclass
 class Simulation:
-    """A search that was simulated.
+    """The result of a simulated search.
 
     Attributes:
         state: at its end.
-        params: of each trial, those of the final training included.
+        params: of each trial, also of the final training.
         seconds: virtual seconds that it took.
-        epochs: epochs trained, repeated ones included.
-        repeated_epochs: of those, epochs that a trial had trained already.
+        epochs: how many were trained, with the repeated ones.
+        repeated_epochs: how many of them the trial had trained already.
         rungs: how often each (trial, rung) was trained to its end; more than once would be a fault.
         busy_seconds: virtual worker-seconds spent training.
         idle_seconds: virtual worker-seconds that workers waited while trials were still to be started.
         tail_seconds: virtual worker-seconds that workers waited after the last trial was started.
-        lost_workers: workers lost.
+        lost_workers: how many workers were lost.
         starting: virtual second in which the last trial was started.
     """
 
@@ -106,10 +106,10 @@ def simulate(
     Args:
         spec: the sweep.
         evaluate: what a trial reports after so many epochs.
-        workers: that train its trials.
+        workers: the ones that train its trials.
         seed: for speeds, losses and failures; the sampler uses the spec's.
         epoch_seconds: virtual seconds of an epoch on a worker of speed 1.
-        max_epochs: end the search once so many epochs were trained.
+        max_epochs: end the search after this many epochs.
         suggest: params by a trial's number, instead of the spec's sampler.
     """
     return _Run(spec, evaluate, workers, seed, epoch_seconds, max_epochs, suggest).run()
@@ -171,7 +171,7 @@ class _Run:
         return self._simulation
 
     def _serve_waiting(self) -> bool:
-        """Hand out work to the waiting workers; False when the search is over."""
+        """Hand out work to the waiting workers; return False when the search is over."""
         while self._waiting:
             worker = next(iter(self._waiting))
             decision = self._decide(Idle())
@@ -234,17 +234,15 @@ class _Run:
             for epoch in range(leg.to_epoch, -1, -1)
         )
         result = next(results)
-        if result is None:  # the curve ends before the rung: its last result counts there
+        if result is None:  # The curve ends before the rung, so its last result counts there.
             last = next((earlier for earlier in results if earlier is not None), None)
             return Returned(leg.trial, last) if last is not None else Failed(leg.trial)
-        return (
-            Returned(leg.trial, result)
-            if chance < workers.crash + workers.fail + workers.early
-            else Reached(leg.trial, result)
-        )
+        if chance < workers.crash + workers.fail + workers.early:
+            return Returned(leg.trial, result)
+        return Reached(leg.trial, result)
 
     def _account(self, leg: _Leg, epoch: int) -> None:
-        """Count a leg that was trained up to this epoch, which has a checkpoint."""
+        """Count a leg that was trained up to this epoch, at which it has a checkpoint."""
         self._simulation.busy_seconds += self._now - leg.began
         self._simulation.epochs += epoch - leg.from_epoch
         self._simulation.repeated_epochs += max(
@@ -262,16 +260,14 @@ class _Run:
             )
 
     def _lose(self, worker: int) -> None:
-        """A worker vanishes: this is noticed when its trial's lease runs out, and another worker comes
-        later.
-        """
+        """Let a worker vanish; that is noticed when its trial's lease runs out, and it is replaced later."""
         self._simulation.lost_workers += 1
         if (leg := self._legs.pop(worker, None)) is not None:
             self._account(
                 leg, min(leg.from_epoch + int((self._now - leg.began) / leg.epoch_seconds), leg.to_epoch)
             )
             self._schedule(self._now + self._workers.lease, lambda: self._miss(leg))
-            # under a key that no worker has: the trial still counts as running
+            # The trial still counts as running, under a key that no worker has.
             self._legs[-1 - leg.trial] = leg
         self._stop_waiting(worker)
         self._schedule(self._now + self._workers.replaced_after, lambda: self._join(worker))

@@ -1,4 +1,4 @@
-"""A few of many, where not all can be drawn or taken into account."""
+"""A sample of a long list, for figures and samplers that cannot take it whole."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -7,9 +7,7 @@ _Item = TypeVar("_Item")
 
 
 def spread(items: Sequence[_Item], limit: int) -> list[_Item]:
-    """At most ``limit`` of the items: a quarter are the first ones, the others are taken evenly from the
-    rest.
-    """
+    """At most ``limit`` items: a quarter are the first ones, the others are spread over the rest."""
     if len(items) <= limit:
         return list(items)
     first = limit // 4

@@ -1,7 +1,7 @@
-"""A sweep as the search sees it: its rules, its trials, and the results at every rung in order.
+"""The state of a search: its rules, its trials, and the results at every rung in order.
 
-:class:`SearchState` keeps what decisions need (which trials are best at a rung, paused there, or queued) in
-sorted lists, so that a decision among ten thousand trials costs O(log n).
+:class:`SearchState` keeps sorted lists of the trials that are best at a rung, paused there, or queued, so
+that a decision among ten thousand trials costs O(log n).
 """
 
 from bisect import bisect_left, insort
@@ -12,10 +12,10 @@ from typing import Any
 
 
 class Status(StrEnum):
-    """The state that a trial is in."""
+    """The status of a trial."""
 
     SUGGESTED = "suggested"  # its params were chosen ahead of time; it has never run
-    QUEUED = "queued"  # has run, and waits for a worker again: it crashed, was preempted or was given back
+    QUEUED = "queued"  # has run and waits for a worker again, because it crashed, was preempted or given back
     RUNNING = "running"
     PAUSED = "paused"  # has a checkpoint, holds no worker, may be promoted later
     COMPLETED = "completed"  # reached the last rung, or its trainable returned early
@@ -29,12 +29,9 @@ class Control(StrEnum):
     RUN = "run"
     PAUSE = "pause"  # hand out no trials; running ones are given back with a checkpoint
     STOP = "stop"  # end the search with the results so far
-    YIELD = (
-        # of one trial alone: a more important sweep wants its place, or its project's GPU-hours are used up;
-        # it is given back at
-        "yield"
-    )
-    # the end of its epoch, however long that takes
+    # For a single trial: it is given back at the end of its epoch, however long that takes, because a more
+    # important sweep wants its place, or because its project's GPU-hours are used up.
+    YIELD = "yield"
 
 
 @dataclass(frozen=True)
@@ -46,11 +43,11 @@ class Halving:
 
 @dataclass(frozen=True)
 class MedianStop:
-    """A trial worse than a quantile of the others' results at the same epoch stops.
+    """The median rule: a trial that is worse than a quantile of the others at the same epoch stops.
 
-    After Golovin et al., KDD 2017, section 3.2.2, with two differences. The paper compares a trial's best
-    value so far with the running averages of completed trials; here both are the objective's summary, and
-    every trial counts that has a result at the epoch.
+    It follows Golovin et al., KDD 2017, section 3.2.2, with two differences. The paper compares a trial's
+    best value so far with the running averages of completed trials. Here both are the objective's summary,
+    and every trial with a result at the epoch counts.
 
     Attributes:
         min_trials: results at the epoch below which no trial is stopped.
@@ -63,7 +60,7 @@ class MedianStop:
 
 @dataclass(frozen=True)
 class FinalTraining:
-    """The winner's params trained again once the search is over.
+    """How the winner's params are trained again once the search is over.
 
     Attributes:
         seeds: how many trainings, each with another seed.
@@ -79,9 +76,9 @@ class Rules:
     """The rules of a sweep's search.
 
     Attributes:
-        ladders: epochs at each rung, rising; one ladder for each bracket, the longest first. All end at the
+        ladders: for each bracket the epochs at its rungs, rising; the longest ladder first. All end at the
             same epoch.
-        weights: in what proportion new trials are distributed among the ladders.
+        weights: the proportion in which new trials are distributed among the ladders.
         maximize: for each objective, whether larger is better; trials are ranked by the first.
         early_stopping: how trials are stopped before the last rung; None if there is only one rung.
         max_retries: how often a crashed trial is queued again.
@@ -108,7 +105,7 @@ class Rules:
         return self._cycle[trial % len(self._cycle)]
 
     def ladder(self, trial: int) -> tuple[int, ...]:
-        """Epochs at each rung of the bracket of one of the search's trials."""
+        """The epochs at the rungs of a trial of the search."""
         return self.ladders[self.bracket(trial)]
 
 
@@ -126,17 +123,19 @@ class Result:
 
     @property
     def value(self) -> float:
-        """The first objective, which trials are ranked by."""
+        """The first objective, by which trials are ranked."""
         return self.values[0]
 
 
 @dataclass(frozen=True)
 class TrialState:
-    """One trial: ``results[k]`` is what it reported at rung k, None where it failed there.
+    """One trial.
 
-    ``audited`` is None, or how many results the trial had when it was pruned: later results are the audit's,
-    and do not count in any decision. ``final`` is None for the search's trials; those of the final training
-    have the number of their seed, from 0.
+    Attributes:
+        results: what it reported at each rung; None where it failed.
+        audited: None, or how many results the trial had when it was pruned. Later results belong to the audit
+            and count in no decision.
+        final: the number of the seed, from 0, if the trial belongs to the final training; else None.
     """
 
     number: int
@@ -154,33 +153,32 @@ class TrialState:
 
 
 Place = tuple[int, float, int]
-"""A result's place at its rung: first feasible results by objective, then infeasible ones by violation, then
-failures; ties by number.
+"""A sort key of a result at its rung: feasible results by objective, infeasible ones by violation, failures.
+
+Ties are broken by the trial's number.
 """
 
 
 @dataclass
 class Rung:
-    """The results at one rung of one bracket, best first, and the results of the trials that are paused
-    there.
-    """
+    """The results at one rung of one bracket, and those of the trials that are paused there, best first."""
 
     results: list[Place] = field(default_factory=list)
     paused: list[Place] = field(default_factory=list)
 
 
 class SearchState:
-    """A sweep between two events.
+    """The state of a sweep between two events.
 
-    Its trials are numbered from 0 without a gap, and are in that order: first those of the search, then those
-    of the final training, which begins when the search has no more to do. The latter are in ``finals`` alone,
-    so that no ranking, no rung and no sampler ever sees them.
+    Trials are numbered from 0 without a gap: first those of the search, then those of the final training,
+    which begins when the search has no more to do. The latter are in ``finals`` alone, so that no ranking,
+    rung or sampler sees them.
 
     Args:
         rules: of the search.
         max_trials: how many trials the search starts at most.
-        trials: the trials so far, those of the final training included.
-        control: what the sweep's user wants it to do.
+        trials: the trials so far, with those of the final training.
+        control: what the sweep's user wants the sweep to do.
     """
 
     def __init__(
@@ -216,9 +214,7 @@ class SearchState:
         return self.trials[number] if number < searched else self.finals[number - searched]
 
     def ladder(self, number: int) -> tuple[int, ...]:
-        """Epochs at each rung of a trial, of the search or of the final training; the latter has one rung, at
-        its end.
-        """
+        """The epochs at a trial's rungs; a trial of the final training has one rung, at its end."""
         final = self.rules.final
         return (final.epochs,) if final and number >= len(self.trials) else self.rules.ladder(number)
 
@@ -232,7 +228,7 @@ class SearchState:
         return self.rungs[self.rules.bracket(trial)][rung]
 
     def place(self, trial: int, result: Result | None) -> Place:
-        """A result's place among others: smaller is better."""
+        """A result's place among others; smaller is better."""
         if result is None:
             return (2, 0.0, trial)
         if result.violation > 0:
@@ -261,7 +257,7 @@ class SearchState:
             self.audit_order = None
 
     def _entries(self, trial: TrialState) -> Iterator[tuple[list[Any], Any]]:
-        """The sorted lists that a trial is in, and its entry in each."""
+        """The sorted lists that contain a trial, with its entry in each."""
         for rung, result in enumerate(trial.counted) if trial.final is None else ():
             yield self.rung(trial.number, rung).results, self.place(trial.number, result)
         match trial.status:
@@ -278,7 +274,8 @@ class SearchState:
     def _count_running(self, trial: TrialState, change: int) -> None:
         if trial.status is Status.RUNNING:
             self.running += change
-            self.audits_running += change if trial.audited is not None else 0
+            if trial.audited is not None:
+                self.audits_running += change
 
 
 def _remove(ordered: list, item: object) -> None:
@@ -289,9 +286,7 @@ def _remove(ordered: list, item: object) -> None:
 
 
 def _bracket_cycle(weights: tuple[int, ...]) -> tuple[int, ...]:
-    """Brackets in the order in which trials enter them: interleaved, the one that lacks most of its share
-    first.
-    """
+    """The order in which trials enter the brackets: always the one that lacks most of its share."""
     cycle: list[int] = []
     entered = [0] * len(weights)
     for turn in range(1, sum(weights) + 1):

@@ -1,8 +1,8 @@
-"""A sweep as Optuna sees it: a storage in memory whose trials are replaced as the sweep goes on.
+"""Optuna's view of a sweep: a storage in memory whose trials are replaced as the sweep goes on.
 
-Optuna's own storages never change a finished trial. To a sampler a paused trial is finished (pruned, with its
-results), but it may be promoted a minute later. So the sweep has a storage of its own. It also shows no more
-trials than a sampler can handle in good time (:data:`HISTORY`).
+Optuna's own storages never change a finished trial. But a paused trial, which a sampler sees as finished
+(pruned, with its results), may be promoted a minute later. So the sweep has a storage of its own. It also
+shows no more trials than a sampler can handle in good time (:data:`HISTORY`).
 """
 
 import copy
@@ -20,8 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 from resources.search.spread import spread
 
 HISTORY = {"tpe": 500, "gp": 200}
-"""Finished trials that a sampler sees at most: a quarter of them the best, the others spread evenly over the
-rest.
+"""How many finished trials a sampler sees at most: a quarter are the best, the others spread over the rest.
 
 TPE builds its good model from at most the 25 best trials, however long the history is (Optuna's
 ``default_gamma``), and its bad model from a density, for which a sample suffices. A Gaussian process takes
@@ -29,21 +28,21 @@ time with the cube of its history.
 """
 
 IN_FLIGHT = {"gp": 64}
-"""Trials in flight that a sampler sees at most, the newest ones: each makes qLogEI slower."""
+"""How many trials in flight a sampler sees at most, the newest ones; each makes qLogEI slower."""
 
 _STUDY = 0
 _NAME = "sweep"
 
 
 class SweepStorage(BaseStorage):
-    """One study.
+    """A storage with a single study.
 
-    A trial's id is its number in the sweep; trials of earlier sweeps have larger numbers than all of these.
+    A trial's id is its number in the sweep. Trials of earlier sweeps have larger numbers than all of these.
 
     Args:
         maximize: for each objective, whether larger is better.
-        limit: how many finished trials are shown at most; None: all.
-        in_flight: how many running trials are shown at most; None: all.
+        limit: how many finished trials are shown at most; with None all.
+        in_flight: how many running trials are shown at most; with None all.
     """
 
     def __init__(
@@ -182,21 +181,21 @@ _FIRST_REFUSED = 2_000_000
 
 
 def study_on(storage: SweepStorage, sampler: "optuna.samplers.BaseSampler | None" = None) -> "optuna.Study":
-    """Optuna's study of a sweep: to ask ``sampler`` for params, or to draw figures."""
+    """Optuna's study of a sweep, to ask ``sampler`` for params or to draw figures."""
     return optuna.load_study(
         study_name=_NAME, storage=storage, sampler=sampler, pruner=optuna.pruners.NopPruner()
     )
 
 
 def new_trial(state: TrialState, *, violation: float | None = None, **overrides: Any) -> FrozenTrial:
-    """A trial as Optuna keeps it.
+    """Make a trial of Optuna's.
 
     Its own constructor needs every field, and its helper checks each one again.
 
     Args:
-        state: it is in, to Optuna.
-        violation: how far it is out of bounds; None where that is not known, or where there are no bounds.
-        given: its other fields.
+        state: of the trial, in Optuna's terms.
+        violation: how far it is out of bounds; None if that is unknown, or if there are no bounds.
+        overrides: its other fields.
     """
     began = datetime.now(UTC)
     fields: dict[str, Any] = {"number": -1, "trial_id": -1, "value": None, "datetime_start": began}

@@ -1,9 +1,12 @@
-"""Hyperparameters for new trials: the points to try first, then a random point, the next of a grid, or one of
-Optuna's samplers.
+"""Chooses the hyperparameters of new trials.
+
+The spec's starting points come first, then random points, the points of a grid, or those of Optuna's
+samplers.
 
 A suggestion depends only on the spec's seed, the trial's number and the results so far, so that the same
 results in the same order give the same search again. Trials that are running, queued or suggested are shown
-to the sampler as running, so that parallel suggestions differ: TPE counts them as bad (a constant liar), the
+to
+the sampler as running, so that parallel suggestions differ: TPE counts them as bad (a constant liar), and the
 Gaussian process integrates over their possible results (qLogEI).
 """
 
@@ -40,13 +43,13 @@ if TYPE_CHECKING:
 
     from resources.search.study import SweepStorage
 
-_TRIES = 20  # of the sampler to satisfy the constraints; then points are drawn at random
+_TRIES = 20  # of the sampler to satisfy the constraints, before points are drawn at random
 _RANDOM_TRIES = 10_000
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Params of a new trial, and what the sampler keeps with the trial and with the sweep."""
+    """Params of a new trial, and the sampler's notes on the trial and on the sweep."""
 
     params: Params
     trial_attrs: dict[str, Any] = field(default_factory=dict)
@@ -55,7 +58,7 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Tried:
-    """A trial of this sweep as a sampler sees it."""
+    """A trial of this sweep, for the sampler."""
 
     params: Params
     state: TrialState
@@ -86,9 +89,9 @@ class Suggester:
         self.needs_history = (
             not isinstance(spec.strategy.chosen, GridSearch) and self._sampler_name != "random"
         )
-        """Whether what is suggested depends on results."""
+        """Whether suggestions depend on results."""
         self.takes_long = self.needs_history or bool(spec.constraints)
-        """Whether it is chosen ahead of time, outside of any transaction."""
+        """Whether params are to be chosen ahead of time, outside of any transaction."""
         self._by_rung = isinstance(spec.strategy.chosen, Bohb) or (
             self._sampler_name == "gp" and len(spec.budgets) > 1
         )
@@ -101,16 +104,16 @@ class Suggester:
         self._level: int | None = None
         self._complete_only = self._sampler_name == "gp" or len(spec.objectives) > 1
         self._failed: dict[int, Tried] = {}
-        self._worst: list[float] | None = None  # of each objective, among what is shown
+        self._worst: list[float] | None = None  # of each objective, among the trials that are shown
         self._storage: SweepStorage | None = None
 
     def learn(self, trials: Sequence[Tried], sweep_attrs: dict[str, Any]) -> None:
-        """Show the sampler what has changed: ``trials`` are all of the sweep's, by number."""
+        """Show the sampler which of the sweep's trials have changed; ``trials`` are all, by number."""
         if not self.needs_history:
             return
         storage = self._open_storage()
         storage.attrs = dict(sweep_attrs)
-        storage.drop_from(len(trials))  # suggestions that were not used: another worker was faster
+        storage.drop_from(len(trials))  # These suggestions were not used, because another worker was faster.
         changed = [
             tried
             for tried in trials
@@ -129,7 +132,7 @@ class Suggester:
         for tried in changed:
             self._show(tried)
         if self._complete_only:
-            for tried in self._failed.values():  # the worst values may have changed
+            for tried in self._failed.values():  # The worst values may have changed.
                 self._put_failed(tried.state.number, tried)
         self._learned = [tried.state for tried in trials]
 
@@ -162,21 +165,18 @@ class Suggester:
                 return params
         raise InvalidInput(
             f"constraints = {list(self._spec.constraints)} leave hardly a point of the space: none of "
-            f"{_RANDOM_TRIES} at random satisfies "
-            "them; narrow the ranges to where they hold"
+            f"{_RANDOM_TRIES} at random satisfies them; narrow the ranges to where they hold"
         )
 
     def _start_from(self, number: int) -> Params:
-        """The params that the spec gives the trial with this number to start from."""
+        """The starting point of the trial with this number, if the spec has one for it."""
         return self._spec.start_from[number] if number < len(self._spec.start_from) else {}
 
     def _ask(self, number: int, attempt: int) -> Suggestion | None:
-        """One suggestion, or None if it breaks a constraint.
+        """Ask the sampler once; None if its suggestion breaks a constraint.
 
-        Until the next :meth:`learn` it counts as in flight.
-
-        So does a refused one until another is found: otherwise a sampler that maximises would find the same
-        point again.
+        The suggestion counts as in flight until the next :meth:`learn`. A refused one counts as in flight
+        until another one is found: otherwise a sampler that maximises would find the same point again.
         """
         from resources.search.study import study_on
 
@@ -194,12 +194,11 @@ class Suggester:
         for name in order(self._spec.space):
             parameter = self._spec.space[name]
             if active(self._spec.space, name, params):
-                suggested = (
-                    parameter.value
-                    if parameter.is_fixed
-                    else _suggest_value(trial, name, parameter, self._distributions[name])
-                )
-                # Optuna's whole numbers go through doubles, the spec's own are exact
+                if parameter.is_fixed:
+                    suggested = parameter.value
+                else:
+                    suggested = _suggest_value(trial, name, parameter, self._distributions[name])
+                # Optuna's whole numbers go through doubles; those of a starting point are exact.
                 params[name] = first.get(name, suggested)
         attrs = (
             {}
@@ -237,28 +236,27 @@ class Suggester:
 
     @property
     def _enough(self) -> int:
-        """Finished trials that a model needs: N_min + 2 = d + 3 on a rung (BOHB, section 3.2), else Optuna's
-        default.
+        """How many finished trials a model needs.
+
+        On a rung it is N_min + 2 = d + 3 (BOHB, section 3.2), otherwise Optuna's default.
         """
         return len(self._spec.space) + 3 if self._by_rung else STARTUP_TRIALS
 
     def _highest_populated(self) -> int | None:
-        """The most epochs at which enough trials for a model have results; None if there are none."""
+        """The largest number of epochs at which enough trials for a model have results; None if none has."""
         return max(
             (epochs for epochs, count in self._at_epochs.items() if count >= self._enough), default=None
         )
 
     def _rung_of(self, trial: Earlier) -> int | None:
-        """The highest rung of this sweep that an earlier trial was trained to; None if it was trained for
-        less than the lowest.
-        """
+        """The highest rung of this sweep that an earlier trial was trained to; None if it reached none."""
         return max((epochs for epochs in self._rungs if epochs <= trial.epochs), default=None)
 
     def _show(self, tried: Tried) -> None:
         trial = tried.state
         reached = self._results_by_epochs(tried.state)
         in_flight = trial.status in (Status.RUNNING, Status.QUEUED, Status.SUGGESTED)
-        if trial.status is Status.FAILED:  # whatever its results were: it gets no more
+        if trial.status is Status.FAILED:  # It gets no more results, whatever it had before.
             self._failed[trial.number] = tried
             return self._put_failed(trial.number, tried)
         if self._by_rung and self._level is not None and self._level in reached:
@@ -269,12 +267,11 @@ class Suggester:
             return self._open_storage().take_out(trial.number)
         epochs, result = max(reached.items())
         if self._by_rung and self._complete_only:
-            # Trained for less than the level: it has no result there.
+            # It was trained for less than the level, so it has no result there.
             return self._open_storage().take_out(trial.number)
-        # To TPE every complete trial (here: one at the level) is better than every pruned one, so that those
-        # below the level
-        # show it where not to search. A model of only the level's few trials would not know where the search
-        # has been.
+        # To TPE every complete trial (here: one at the level) is better than every pruned one, so the trials
+        # below the level show it where not to search. A model of the few trials at the level alone would not
+        # know where the search has been.
         return self._put_result(
             trial.number,
             tried,
@@ -310,9 +307,9 @@ class Suggester:
             )
 
     def _put_failed(self, number: int, tried: Tried) -> None:
-        """Show a failed trial as pruned before its first epoch, which to TPE is the worst.
+        """Show a failed trial as pruned before its first epoch, which is the worst for TPE.
 
-        A sampler that only reads complete trials is shown the worst values so far instead.
+        A sampler that reads only complete trials sees the worst values so far instead.
         """
         last = (True, float("inf"), 0, 0.0)
         if not self._complete_only:
@@ -331,8 +328,12 @@ class Suggester:
         violation: float | None = None,
         **results: Any,
     ) -> None:
-        """Show a trial under this number, in this state of Optuna's; ``order`` is its place among the
-        finished ones.
+        """Show a trial to the sampler.
+
+        Args:
+            number: to show it under.
+            state: the name of its state in Optuna.
+            order: its place among the finished trials.
         """
         from resources.search.study import new_trial
 
@@ -355,8 +356,8 @@ class Suggester:
             if self._by_rung and self._complete_only and rung != self._level:
                 self._open_storage().take_out(FIRST_EARLIER + index)
                 continue
-            # With the epochs it was trained for: a trial that was paused early there must not count for more
-            # than one paused late here.
+            # It is shown with the epochs that it was trained for, so that a trial that was paused early in
+            # the earlier sweep counts for no more than one that was paused late in this one.
             whole = (
                 rung == (self._level if self._by_rung else self._rungs[-1]) or len(self._rules.maximize) > 1
             )
@@ -367,7 +368,10 @@ class Suggester:
 
 @cache
 def load_optuna() -> Any:
-    """Optuna, without its log messages. Importing it takes half a second: do it outside of transactions."""
+    """Import Optuna and silence its log.
+
+    Importing it takes half a second, so do it outside of transactions.
+    """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -386,8 +390,8 @@ def _make_sampler(
     conditional = any(parameter.when for parameter in spec.space.values())
     match name:
         case "tpe":
-            # multivariate: parameters interact; group: those of a branch are learned from the trials that
-            # have them.
+            # With multivariate the parameters interact; with group those of a branch are learned from the
+            # trials that have them.
             together = {} if len(spec.objectives) > 1 else {"multivariate": True, "group": conditional}
             return samplers.TPESampler(
                 **{"constant_liar": True, "n_startup_trials": startup, **together, "seed": seed, **options}
@@ -397,22 +401,20 @@ def _make_sampler(
     kind = import_sampler(name)
     arguments: dict[str, Any] = {"seed": seed} if "seed" in inspect.signature(kind).parameters else {}
     if issubclass(kind, samplers.QMCSampler | samplers.GridSampler):
-        arguments["seed"] = spec.seed  # they walk along one sequence, which it shuffles
+        arguments["seed"] = spec.seed  # They walk along one sequence, which the seed shuffles.
     if issubclass(kind, samplers.QMCSampler):
         arguments["independent_sampler"] = samplers.RandomSampler(seed=seed)
     return kind(**{**arguments, **options})
 
 
 def distribution_of(parameter: Parameter) -> "optuna.distributions.BaseDistribution":
-    """A parameter's range or choices as a distribution of Optuna's, which knows lists and mappings by their
-    names.
-    """
+    """A parameter's range or choices as Optuna's distribution; lists and mappings are named."""
     distributions = load_optuna().distributions
     domain = parameter.chosen
     if isinstance(domain, FloatRange):
         return distributions.FloatDistribution(domain.low, domain.high, log=domain.log, step=domain.step)
     if isinstance(domain, IntRange):
-        # Optuna has no steps on a logarithmic scale: the nearest is taken of what it suggests.
+        # Optuna has no steps on a logarithmic scale, so its suggestion is later rounded to the nearest one.
         return distributions.IntDistribution(
             domain.low, domain.high, log=domain.log, step=1 if domain.log else domain.step
         )
@@ -420,14 +422,14 @@ def distribution_of(parameter: Parameter) -> "optuna.distributions.BaseDistribut
 
 
 def searched_params(space: Space, params: Mapping[str, Any]) -> Params:
-    """The params that are not fixed, as Optuna knows them: choices by their names."""
+    """The params that are not fixed, in Optuna's terms: choices are named."""
     return {
         name: _optuna_value(space[name], value) for name, value in params.items() if not space[name].is_fixed
     }
 
 
 def _optuna_value(parameter: Parameter, value: Any) -> Any:
-    # By the spec's choice, since an equal value may have another name: [1.0] and [1].
+    # The name is that of the spec's choice, because an equal value may have another name: [1.0] and [1].
     return next((choice_name(choice) for choice in parameter.choices or [] if is_same(value, choice)), value)
 
 
@@ -440,7 +442,7 @@ def _suggest_value(trial: "optuna.Trial", name: str, parameter: Parameter, distr
         drawn = trial.suggest_int(
             name, distribution.low, distribution.high, step=distribution.step, log=distribution.log
         )
-        # within the range, too: 2**63 - 1 becomes 2**63 in a double
+        # This also keeps it within the range: 2**63 - 1 becomes 2**63 in a double.
         return nearest_step(parameter.int_, drawn)
     chosen = trial.suggest_categorical(name, distribution.choices)
     return (parameter.choices or [])[distribution.choices.index(chosen)]

@@ -1,6 +1,6 @@
-"""A project's hours of GPUs: how many it may use in a month, and how many it has used.
+"""A project's GPU-hours: how many it may use in a month, and how many it has used.
 
-A month is a calendar month by UTC. An hour is one GPU for an hour, of whatever kind, held by an attempt at a
+A month is a calendar month by UTC. One GPU-hour is a GPU of any kind, held for an hour by an attempt at a
 trial.
 """
 
@@ -19,13 +19,13 @@ from resources.tenancy.projects import row_of
 
 @dataclass(frozen=True)
 class GpuHours:
-    """A project's hours of GPUs in a month.
+    """A project's GPU-hours in a month.
 
     Attributes:
         quota: how many it may use.
-        used: how many it has, those of running trials until now among them.
+        used: how many it has used, with those of running trials until now.
         renewed: when the month ends.
-        projects: every name that the project has had; its sweeps are of one of them.
+        projects: every name that the project has had; its sweeps have one of them.
     """
 
     project: str
@@ -43,7 +43,7 @@ class GpuHours:
         return self.used >= self.quota
 
     def remedy(self) -> str:
-        """What helps, for people."""
+        """When there are new hours and how to get more, in words for people."""
         return (
             f"they are renewed on {self.renewed:%Y-%m-%d %H:%M} UTC; more at once: halving projects set "
             f"{self.project} --gpu-hours N"
@@ -52,7 +52,7 @@ class GpuHours:
     def why_paused(self) -> str:
         """Why a sweep is paused whose project has none left.
 
-        The same text as long as month and quota are the same.
+        The text is the same as long as month and quota are the same.
         """
         return (
             f"project {self.project} has used its {self.quota:g} GPU-hours of {self.renewed_from:%Y-%m}; "
@@ -66,9 +66,7 @@ class GpuHours:
 
 
 def gpu_hours_of(session: Session, project: str, now: float) -> GpuHours | None:
-    """The hours of the project of a sweep in the month of ``now`` (seconds since the epoch); None where they
-    are not limited.
-    """
+    """A project's hours in the month of ``now`` (seconds since the epoch); None if they are not limited."""
     row = row_of(session, project)
     if row is None or row.gpu_hours is None:
         return None
@@ -79,11 +77,13 @@ def gpu_hours_of(session: Session, project: str, now: float) -> GpuHours | None:
 
 
 def gpu_hours_used(session: Session, projects: Iterable[str], now: float) -> float:
-    """How many hours the sweeps of projects have used in the month of ``now`` (seconds since the epoch, by
-    the catalog's clock).
+    """How many hours the sweeps of projects have used in the month of ``now``.
 
-    Of an attempt that began in an earlier month, what is of this one counts; of one that runs, what it has
-    held until now.
+    An attempt that began in an earlier month counts with its part of this month, and a running one with what
+    it has held until now.
+
+    Args:
+        now: seconds since the epoch, by the catalog's clock.
     """
     begin, end = month_of(now)
     attempt = AttemptRow
@@ -122,9 +122,7 @@ def gpu_hours_used(session: Session, projects: Iterable[str], now: float) -> flo
 
 
 def gpu_hours_of_sweep(session: Session, sweep: str, now: float) -> float:
-    """How many hours a sweep has used in all until ``now`` (seconds since the epoch, by the catalog's
-    clock).
-    """
+    """How many hours a sweep has used until ``now``, in seconds since the epoch by the catalog's clock."""
     attempt = AttemptRow
     columns = (
         attempt.held_since,
@@ -142,7 +140,9 @@ def gpu_hours_of_sweep(session: Session, sweep: str, now: float) -> float:
 
 
 def _seconds_held(row: Any, now: float) -> float:
-    return held_seconds(row.held_since, now, row.lease_until) if row.ended_at is None else float(row.seconds)
+    if row.ended_at is None:
+        return held_seconds(row.held_since, now, row.lease_until)
+    return float(row.seconds)
 
 
 def _seconds_within(row: Any, begin: datetime, end: datetime, now: float) -> float:

@@ -1,10 +1,10 @@
-"""Projects: who owns one, its weight beside the others, and its quotas.
+"""Projects: their owners, weights and quotas.
 
 A project without a row has no quota, and the weight 1.
 
-A project's name is a part of the names of its runs' files, which never change. So a rename changes what the
-project is called from now on: its sweeps and runs of before stay where they are, are still its own, and its
-former names mean it in every spec that still has them.
+A project's name is part of the names of its runs' files, which never change. So a rename holds from now on:
+earlier sweeps and runs stay where they are and still belong to the project, and its former names mean it in
+every spec that still has them.
 """
 
 import math
@@ -26,14 +26,14 @@ _SHARED_ONLY = ("max_trials", "max_gpus")
 
 @dataclass(frozen=True)
 class ProjectLine:
-    """A project, its limits (None: no limit), and what it holds now.
+    """A project with its limits (None is no limit) and what it holds now.
 
     Attributes:
         name: ``*`` is all projects together.
-        searching: how many of its sweeps are searching, external loops left out, as they train elsewhere.
-        trials, gpus: that these hold now.
-        gpus_waiting: of ``gpus`` those of trials that still wait for their devices, or for a node.
-        waiting: why sweeps of it wait, by their ids: spent GPU-hours, a quota, or the others' shares.
+        searching: how many of its sweeps are searching, without external loops, which train elsewhere.
+        trials, gpus: how many these sweeps hold now.
+        gpus_waiting: how many of ``gpus`` belong to trials that still wait for their devices, or for a node.
+        waiting: sweep to why it waits: spent GPU-hours, a quota, or the shares of other projects.
     """
 
     name: str
@@ -63,9 +63,7 @@ class _Holding:
 
 
 def list_projects(catalog: Catalog) -> list[ProjectLine]:
-    """Every project that has a row or a searching sweep, by name; first that of all projects together, if it
-    has limits.
-    """
+    """Every project that has a row or a searching sweep, by name; all projects together come first."""
     with catalog.read() as session:
         rows = {row.name: row for row in session.scalars(select(ProjectRow))}
         held = _holdings(session)
@@ -84,7 +82,7 @@ def list_projects(catalog: Catalog) -> list[ProjectLine]:
 
 
 def show_project(catalog: Catalog, name: str) -> ProjectLine:
-    """A project by its name, which may be a former one.
+    """One project, by its present name or a former one.
 
     Raises:
         NotFound: it has neither a row nor a sweep.
@@ -99,11 +97,14 @@ def show_project(catalog: Catalog, name: str) -> ProjectLine:
 
 
 def set_project(catalog: Catalog, name: str, **settings: Any) -> ProjectRow:
-    """Set what is given of a project's ``owners``, ``weight``, ``max_trials``, ``max_gpus`` and
-    ``gpu_hours``; the rest stays.
+    """Set some of a project's settings; the others stay.
 
-    Of ``*``, all projects together, only ``max_trials`` and ``max_gpus``. It holds for what is started from
-    now on: what runs beyond a quota that was lowered runs to its next rung. A limit that is None is none.
+    They hold for trials that are started from now on. Running trials beyond a lowered quota run to their next
+    rung.
+
+    Args:
+        settings: ``owners``, ``weight``, ``max_trials``, ``max_gpus`` or ``gpu_hours``; for ``*``, all
+            projects together, only ``max_trials`` and ``max_gpus``. None removes a limit.
 
     Raises:
         InvalidInput: the name or a value is not accepted, or the project is called otherwise now.
@@ -117,10 +118,8 @@ def set_project(catalog: Catalog, name: str, **settings: Any) -> ProjectRow:
         check_name("project", name)
     checked = {field: _CHECKS[field](field, value) for field, value in settings.items()}
     if not checked:
-        raise InvalidInput(
-            f"nothing is given for project {name!r}: give "
-            f"{', '.join(_SHARED_ONLY if name == ALL else _CHECKS)}"
-        )
+        accepted = ", ".join(_SHARED_ONLY if name == ALL else _CHECKS)
+        raise InvalidInput(f"nothing is given for project {name!r}: give {accepted}")
     with catalog.write(exclusive=True) as session:
         row = row_of(session, name)
         if row is not None and row.name != name:
@@ -134,12 +133,10 @@ def set_project(catalog: Catalog, name: str, **settings: Any) -> ProjectRow:
 
 
 def unset_project(catalog: Catalog, name: str) -> list[str]:
-    """Take back all that was set of a project: it has no owner and no quota, and the weight 1.
+    """Remove all settings of a project: it then has no owner, no quota, and the weight 1.
 
-    Of ``*`` all that is shared.
-
-    Sweeps that wait for a quota of it go on. Where it was renamed its names stay; else nothing is left of it
-    but its sweeps and runs.
+    For ``*`` these are the limits that all projects share. Sweeps that wait for a quota of the project go on.
+    If the project was renamed, its names stay; otherwise only its sweeps and runs are left.
 
     Returns:
         Its former names.
@@ -150,13 +147,12 @@ def unset_project(catalog: Catalog, name: str) -> list[str]:
     """
     with catalog.write(exclusive=True) as session:
         former_names = _take_back(session, name)
-    # Whoever asks for a place locks its sweep's row and then those of projects. So sweeps' rows are written
-    # in a transaction of its own,
-    # which holds none of a project; also where nothing was set, as whoever asked before may have been killed
-    # between the two.
+    # A request for a place locks its sweep's row and then the rows of projects. So the rows of sweeps are
+    # written in a transaction of their own, which holds no row of a project. This is done also if nothing was
+    # set, because an earlier call may have been killed between the two transactions.
     with catalog.write(exclusive=True) as session:
         if session.scalar(select(ProjectRow.name).limit(1)) is None:
-            # where no project has a row nobody would take back why a sweep waits
+            # Without any row of a project nobody else would remove the reason why a sweep waits.
             session.execute(NOBODY_ASKS)
     if former_names is None:
         raise NotFound(f"nothing was set for project {name!r}")
@@ -164,7 +160,7 @@ def unset_project(catalog: Catalog, name: str) -> list[str]:
 
 
 def _take_back(session: Session, name: str) -> list[str] | None:
-    """Take back all that was set of a project; its former names, None where nothing was set."""
+    """Remove all settings of a project; return its former names, or None if nothing was set."""
     row = row_of(session, name)
     if row is None:
         return None
@@ -182,13 +178,12 @@ def _take_back(session: Session, name: str) -> list[str] | None:
 
 
 def rename_project(catalog: Catalog, name: str, new: str) -> ProjectRow:
-    """Call a project otherwise from now on; its sweeps, running or not, are still its own, and its runs stay
-    where they are.
+    """Rename a project; it keeps its sweeps, running or not, and its runs stay where they are.
 
     Raises:
         InvalidInput: the new name is not accepted.
         NotFound: no such project.
-        AlreadyExists: there is another project of the new name: two projects are not made one.
+        AlreadyExists: another project has, or had, the new name. Two projects cannot be merged.
     """
     if name == ALL or new == ALL:
         raise InvalidInput(f"project = {ALL!r} is not accepted: all projects together have no other name")
@@ -220,7 +215,7 @@ def rename_project(catalog: Catalog, name: str, new: str) -> ProjectRow:
 
 
 def row_of(session: Session, name: str) -> ProjectRow | None:
-    """A project's row by a name that it has or had; None where nothing was set for it."""
+    """A project's row, by a name that it has or had; None if nothing was set for it."""
     row = session.get(ProjectRow, name)
     if row is not None:
         return row
@@ -228,13 +223,13 @@ def row_of(session: Session, name: str) -> ProjectRow | None:
 
 
 def names_of(session: Session, name: str) -> list[str]:
-    """All names by which sweeps and runs may be of a project: the one that it has, and former ones."""
+    """All names under which a project may have sweeps and runs: its present one and former ones."""
     row = row_of(session, name)
     return [name] if row is None else [row.name, *row.former_names]
 
 
 def renamed_projects(catalog: Catalog) -> list[list[str]]:
-    """All names of each project that was ever renamed, the one that it has first."""
+    """All names of each project that was ever renamed, the present one first."""
     with catalog.read() as session:
         return [
             [row.name, *row.former_names]
@@ -244,13 +239,14 @@ def renamed_projects(catalog: Catalog) -> list[list[str]]:
 
 
 def names_now(session: Session) -> dict[str, str]:
-    """Former names of projects, with the name that each has now."""
+    """Former names of projects to the present ones."""
     return {former: row.name for row in session.scalars(select(ProjectRow)) for former in row.former_names}
 
 
 def all_names_of(session: Session, projects: Iterable[str]) -> list[str]:
-    """All names of several projects, each of which is given by any of its names; one of which nothing is
-    known is its own.
+    """All names of several projects, each of which is named by any of its names.
+
+    The name of an unknown project stands for itself.
     """
     wanted = set(projects)
     named = ({row.name, *row.former_names} for row in session.scalars(select(ProjectRow)))

@@ -1,21 +1,21 @@
-"""Who gets the next free place: state in, decision out. Nothing here knows a clock, randomness or a database.
+"""Fair shares: which sweep gets the next free place, as pure functions without a clock or a database.
 
-Over projects it is weighted dominant-resource fairness (Ghodsi et al., "Dominant Resource Fairness", NSDI
-2011, Algorithm 1 and section 5.2 for weights): a project's dominant share is the largest part that it holds
-of any resource (places for trials, GPUs), divided by its weight, and the next place is that of the project
-with the smallest. Within a project the sweeps of the highest priority come first, then those that hold the
+Among projects it is weighted dominant-resource fairness (Ghodsi et al., "Dominant Resource Fairness", NSDI
+2011, Algorithm 1 and section 5.2 for weights). A project's dominant share is the largest part that it holds
+of any resource (places for trials, GPUs), divided by its weight. The next place goes to the project with the
+smallest share. Within a project the sweeps of the highest priority come first, then those that hold the
 fewest places.
 
-A trial that fits is not held up by one that does not (backfill). But many small trials would starve a large
-one for ever, so a sweep that has waited for ``reserve_after`` seconds, and is of the highest priority that
-asks in its project, is waited for: no other sweep of its project gets a place before it. If its project then
-holds no more than its due, the sweep gets a reservation, one at a time as in EASY backfilling (Lifka, JSSPP
-1995), the longest waiting one: what it needs counts as taken for all projects, so that it is free once enough
-running trials have ended.
+A trial that fits is not held up by one that does not (backfill). But then many small trials would starve a
+large one. So a sweep is waited for once it has waited for ``reserve_after`` seconds and has the highest
+priority that asks in its project: no other sweep of the project gets a place before it. If the project then
+holds no more than its due, the sweep gets a reservation: what it needs counts as taken for all projects, so
+that it becomes free as running trials end. There is one reservation at a time, for the sweep that has waited
+longest, as in EASY backfilling (Lifka, JSSPP 1995).
 
-A sweep that has waited for ``patience`` seconds takes places from less important ones (:func:`preempt`),
-which are those of lower priority in its own project, and those of projects whose share would not be smaller
-than its own after the exchange: so two projects never take the same place from each other in turn.
+A sweep that has waited for ``patience`` seconds takes places from less important ones (:func:`preempt`).
+These are the sweeps of lower priority in its own project, and those of projects whose share would not be
+smaller than its own after the exchange. So two projects never take the same place from each other in turn.
 """
 
 from collections import Counter
@@ -34,10 +34,10 @@ class Limits:
     gpus: int | None = None
 
     def remaining(self, trials: int, gpus: int) -> tuple[float, float]:
-        """Places and GPUs that are free when so many are held."""
-        return (inf if self.trials is None else self.trials - trials), (
-            inf if self.gpus is None else self.gpus - gpus
-        )
+        """Places and GPUs that are free while so many are held."""
+        free_trials = inf if self.trials is None else self.trials - trials
+        free_gpus = inf if self.gpus is None else self.gpus - gpus
+        return free_trials, free_gpus
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ class Sweep:
     """A sweep, what it holds and what it asks for.
 
     Attributes:
-        trials, gpus: that it holds.
-        wants: how many more trials it would start now; 0 where it asks for nothing.
+        trials, gpus: how many it holds.
+        wants: how many more trials it would start now; 0 if it asks for nothing.
         needs: GPUs of each trial that it asks for, on all nodes together.
-        waited: seconds since it was first held back; 0 where it is not.
-        leaving: how many of its trials were asked back and have not ended yet, and ``leaving_gpus`` of them.
-        smallest: the fewest GPUs of any trial that it holds and that was not asked back: where trials have as
-            many as their rungs need, no more than that is sure to come free with one.
+        waited: seconds since it was first held back; 0 if it is not.
+        leaving: how many of its trials were asked back and have not ended; they hold ``leaving_gpus``.
+        smallest: the fewest GPUs of any of its trials that was not asked back. Trials may have different
+            numbers of GPUs, so only this many are sure to come free with one trial.
     """
 
     id: str
@@ -81,7 +81,7 @@ class Policy:
     """How patient the fleet is.
 
     Attributes:
-        reserve_after: seconds after which a trial that does not fit has its room kept free.
+        reserve_after: seconds after which room is kept free for a trial that does not fit.
         patience: seconds that a sweep waits before it takes places from less important ones.
         at_once: how many trials of the whole fleet are asked back at a time.
     """
@@ -93,9 +93,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Fleet:
-    """The state that is decided on: what all projects share, the projects that have limits or weights, and
-    the sweeps.
-    """
+    """The state for a decision: what all projects share, projects with limits or weights, and the sweeps."""
 
     capacity: Limits
     projects: Mapping[str, Project]
@@ -111,10 +109,11 @@ class Fleet:
 
 @dataclass
 class _Holding:
-    """What a project holds, and a heap of its sweeps that ask: first the one whose turn it is within the
-    project.
+    """What a project holds, and which of its sweeps ask.
 
-    ``aged`` is the one of them that has waited so long that its room is to be kept.
+    Attributes:
+        asking: a heap of these sweeps; its first is the next one within the project.
+        aged: the sweep that has waited so long that its room is to be kept.
     """
 
     project: Project
@@ -124,21 +123,19 @@ class _Holding:
     aged: Sweep | None = None
 
     def remaining(self) -> list[float]:
-        """Places and GPUs that are free of its quota."""
+        """Places and GPUs of its quota that are free."""
         return list(self.project.quota.remaining(self.trials, self.gpus))
 
 
 def next_sweep(fleet: Fleet) -> str | None:
-    """The sweep that gets the next free place; None if no place is free for any that asks."""
+    """The sweep that gets the next free place; None if there is none for any sweep that asks."""
     return next(turns(fleet), None)
 
 
 def has_turn(fleet: Fleet, sweep: str) -> bool:
-    """Whether a sweep gets one of the places that are free now, when every sweep that asks takes what it is
-    due.
+    """Whether a sweep gets one of the free places if every sweep that asks takes what it is due.
 
-    It takes O(log sweeps) for each place that is given before the sweep's turn, or until there is none left
-    for it.
+    It takes O(log sweeps) for each place that is given before the sweep's turn.
     """
     asking = fleet.sweep(sweep)
     holdings = _holdings_of(fleet)
@@ -150,9 +147,7 @@ def has_turn(fleet: Fleet, sweep: str) -> bool:
 
 
 def turns(fleet: Fleet) -> Iterator[str]:
-    """The sweeps that get the free places, in the order in which these are given: as often each as it gets
-    one.
-    """
+    """The sweeps that get the free places, in order; a sweep comes once for each of its places."""
     return _turns(fleet, _holdings_of(fleet), None)
 
 
@@ -171,7 +166,7 @@ def _turns(fleet: Fleet, holdings: dict[str, _Holding], until: Sweep | None) -> 
             _add_trial(holdings[first.project], first)
             wants[first.id] -= 1
         else:
-            wants[first.id] = 0  # its room is kept instead
+            wants[first.id] = 0  # Its room is kept instead.
         _take(free, first.needs)
         _take(quota, first.needs)
     queue = [(_share(fleet.capacity, holding), name) for name, holding in holdings.items() if holding.asking]
@@ -190,8 +185,8 @@ def _turns(fleet: Fleet, holdings: dict[str, _Holding], until: Sweep | None) -> 
             wants[sweep.id] -= 1
             heappush(holding.asking, (priority, trials + 1, waited, sweep.id, sweep))
         elif holding.aged is sweep:
-            holding.asking.clear()  # the others of its project wait for it
-        # Else it stays out.
+            holding.asking.clear()  # The other sweeps of the project wait for it.
+        # A sweep that did not fit and is not aged stays out of the heap.
         if holding.asking:
             heappush(queue, (_share(fleet.capacity, holding), name))
         elif until is not None and until.project == name:
@@ -199,11 +194,11 @@ def _turns(fleet: Fleet, holdings: dict[str, _Holding], until: Sweep | None) -> 
 
 
 def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
-    """Which sweeps give how many trials back for one that waits; they do so at their next checkpoint.
+    """Decide which sweeps give how many trials back, at their next checkpoints, for a sweep that waits.
 
-    Nothing before the sweep has waited for the policy's ``patience``, nothing if what is free and what was
-    asked back already will do, and never so much that more than ``at_once`` trials of the fleet are on their
-    way. Each trial that is asked back is needed: without it the sweep would not fit.
+    No trial is asked back before the sweep has waited for the policy's ``patience``, or if the free places
+    and those that were asked back already suffice. Never more than ``at_once`` trials of the fleet are on
+    their way back. Each trial that is asked back is needed: without it the sweep would not fit.
     """
     asking = fleet.sweep(sweep)
     allowed = fleet.policy.at_once - sum(other_sweep.leaving for other_sweep in fleet.sweeps)
@@ -219,7 +214,7 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
         return rooms if other.project == asking.project else rooms[:1]
 
     def helps(victim: Sweep) -> bool:
-        """Whether its next trial gives any of what is short: once it does not, it never will."""
+        """Whether a victim's next trial gives anything that is short; once it does not, it never will."""
         gives_gpus = victim.smallest > 0 and asking.needs > 0
         return any(room[0] < 1 or (gives_gpus and room[1] < asking.needs) for room in rooms_of(victim))
 
@@ -232,11 +227,11 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
     chosen = list[Sweep]()
     for victim in _victims(fleet, asking, holdings, helps):
         if victim.project != asking.project and not _fits(asking.needs, rooms[1]):
-            return []  # its own project's quota is what it waits for
-        # Those without GPUs give the places that are short, and may turn out not to be needed beside those
-        # with GPUs.
+            return []  # It waits for the quota of its own project.
+        # Trials without GPUs give places. They may turn out not to be needed beside those with GPUs, so the
+        # two kinds are counted apart.
         if sum((other_sweep.smallest > 0) == (victim.smallest > 0) for other_sweep in chosen) == allowed:
-            return []  # what it could take now would not be enough: nobody is disturbed in vain
+            return []  # What it could take now would not be enough, so no trial is disturbed in vain.
         chosen.append(victim)
         for room in rooms_of(victim):
             _take(room, -victim.smallest, -1)
@@ -257,7 +252,7 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
 
 
 def why_not(fleet: Fleet, sweep: str) -> str:
-    """Why a sweep that asks gets no place now, for people: what it waits for, and what would change that."""
+    """Why a sweep that asks gets no place now, and what would change that, in words for people."""
     asking = fleet.sweep(sweep)
     holdings = _holdings_of(fleet)
     holding = holdings[asking.project]
@@ -294,7 +289,7 @@ def why_not(fleet: Fleet, sweep: str) -> str:
 
 
 def _holdings_of(fleet: Fleet) -> dict[str, _Holding]:
-    """What each project holds; nobody asks yet."""
+    """What each project holds, without the sweeps that ask."""
     holdings: dict[str, _Holding] = {}
     for sweep in fleet.sweeps:
         holding = holdings.get(sweep.project)
@@ -332,16 +327,16 @@ def _let_ask(fleet: Fleet, holdings: Mapping[str, _Holding]) -> None:
                 holding.asking.remove(
                     (-longest.priority, longest.trials, -longest.waited, longest.id, longest)
                 )
-                # its turn is before the others'
+                # Its turn comes before those of the others.
                 holding.asking.append((-longest.priority, -1, -longest.waited, longest.id, longest))
         heapify(holding.asking)
 
 
 def _find_reserved(fleet: Fleet, holdings: Mapping[str, _Holding]) -> Sweep | None:
-    """The sweep whose room is kept by all projects: the longest waiting one whose project holds no more than
-    its due.
+    """The sweep whose room all projects keep: the longest waiting one of a project within its due.
 
-    One that waits for its own project's quota is none: no room that the others leave would start it.
+    A sweep that waits for the quota of its own project does not count, because no room that the others leave
+    would start it.
     """
     due = 1 / sum(
         (holding.project.weight for holding in holdings.values() if holding.trials or holding.asking),
@@ -358,22 +353,23 @@ def _find_reserved(fleet: Fleet, holdings: Mapping[str, _Holding]) -> Sweep | No
 
 
 def _share(capacity: Limits, holding: _Holding) -> float:
-    """The weighted dominant share; without a capacity there is nothing to have a share of, and the number of
-    trials stands in for it.
-    """
-    parts = [holding.trials / max(1, capacity.trials)] if capacity.trials is not None else []
-    parts += [holding.gpus / max(1, capacity.gpus)] if capacity.gpus is not None else []
+    """The weighted dominant share; without a capacity the number of trials stands in for it."""
+    parts = []
+    if capacity.trials is not None:
+        parts.append(holding.trials / max(1, capacity.trials))
+    if capacity.gpus is not None:
+        parts.append(holding.gpus / max(1, capacity.gpus))
     return max(parts, default=float(holding.trials)) / holding.project.weight
 
 
 def _victims(
     fleet: Fleet, asking: Sweep, holdings: Mapping[str, _Holding], helps: Callable[[Sweep], bool]
 ) -> Iterator[Sweep]:
-    """Whose trials may be taken, one trial after another, while one ``helps``: first of the project that has
-    most beyond its share.
+    """The sweeps whose trials may be taken, in order, once for each trial, while they ``help``.
 
-    It looks at each sweep once, and then takes O(log sweeps) for each trial that is taken from it, and for
-    each sweep that helps no more.
+    First come those of the own project with a lower priority, then those of the project with the largest
+    share. It looks at each sweep once, and then takes O(log sweeps) for each trial and for each sweep that
+    helps no more.
     """
     candidates: dict[str, list[Sweep]] = {}
     for sweep in fleet.sweeps:
@@ -415,7 +411,7 @@ def _victims(
             holding.gpus -= sweep.gpus // sweep.trials
             share = _share(fleet.capacity, holding)
             if share < own_share:
-                return  # it would have less than who takes: all others have still less than it
+                return  # It would have less than the taker, and all other projects have still less.
             negative_share = -share
             yield sweep
             if negative_count < -1:

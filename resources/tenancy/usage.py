@@ -1,9 +1,9 @@
-"""What every sweep holds and asks for, read for :mod:`resources.tenancy.shares` in two statements, whatever
-their number is.
+"""Requests for places: what every sweep holds and asks for, read for :mod:`resources.tenancy.shares`.
 
-Who gets a place, or takes one, has the rows of projects read with a lock: of all processes on a catalog one
-at a time decides that, so that no two of them give the last one away. Who is held back again looks without
-the lock, and neither waits for the others nor holds them up.
+That takes two statements, however many sweeps there are. A place is only given, or taken back, under a lock
+on
+the rows of projects: one process at a time decides, so that no two of them give the last place away. A sweep
+that is held back again looks without the lock, and neither waits for others nor holds them up.
 """
 
 from collections.abc import Sequence
@@ -28,12 +28,12 @@ from resources.catalog.pipelined import Asked, together
 from resources.tenancy.shares import Fleet, Limits, Project, Sweep, has_turn, preempt, why_not
 
 ALL = "*"
-"""The row of all projects together: what they share."""
+"""Name of the row of all projects together, which says what they share."""
 
-# seconds; who asked for a place asks again long before, unless its worker or its daemon is gone
-_FRESH = 20.0
-_FORGOTTEN = 300.0  # seconds; who has not asked for so long was gone, and has not waited meanwhile
-_AGAIN = 5.0  # seconds between two notes that a sweep still asks
+# A sweep that asks for a place asks again long before, unless its worker or its daemon is gone.
+_FRESH_SECONDS = 20.0
+_FORGOTTEN_SECONDS = 300.0  # A sweep that was silent for so long was gone, and has not waited meanwhile.
+_AGAIN_SECONDS = 5.0  # between two notes that a sweep still asks
 
 _PROJECTS: Table = ProjectRow.__table__  # type: ignore[assignment]
 _SWEEPS: Table = SweepRow.__table__  # type: ignore[assignment]
@@ -61,8 +61,9 @@ _SEARCHING = (_SWEEPS.c.status == "searching", _SWEEPS.c.driver != "api")
 
 
 def _held_by_index() -> Select[Any]:
-    """As :data:`_HELD`, for Postgres: left to itself it would read all trials there ever were, instead of the
-    running ones by the index.
+    """The query :data:`_HELD` in a form for which Postgres uses its index of running trials.
+
+    Otherwise it would read all trials that there ever were.
     """
     holds = select(*_HOLDS).where(_OF_SWEEP).lateral("holds")
     return select(*_ASKS, *_OWN, *holds.c).join(holds, true()).where(*_SEARCHING).order_by(_SWEEPS.c.id)
@@ -98,9 +99,7 @@ ASK_BACK = (
     .where(_TRIALS.c.sweep == bindparam("of_sweep"), _TRIALS.c.number.in_(_NEWEST))
     .values(asked_back=True)
 )
-"""Of a sweep's running trials the newest, which have least to lose, are to save and to give their places
-back.
-"""
+"""Asks the newest running trials of a sweep, which have least to lose, to save and give their places back."""
 
 
 def ask_for_place(
@@ -113,21 +112,24 @@ def ask_for_place(
     *,
     waits: bool,
 ) -> tuple[bool, list[Asked]]:
-    """Ask for a place for a sweep's trial: whether it gets one now, and what is to be written then.
+    """Ask for a place for a trial of a sweep.
 
     Args:
-        connection: of the transaction that writes it, in which the sweep's own row is locked.
+        connection: of the transaction that writes the statements, in which the sweep's own row is locked.
         sweep: its id.
-        places: how many trials it may run at a time; None: any number.
-        needs: GPUs of the trial that it asks for, on all nodes together.
+        places: how many trials it may run at a time; None is any number.
+        needs: GPUs of the trial on all nodes together.
         now: seconds since the epoch, by the database's clock.
-        worker: that asks, for one place of its own; None: whoever asks starts as many trials as there are
-            places.
-        waits: whether it was held back when it last asked, and so is likely to be again.
+        worker: the one that asks for a place of its own; None if the caller starts as many trials as there
+            are places.
+        waits: whether the sweep was held back when it last asked, and so is likely to be again.
+
+    Returns:
+        Whether the sweep gets a place now, and the statements to write.
     """
     arguments = (connection, sweep, places, needs, now, worker)
     if waits and connection.dialect.name == "postgresql":
-        # on SQLite the transaction is the only one that writes anyway
+        # On SQLite this transaction is the only one that writes anyway.
         request = _Request(*arguments, lock=False)
         if not (request.has_turn or request.victims):
             return False, request.note_held_back()
@@ -136,12 +138,13 @@ def ask_for_place(
 
 
 class _Request:
-    """A sweep that asks for a place, as its fleet is when it looks; the arguments are those of
-    :func:`ask_for_place`.
+    """A sweep's request for a place, judged on the present state of the fleet.
+
+    The arguments are those of :func:`ask_for_place`.
 
     Attributes:
-        has_turn: whether it gets one.
-        victims: which sweeps give how many trials back for it, where it gets none.
+        has_turn: whether the sweep gets a place.
+        victims: which sweeps give how many trials back for it, if it gets none.
     """
 
     def __init__(
@@ -170,11 +173,11 @@ class _Request:
         self._others = {
             name: asked_at
             for name, asked_at in before.items()
-            if name != worker and _is_since(asked_at, now, _FRESH)
+            if name != worker and _is_since(asked_at, now, _FRESH_SECONDS)
         }
         if worker is not None and self._before is not None:
-            # A slot of a job is a place only while a worker is in it: one that crashed, or waits for a node,
-            # would keep a place from all.
+            # A slot of a job counts as a place only while a worker is in it. Otherwise a worker that crashed,
+            # or waits for a node, would keep a place from everybody.
             workers = self._before.trials + len(self._others) + 1
             places = workers if places is None else min(places, workers)
         self._places = places
@@ -186,17 +189,19 @@ class _Request:
         self.victims = [] if self.has_turn else preempt(self._fleet, sweep)
 
     def note_granted(self) -> list[Asked]:
-        """What is to be written when it gets its place."""
+        """The statements to write when the sweep gets its place."""
         return self._note(None, None, self._others)
 
     def note_held_back(self) -> list[Asked]:
-        """What is to be written when it gets none: why, and whose trials are asked back for it."""
+        """The statements to write when it gets none: the reason, and which trials are asked back for it."""
         before = _since(self._before, self._now) if self._before is not None else None
         since = self._now if before is None else before
         asked_back = [(ASK_BACK, {"of_sweep": sweep, "how_many": count}) for sweep, count in self.victims]
         asking = self._others
         if self._worker is not None:
-            just_asked = self._asked_before is not None and _is_since(self._asked_before, self._now, _AGAIN)
+            just_asked = self._asked_before is not None and _is_since(
+                self._asked_before, self._now, _AGAIN_SECONDS
+            )
             asking = {**asking, self._worker: self._asked_before if just_asked else self._now}
         return [*self._note(why_not(self._fleet, self._sweep), since, asking), *asked_back]
 
@@ -209,16 +214,10 @@ class _Request:
             "wants_gpus": self._needs,
             "asking": asking or None,
         }
-        is_noted = before is not None and all(
-            getattr(before, name) == value for name, value in wanted.items()
-        )
-        if (
-            is_noted
-            and before is not None
-            and before.asked_at is not None
-            and _is_since(before.asked_at, self._now, _AGAIN)
-        ):
-            return []
+        if before is not None and before.asked_at is not None:
+            is_noted = all(getattr(before, name) == value for name, value in wanted.items())
+            if is_noted and _is_since(before.asked_at, self._now, _AGAIN_SECONDS):
+                return []
         return [(NOTE_ASKED, {"of_sweep": self._sweep, "asked_at": self._now, **wanted})]
 
     def _as_asked(self, row: Any) -> Sweep:
@@ -227,27 +226,29 @@ class _Request:
 
 
 def _as_noted(row: Any, now: float) -> Sweep:
-    """A sweep by what it said when it last asked."""
-    asks = row.asked_at is not None and _is_since(row.asked_at, now, _FRESH) and row.control == "run"
-    wants = 0 if not asks else 1 if row.places is None else max(0, row.places - row.trials)
+    """A sweep with the request that it noted when it last asked."""
+    asks = row.asked_at is not None and _is_since(row.asked_at, now, _FRESH_SECONDS) and row.control == "run"
+    wants = 0
+    if asks:
+        wants = 1 if row.places is None else max(0, row.places - row.trials)
     return _sweep(row, wants, row.wants_gpus, now)
 
 
 def _since(row: Any, now: float) -> float | None:
-    """Since when a sweep has been held back without a longer silence; None where it is not, or was gone
-    meanwhile.
-    """
-    asks: bool = row.asked_at is not None and row.asked_at > now - _FORGOTTEN
+    """Since when a sweep has been held back; None if it is not, or was silent for too long meanwhile."""
+    asks: bool = row.asked_at is not None and row.asked_at > now - _FORGOTTEN_SECONDS
     since: float | None = row.waiting_since
     if since is None or not asks:
         return None
-    return since if since <= now + AHEAD_SECONDS else now  # the clock was set back meanwhile
+    if since > now + AHEAD_SECONDS:  # The clock was set back meanwhile.
+        return now
+    return since
 
 
 def _is_since(time: float, now: float, seconds: float) -> bool:
-    """Whether a moment was no more than so many seconds ago.
+    """Whether a time is no more than so many seconds ago.
 
-    One that is still to come was by a clock that has been set back since.
+    A time in the future was noted before the clock was set back.
     """
     return now - seconds < time <= now + AHEAD_SECONDS
 
@@ -270,7 +271,7 @@ def _sweep(row: Any, wants: int, needs: int, now: float) -> Sweep:
 
 
 def _fleet(rows: Sequence[Any], sweeps: Sequence[Sweep]) -> Fleet:
-    """With every sweep in the project that its name means now."""
+    """The fleet, with each sweep in the project that its project's name means now."""
     projects = {
         row.name: Project(row.name, row.weight, Limits(row.max_trials, row.max_gpus))
         for row in rows
