@@ -1,5 +1,4 @@
-"""Where attempts run and why they ended: the worker, the loop of an attempt, local processes and Kubernetes
-pods.
+"""Attempts at trials: the worker, the loop of an attempt, local processes and Kubernetes pods.
 
 It asks the scheduler for work and reports results; it must not know how decisions are made, nor Dagster.
 """

@@ -1,6 +1,4 @@
-"""The loop of one attempt at a trial: receive what its process reports, have it decided, answer, until the
-attempt is over.
-"""
+"""The loop of one attempt at a trial: receive a message, have the scheduler decide, answer."""
 
 import logging
 import time
@@ -22,8 +20,8 @@ from resources.scheduling.scheduler import Scheduler
 from resources.search.decide import Complete, Continue, Decision
 
 _END_WITHIN_SECONDS = 120.0  # for a process to end once its trial was paused or completed
-_AT_ONCE_SECONDS = 2.0  # a process that takes longer to start had to wait for its resources
-# between two notes of what still waits: so much at most counts as held, of GPU-hours too
+_AT_ONCE_SECONDS = 2.0  # A process that takes longer to start had to wait for its resources.
+# Between two notes that an attempt still waits. At most this much of the wait counts as GPU-hours.
 _WAITS_SECONDS = 15.0
 _FLUSH_SECONDS = 2.0  # for a diverged trial's process to write its last points
 
@@ -31,10 +29,10 @@ _log = logging.getLogger(__name__)
 
 
 class AttemptLoop:
-    """One attempt, seen from the worker that runs it: everything between the start of its process and the
-    decision that ends it.
+    """Runs one attempt, from the start of its process to the decision that ends it.
 
-    ``on_change`` is called after every decision about the trial.
+    Args:
+        on_change: is called after every decision about the trial.
     """
 
     def __init__(
@@ -53,20 +51,24 @@ class AttemptLoop:
         self._stream = StreamWatch(store, scheduler.spec, assignment)
         self._records = RunRecords(store, scheduler.spec.project, assignment.key)
         self._notes = MemoryNotes(self._records, assignment.attempt)
-        self._withdrawn = False  # the trial is to save a checkpoint and be given back
-        self._patient = False  # it may take as long for that as it needs
-        self._reclaimed: str | None = None  # why the worker has to end: the trial counts as preempted
-        self._resizing = False  # the trial goes on with the resources of its next rung, in another attempt
+        self._withdrawn = False  # whether the trial is to save a checkpoint and be given back
+        self._patient = False  # whether it may take as long for that as it needs
+        self._reclaimed: str | None = None  # why the worker has to end; the trial then counts as preempted
+        self._resizing = False  # whether the trial goes on with other resources, in another attempt
         self._last: Decision | None = None  # the decision that ended the attempt
-        self._created = self._told_of_waiting = time.monotonic()
+        self._created = self._waiting_noted_at = time.monotonic()
         self._since: float | None = None  # when training began, or when its time was last recorded
         self._kill_at: float | None = None  # when the grace period ends
 
     def run(self, worker: str, sigterm: Sigterm) -> Decision | None:
-        """Run the attempt until its trial pauses, ends or fails; None if another attempt has taken the trial
-        over.
+        """Run the attempt until its trial pauses, ends or fails.
 
-        ``worker`` is this worker's name, which the error names if a ``sigterm`` ended it.
+        Args:
+            worker: this worker's name, for the error message if SIGTERM ends it.
+            sigterm: says whether SIGTERM has come.
+
+        Returns:
+            The last decision; None if another attempt has taken the trial over.
         """
         try:
             self._heartbeat.start()
@@ -76,8 +78,7 @@ class AttemptLoop:
         except Superseded:
             return None
         except BaseException:
-            # This worker is being stopped: the trial goes on elsewhere, from the checkpoint that it saves
-            # now.
+            # This worker is being stopped. The trial saves a checkpoint now and goes on from it elsewhere.
             with ignore_signals(), suppress(Superseded):
                 self._withdrawn = True
                 self._patient = False
@@ -97,7 +98,7 @@ class AttemptLoop:
         while True:
             message = self._receive()
             if self._last is not None:
-                # paused or complete: nothing that comes after the rung's decision changes it
+                # The trial is paused or complete. Nothing that comes after that decision changes it.
                 return self._last
             if not isinstance(message, ReachedRung):
                 self._last = self._end(message)
@@ -107,19 +108,19 @@ class AttemptLoop:
             self._notify()
 
     def _receive(self) -> Message | None:
-        """The next message, or None once the process has ended, or when it does not end although its attempt
-        is over.
+        """Wait for the next message; None if the process has ended, or does not end although it should.
 
         Raises:
             Superseded: another attempt has the trial.
         """
         give_up_at = time.monotonic() + _END_WITHIN_SECONDS
         while True:
-            alive = self._process.alive  # asked before its messages: the last one may arrive in between
+            # This is read before the messages, because the last message may arrive in between.
+            alive = self._process.alive
             if self._since is None:
                 if self._process.started:
                     self._since = time.monotonic()
-                if self._since is not None or time.monotonic() - self._told_of_waiting > _WAITS_SECONDS:
+                if self._since is not None or time.monotonic() - self._waiting_noted_at > _WAITS_SECONDS:
                     self._begin_holding()
             if self._last is None:
                 if self._heartbeat.superseded is not None:
@@ -131,14 +132,16 @@ class AttemptLoop:
             message = self._process.receive(1.0 if alive else 0.0)
             if message is not None:
                 return message
-            if not alive or ((self._last is not None or self._resizing) and time.monotonic() > give_up_at):
+            should_end = self._last is not None or self._resizing
+            if not alive or (should_end and time.monotonic() > give_up_at):
                 return None
 
     def _begin_holding(self) -> None:
-        """Have it recorded what the attempt holds, where that is not what was recorded when it was handed
-        out; while it waits, that it holds nothing before now.
+        """Record since when the attempt has its resources, and on how many nodes.
+
+        While it still waits for them, this records that it has held nothing until now.
         """
-        self._told_of_waiting = time.monotonic()
+        self._waiting_noted_at = time.monotonic()
         wanted = self._scheduler.spec.resources.at(self._assignment.granted).nodes
         nodes = self._process.nodes if self._since is not None else wanted
         if nodes == wanted and time.monotonic() - self._created < _AT_ONCE_SECONDS:
@@ -146,7 +149,7 @@ class AttemptLoop:
         try:
             self._scheduler.begin_holding(self._assignment, nodes)
         except DBAPIError as error:
-            # training does not wait for the ledger, which then has what the spec says
+            # Training does not wait for the ledger, which then has what the spec says.
             _log.warning(
                 "could not record since when %s trains, and on how many nodes: %s",
                 self._assignment.key,
@@ -154,7 +157,7 @@ class AttemptLoop:
             )
 
     def _reach(self, message: ReachedRung) -> None:
-        """Have it decided whether the trial goes on after its rung, and answer."""
+        """Ask the scheduler whether the trial goes on after its rung, and answer the process."""
         decision = self._scheduler.report_rung(self._assignment, message, self._lap())
         if not isinstance(decision, Continue):
             self._last = decision
@@ -167,16 +170,19 @@ class AttemptLoop:
         self._process.answer(Granted(granted, isinstance(decision, Complete)))
 
     def _end(self, message: Message | None) -> Decision:
-        """Have it decided what becomes of a trial whose process has ended, with this as its last message."""
+        """Report to the scheduler how the process has ended.
+
+        Args:
+            message: the last one of the process, if any.
+        """
         scheduler = self._scheduler
         assignment = self._assignment
         seconds = self._lap()
-        # The last message of a process that was terminated counts only if its training had ended by itself
-        # before.
+        # The last message of a terminated process counts only if its training had ended by itself before.
         if message is None or isinstance(message, Stopped | Interrupted):
             if self._stream.diverged:
                 return scheduler.report_failure(assignment, self._stream.diverged, seconds, None)
-            if self._resizing:  # whatever ended the worker meanwhile: nothing is lost
+            if self._resizing:  # Nothing is lost, whatever has ended the worker meanwhile.
                 return scheduler.report_resize(assignment, seconds)
             if self._reclaimed:
                 return scheduler.report_preemption(assignment, self._reclaimed, seconds)
@@ -198,21 +204,20 @@ class AttemptLoop:
         return decide(assignment, termination.reason, seconds)
 
     def _last_checkpoint(self, reported: str | None) -> str | None:
-        """The trial's last checkpoint, by its record: one that was being written when the training ended came
-        after what was told.
+        """The digest of the trial's last checkpoint by its record, else the reported one.
+
+        A checkpoint that was still being written when the training ended is newer than the reported one.
         """
         try:
             last = self._records.latest_checkpoint()
         except (StoreError, ValueError, TypeError, KeyError) as error:
-            # what a trial's image has written may be no record
+            # A trial's image may have written anything in place of a record.
             _log.warning("could not look for the last checkpoint of %s: %s", self._assignment.key, error)
             return reported
         return last.digest if last is not None else reported
 
     def _is_to_be_halved(self) -> bool:
-        """Whether a rank ran out of memory, for the first time, where its trainable allows one more try with
-        half the micro-batch.
-        """
+        """Whether a rank ran out of memory and may try once more with half the micro-batch."""
         try:
             return self._notes.is_retry_due()
         except StoreError as error:
@@ -224,11 +229,12 @@ class AttemptLoop:
             return False
 
     def _withdraw(self, reclaimed: str | None, *, patiently: bool = False) -> None:
-        """Have the trial save a checkpoint within its grace period, and give it back; with a reason it counts
-        as preempted.
+        """Have the trial save a checkpoint, and give it back.
 
-        Patiently there is no such period: it saves at the end of its epoch, however long that takes. Whoever
-        cannot wait comes before that.
+        Args:
+            reclaimed: why the worker has to end; the trial then counts as preempted.
+            patiently: let the trial save at the end of its epoch, however long that takes, and not within
+                its grace period. A call without it has precedence.
         """
         if not self._withdrawn or (self._patient and not patiently):
             self._withdrawn = True
@@ -236,21 +242,23 @@ class AttemptLoop:
             self._patient = patiently
 
     def _terminate(self) -> None:
-        """Ask the process to end, and kill it when its grace period is over; there is none where its place
-        alone is wanted.
+        """Ask the process to end, and kill it when its grace period is over.
+
+        There is no such period if only its place is wanted.
         """
         if self._patient and not self._stream.diverged:
             self._process.ask_back()
         elif self._kill_at is None:
-            # A diverged trial has nothing worth saving but its last points.
-            grace = _FLUSH_SECONDS if self._stream.diverged else self._scheduler.spec.resources.grace_seconds
+            grace = self._scheduler.spec.resources.grace_seconds
+            if self._stream.diverged:  # It has nothing worth saving but its last points.
+                grace = _FLUSH_SECONDS
             self._kill_at = time.monotonic() + grace
             self._process.terminate()
         elif time.monotonic() > self._kill_at:
             self._process.kill()
 
     def _lap(self) -> float:
-        """Seconds of training since this was last asked."""
+        """Seconds of training since the last call."""
         if self._since is None:
             return 0.0
         before = self._since
@@ -258,9 +266,7 @@ class AttemptLoop:
         return self._since - before
 
     def _notify(self) -> None:
-        """Report a change to ``on_change``; an error there is logged, for the decision stands and the
-        training goes on.
-        """
+        """Call ``on_change``; an error there is only logged, because the decision stands."""
         try:
             self._on_change(self._assignment)
         except Exception:  # noqa: BLE001  # whatever Dagster's event log may raise

@@ -1,4 +1,4 @@
-"""Which environment variables the code of a user does not get: it needs the store, and never the database."""
+"""Environment variables that users' code does not get: it needs the store, and never the database."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ _OF_DAGSTER = ("DAGSTER_POSTGRES", "DAGSTER_PG")
 
 
 def without_credentials(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of an environment without those that open the catalog or Dagster's database."""
+    """An environment without the variables that open the catalog or Dagster's database."""
     return {
         name: value
         for name, value in environment.items()

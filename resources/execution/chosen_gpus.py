@@ -1,4 +1,7 @@
-"""Which of a worker's GPUs an attempt sees. The fork server imports this, so it imports next to nothing."""
+"""Runs an attempt with some of its worker's GPUs.
+
+The fork server imports this module, so it imports next to nothing.
+"""
 
 import os
 from collections.abc import Callable
@@ -6,8 +9,7 @@ from typing import Any
 
 
 def run_with_gpus(gpus: list[str], main: Callable[..., None], *arguments: Any) -> None:
-    """The main function of a trial's process, with these GPUs alone: CUDA, which reads the variable once, has
-    not started yet.
-    """
+    """Run the main function of a trial's process with these GPUs alone."""
+    # CUDA reads the variable once, and has not started yet.
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     main(*arguments)

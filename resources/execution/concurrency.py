@@ -7,11 +7,12 @@ from resources.sweep_spec import SweepSpec
 
 
 def concurrency_of(spec: SweepSpec) -> int:
-    """Trials at a time: as the spec says; if it does not, as the machine has room for, or as the cluster's
-    settings say.
+    """How many trials of a spec run at a time here.
+
+    If the spec does not say, the room on this machine or the cluster's settings decide.
 
     Raises:
-        InvalidInput: a trial asks for what this machine, or the cluster's settings, do not have.
+        InvalidInput: a trial asks for something that this machine, or the cluster, does not have.
     """
     cluster = load_cluster()
     if cluster is None:

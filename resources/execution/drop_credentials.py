@@ -1,5 +1,6 @@
-"""Removes the database's credentials from the fork server, which imports this before a trainable: a trial
-needs only the store's.
+"""Removes the database's credentials when it is imported.
+
+The fork server imports it before a trainable, because a trial needs only the store's credentials.
 """
 
 import os

@@ -194,7 +194,8 @@ class ExternalLoops:
         if is_choosing and (problem := self.problem):
             raise CannotSuggest(problem)
         self.held_back = self.scheduler.held_back()
-        self._idle_until = time.monotonic() + (_CHOOSING_SECONDS if is_choosing else _IDLE_SECONDS)
+        seconds = _CHOOSING_SECONDS if is_choosing else _IDLE_SECONDS
+        self._idle_until = time.monotonic() + seconds
         return Wait()
 
     def tell(
@@ -298,7 +299,8 @@ class ExternalLoops:
         else:
             decision = self.scheduler.report_crash(assignment, error, seconds, also)
         self._settle_after(decision)
-        return Verdict("stop" if isinstance(decision, Fail) else "retry", assignment.granted)
+        word = "stop" if isinstance(decision, Fail) else "retry"
+        return Verdict(word, assignment.granted)
 
     def release(self, trial: int, attempt: int, *, also: Sequence[Asked] = ()) -> Verdict:
         """Give a trial back; it is handed out again unless its sweep was stopped.
@@ -374,7 +376,9 @@ class ExternalLoops:
             "of_attempt": assignment.attempt,
         }
         rows = self._catalog.at_once(statements.LAST_TOLD, of_attempt)
-        return max(0.0, self._catalog.now() - rows[0].moment.timestamp()) if rows else 0.0
+        if not rows:
+            return 0.0
+        return max(0.0, self._catalog.now() - rows[0].moment.timestamp())
 
     def _lease_end(self, seconds: float) -> float:
         return self._catalog.now() + seconds

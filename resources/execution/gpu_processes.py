@@ -1,5 +1,6 @@
-"""Trials' processes on a machine whose GPUs several workers share: each has GPUs of its own, and one that
-waits for them has not started yet, like a pod that waits for a node.
+"""Trials' processes on a machine whose GPUs several workers share; each has GPUs of its own.
+
+A process that waits for its GPUs has not started yet, like a pod that waits for a node.
 """
 
 import logging
@@ -20,7 +21,7 @@ from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.termination import Termination
 
-# between two looks for free devices, on average: whoever waits comes first as often as the others
+# Between two looks for free devices, on average. It is random, so that all that wait get them equally often.
 _LOOK_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
@@ -31,9 +32,9 @@ class GpuProcesses:
     """Processes on this machine, each with GPUs of its own.
 
     Args:
-        server: forks them.
+        server: forks the processes.
         held: the GPUs of the machine.
-        scheduler: the sweep's; it records why a trial waits.
+        scheduler: records why a trial waits.
     """
 
     def __init__(self, server: ForkServer, held: HeldGpus, scheduler: Scheduler) -> None:
@@ -50,16 +51,16 @@ class GpuProcesses:
 
 
 class GpuProcess:
-    """A process that starts once it has its GPUs, and that gives them back when it is closed.
+    """A process that starts once it has its GPUs, and gives them back when it is closed.
 
     All waiting is done step by step in :meth:`receive`.
 
     Args:
-        prepare: makes the process that sees these GPUs.
+        prepare: makes the process, which sees the given GPUs.
         held: the GPUs of the machine.
-        assignment: the attempt, whose GPUs they are.
+        assignment: the attempt that holds the GPUs.
         count: how many it needs.
-        waiting: why it has not started.
+        waiting: records why it has not started.
     """
 
     def __init__(
@@ -76,11 +77,12 @@ class GpuProcess:
         self._count = count
         self._waiting = waiting
         self._process: LocalProcess | None = None
-        self._given_back = False  # before it had its GPUs
+        self._given_back = False  # whether it was given back before it had its GPUs
         self._next_look = 0.0
 
     def start(self) -> None:
-        # A worker that goes from trial to trial would always be there before those who look once a second.
+        # A worker that goes from trial to trial would always come before the others, which look once a
+        # second.
         if self._ask_catalog(self._held.somebody_waits):
             self._look_later()
         else:
@@ -104,7 +106,7 @@ class GpuProcess:
 
     def receive(self, timeout: float) -> Message | None:
         if self._process is not None:
-            self._waiting.note(None)  # again, if it could not be recorded
+            self._waiting.note(None)  # This repeats the note if it could not be recorded.
             return self._process.receive(timeout)
         if self.alive:
             time.sleep(min(timeout, max(0.0, self._next_look - time.monotonic())))
@@ -147,7 +149,7 @@ class GpuProcess:
             self._held.give(self._assignment)
 
     def _look(self) -> None:
-        """Start it, if so many devices are free."""
+        """Start the process if enough devices are free."""
         self._look_later()
         gpus = self._ask_catalog(lambda: self._held.take(self._assignment, self._count))
         if gpus is None:
@@ -165,7 +167,7 @@ class GpuProcess:
         self._next_look = time.monotonic() + _LOOK_SECONDS * random.uniform(0.5, 1.5)
 
     def _ask_catalog(self, question: Callable[[], _Answer]) -> _Answer | None:
-        """The catalog's answer; None while the database is unavailable: the next look asks again."""
+        """The catalog's answer; None while the database is unavailable, and then the next look asks again."""
         try:
             return question()
         except DBAPIError as error:

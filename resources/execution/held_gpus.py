@@ -1,14 +1,13 @@
-"""GPUs of one machine among workers that know nothing of each other: each attempt has its own, held in the
-catalog.
+"""GPUs of one machine, shared through the catalog by workers that know nothing of each other.
 
-The workers of a job and the runs that sensors launch, all on this machine and with the same
-``CUDA_VISIBLE_DEVICES``, take as many of these as an attempt needs, or none, in one transaction, and give
-them back when its process has ended. What an attempt has taken stays its own while its worker's process
-lives, and of a worker that was killed until its lease has run out and been doubted, like the attempt itself:
-its trial may still be ending.
+The workers of a job and the runs that sensors launch run on this machine with the same
+``CUDA_VISIBLE_DEVICES``. An attempt takes as many of these GPUs as it needs, or none, in one transaction, and
+gives them back when its process has ended. They stay its own while its worker's process lives. After a worker
+was killed they stay its own until its lease has run out and been doubted, because its trial may still be
+ending.
 
-Devices are known by their names in ``CUDA_VISIBLE_DEVICES``: numbers, or the ids of GPUs and MIG slices.
-Whoever starts several daemons and jobs on a machine names them alike.
+Devices are known by their names in ``CUDA_VISIBLE_DEVICES``: numbers, or the ids of GPUs and MIG slices. All
+daemons and jobs on a machine have to be started with the same names.
 """
 
 import logging
@@ -30,12 +29,12 @@ _log = logging.getLogger(__name__)
 
 
 class HeldGpus:
-    """The devices of a machine.
+    """The GPUs of a machine, and which attempts hold them.
 
     Args:
-        devices: their names, of which none is another's.
-        machine: whose they are, as its workers name it (default: this host).
-        process: whoever takes them (default: this process).
+        devices: their names; no two names mean the same device.
+        machine: its name, as in its workers' names (default: this host).
+        process: the process that takes devices (default: this process).
     """
 
     def __init__(
@@ -51,14 +50,14 @@ class HeldGpus:
         return len(self._devices)
 
     def take(self, assignment: Assignment, count: int) -> list[str] | None:
-        """So many devices for an attempt that is not over, in their order; None where fewer are free, and
-        then it holds none.
+        """Take devices for an attempt that is not over; None if fewer are free, and then it holds none.
 
         Raises:
-            DBAPIError: the database does not answer; whether it holds any is known after the next call.
+            DBAPIError: the database does not answer. The attempt may hold devices until the next call.
         """
         with self._catalog.write(exclusive=True) as session:
-            for holder in (assignment, *self._owed):  # its own of an earlier try, whose COMMIT got no answer
+            # The attempt may hold devices of an earlier try, whose COMMIT got no answer.
+            for holder in (assignment, *self._owed):
                 session.execute(_of(holder))
             free = self._free(session)[:count]
             if len(free) < count:
@@ -78,8 +77,10 @@ class HeldGpus:
             return free
 
     def give(self, assignment: Assignment) -> None:
-        """Give an attempt's devices back; where the database stays unavailable, when the next ones are taken,
-        or with the process's end.
+        """Give an attempt's devices back.
+
+        If the database stays unavailable, that is done when devices are taken next, or with the process's
+        end.
         """
         try:
             retry_transient(lambda: self._give(assignment), WORKER_SECONDS)
@@ -92,12 +93,12 @@ class HeldGpus:
             self._owed.append(assignment)
 
     def free(self) -> int:
-        """How many of the devices nobody has."""
+        """How many of the devices are free."""
         with self._catalog.read() as session:
             return len(self._free(session))
 
     def somebody_waits(self) -> bool:
-        """Whether an attempt waits for devices of this machine, as it has said."""
+        """Whether an attempt has recorded that it waits for devices of this machine."""
         trial = TrialRow
         sweep = SweepRow
         here = trial.worker.startswith(f"{self.machine}:", autoescape=True)
@@ -141,23 +142,23 @@ class HeldGpus:
 
 
 def process_id(pid: int) -> str:
-    """A process of this machine, as no other will be called: its number may be given again, but not with the
-    moment of its start.
+    """A name for a process of this machine that no other process will have.
+
+    Its number may be used again, but not with the same time of its start.
     """
     return f"{pid}/{(_stat(pid) or ('', ''))[1]}"
 
 
 def is_alive(process: str) -> bool:
-    """Whether a process that :func:`process_id` named runs; one that was killed and that its parent has not
-    looked at does not.
-    """
+    """Whether a process that :func:`process_id` named still runs; a zombie does not."""
     stat = _stat(int(process.partition("/")[0]))
     return stat is not None and stat[0] not in "ZX" and f"{process.partition('/')[0]}/{stat[1]}" == process
 
 
 def _stat(pid: int) -> tuple[str, str] | None:
-    """A process's state and the moment of its start, in ticks since the machine's (proc_pid_stat(5)); None if
-    there is no such process.
+    """A process's state and start time in ticks since the machine's start; None if there is no such process.
+
+    Source: proc_pid_stat(5).
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

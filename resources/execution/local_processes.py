@@ -1,5 +1,6 @@
-"""A trial's process as its worker sees it; and the one on the worker's own machine, forked from a server that
-has imported the trainable, with a pipe to the worker.
+"""A trial's process as its worker sees it, and its implementation on the worker's own machine.
+
+There it is forked from a server that has imported the trainable, and has a pipe to the worker.
 """
 
 import os
@@ -26,70 +27,64 @@ from resources.scheduling.assignment import Assignment
 from resources.scheduling.termination import Termination
 from resources.sweep_spec.requirements import AttemptResources, Resources
 
-# for a trial's process to flush its points and end by itself, when its worker has died
+# For a trial's process to flush its points and end by itself when its worker has died.
 _ORPHANED_SECONDS = 10.0
-_END_SECONDS = 5.0  # for a process to end whose trial has been decided on
-_TERMINATED = (128 + signal.SIGTERM, -signal.SIGTERM)  # after it saved a checkpoint, or before it could
+_END_SECONDS = 5.0  # for a process to end after the decision on its trial
+_TERMINATED = (128 + signal.SIGTERM, -signal.SIGTERM)  # after it has saved a checkpoint, or before it could
 
 
 class TrialProcess(Protocol):
     """What a worker does with the process of one attempt, wherever that runs."""
 
     def start(self) -> None:
-        """Start it; returns at once."""
+        """Start the process, without waiting for it."""
 
     @property
     def alive(self) -> bool:
-        """Whether it may still send something.
-
-        What it sent before its end can be received afterwards, too.
-        """
+        """Whether it may still send a message; messages from before its end can be received later, too."""
 
     @property
     def started(self) -> bool:
-        """Whether it has begun to run: a pod waits for a node and its image first, a process on a shared
-        machine for its GPUs.
+        """Whether it has begun to run.
+
+        A pod waits for a node and its image first, and a process on a shared machine for its GPUs.
         """
 
     @property
     def nodes(self) -> int:
-        """On how many nodes it runs, once it has started."""
+        """The number of nodes on which it runs, once it has started."""
 
     @property
     def outgrown(self) -> bool:
-        """Whether its trial could begin again with more nodes than it has: it is to save a checkpoint and be
-        given back.
-        """
+        """Whether its trial could begin again with more nodes, and is to be given back for that."""
 
     def receive(self, timeout: float) -> Message | None:
-        """Its next message; None if none came within ``timeout`` seconds, or it has ended."""
+        """Wait for its next message; None if none came within ``timeout`` seconds, or if it has ended."""
 
     def answer(self, granted: Granted) -> None:
-        """Answer its message at a rung; nothing happens if it has ended meanwhile."""
+        """Answer its message at a rung; this does nothing if it has ended meanwhile."""
 
     def ask_back(self) -> None:
-        """Have it save a checkpoint at the end of its epoch, however long that takes, and end; called until
-        it has ended.
-        """
+        """Have it save a checkpoint at the end of its epoch, and end; call this until it has ended."""
 
     def terminate(self) -> None:
-        """Have it save a checkpoint, within its grace period, and end; after :meth:`ask_back`, too."""
+        """Have it save a checkpoint within its grace period, and end, also after :meth:`ask_back`."""
 
     def kill(self) -> None:
         """End it at once."""
 
     def termination(self) -> Termination:
-        """Why it ended without a last message; waits for its end."""
+        """Wait for its end; return why it ended without a last message."""
 
     def close(self) -> None:
-        """End it, whatever it is doing, and clean up: its trial has been decided on."""
+        """End it, whatever it is doing, and clean up, after the decision on its trial."""
 
 
 class TrialProcesses(Protocol):
     """Where a worker's trials run."""
 
     def prepare(self, assignment: Assignment, context: TrialContext) -> TrialProcess:
-        """A process for an attempt, not started yet."""
+        """Make a process for an attempt, without starting it."""
 
 
 class ForkServer:
@@ -98,9 +93,9 @@ class ForkServer:
     Args:
         trainable: imported before the first trial is forked.
         resources: what trials may use.
-        gpus: ids of the GPUs that the server sees, and its trials where they are not given others; with None
-            CUDA decides.
-        deterministic: give their ``hash`` a fixed seed.
+        gpus: ids of the GPUs that the server sees, and its trials if they get no others; with None CUDA
+            decides.
+        deterministic: give the ``hash`` of the processes a fixed seed.
     """
 
     def __init__(
@@ -109,8 +104,8 @@ class ForkServer:
         self._trainable = trainable
         self._resources = resources
         self._gpus = gpus
-        # Before anything numeric is imported by the fork server: BLAS and CUDA read these once, so that by
-        # rung the most threads count.
+        # This comes before the fork server imports anything numeric, because BLAS and CUDA read the variables
+        # once. So the rung with the most threads counts.
         widest = max(resources.by_rung.values(), key=lambda attempt: attempt.threads)
         os.environ.update(thread_limits(widest) | hash_seed(deterministic))
         # torch.cuda.is_available() at a trainable's top level must not start CUDA in the process that trials
@@ -125,21 +120,26 @@ class ForkServer:
             "resources.execution.chosen_gpus",
             "halving.trial_process.main",
             trainable.partition(":")[0],
-            *(["halving.trial_process.preload_gang"] if resources.largest.processes > 1 else []),
-            "halving.trial_process.preload",  # after what imports torch
         ]
+        if resources.largest.processes > 1:
+            imports.append("halving.trial_process.preload_gang")
+        imports.append("halving.trial_process.preload")  # It has to come after the modules that import torch.
         self._server.set_forkserver_preload(imports)
 
     def prepare(
         self, assignment: Assignment, context: TrialContext, gpus: list[str] | None = None
     ) -> "LocalProcess":
-        """A process for an attempt, not started yet, which sees these GPUs; by default as many of the
-        server's as its rung has.
+        """Make a process for an attempt, without starting it.
+
+        Args:
+            gpus: those that it sees; by default as many of the server's as its rung has.
         """
         ours, theirs = self._server.Pipe()
         attempt = self._resources.at(assignment.granted)
         if gpus is None and self._gpus is not None:
-            gpus = self._gpus[: attempt.gpus] if attempt.gpus < self._resources.largest.gpus else self._gpus
+            gpus = self._gpus
+            if attempt.gpus < self._resources.largest.gpus:
+                gpus = gpus[: attempt.gpus]
         if gpus is not None:
             context = replace(context, provenance=_with_visible_gpus(gpus, context.provenance))
         main: Callable[..., None] = run_trial
@@ -155,8 +155,10 @@ class ForkServer:
 
 
 class LocalProcess:
-    """A child of the fork server, which begins with its first child and sees ``gpus_of_server``; it ends with
-    its worker.
+    """A child of the fork server; it ends with its worker.
+
+    Args:
+        gpus_of_server: those that the fork server sees if it starts with this process, its first child.
     """
 
     def __init__(
@@ -194,10 +196,13 @@ class LocalProcess:
     def receive(self, timeout: float) -> Message | None:
         if self._process.pid is None:
             return None
-        # The process itself is watched, too: its children may keep the pipe open after it ended.
-        wait([self._process.sentinel, *([] if self._hung_up else [self._ours])], timeout)
+        # The process itself is watched, too, because its children may keep the pipe open after its end.
+        if self._hung_up:
+            wait([self._process.sentinel], timeout)
+            return None
+        wait([self._process.sentinel, self._ours], timeout)
         try:
-            return self._ours.recv() if not self._hung_up and self._ours.poll() else None
+            return self._ours.recv() if self._ours.poll() else None
         except (EOFError, ConnectionResetError):
             self._hung_up = True
             return None
@@ -207,11 +212,11 @@ class LocalProcess:
             self._ours.send(granted)
 
     def ask_back(self) -> None:
-        self.terminate()  # nobody kills it after its grace period
+        self.terminate()  # The caller does not kill it after its grace period.
 
     def terminate(self) -> None:
         if not self._is_asked_to_end:
-            # by a second SIGTERM, after its grace period, it would not end its epoch
+            # A second SIGTERM would keep it from ending its epoch.
             self._is_asked_to_end = True
             self._process.terminate()
 
@@ -251,15 +256,16 @@ def thread_limits(resources: AttemptResources) -> dict[str, str]:
 
 
 def hash_seed(deterministic: bool) -> dict[str, str]:
-    """The environment variable by which the order of a set of strings is the same in every process; Python
-    reads it when it begins.
+    """The environment variable that gives sets of strings the same order in every process.
+
+    Python reads it when it starts.
     """
     return {"PYTHONHASHSEED": "0"} if deterministic else {}
 
 
 @cache
 def _guardian() -> Guardian:
-    """Of this process, for as long as it lives."""
+    """The guardian of this process, for as long as the process lives."""
     guardian = Guardian(_ORPHANED_SECONDS)
     Finalize(None, guardian.end, exitpriority=-1)  # once this process has waited for its trials
     return guardian
@@ -267,9 +273,9 @@ def _guardian() -> Guardian:
 
 @contextmanager
 def _visible(gpus: list[str] | None) -> Iterator[None]:
-    """In this block new processes see these GPUs.
+    """Let new processes see these GPUs while the block runs.
 
-    Afterwards this one sees the machine's again: they say how much room there is.
+    Afterwards this process sees the machine's GPUs again, because they say how much room there is.
     """
     before = os.environ.get("CUDA_VISIBLE_DEVICES")
     if gpus is not None:
@@ -284,7 +290,7 @@ def _visible(gpus: list[str] | None) -> Iterator[None]:
 
 
 def _with_visible_gpus(gpus: list[str], provenance: dict[str, Any]) -> dict[str, Any]:
-    """What a worker recorded of its machine, with the GPUs that its trial sees."""
+    """A worker's provenance, with the GPUs that its trial sees."""
     hardware = provenance.get("hardware", {})
     visible = {**hardware.get("visible_gpus", {}), "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
     return {**provenance, "hardware": {**hardware, "visible_gpus": visible}}

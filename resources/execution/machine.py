@@ -1,4 +1,4 @@
-"""What this process may use of its machine, and how many trials of a spec run here at a time."""
+"""The resources that this process may use of its machine, and how many trials of a spec fit into them."""
 
 import os
 import subprocess
@@ -11,15 +11,14 @@ from resources.sweep_spec.requirements import quantity_bytes
 
 
 def local_concurrency(spec: SweepSpec) -> int:
-    """How many trials run here at a time: what the spec asks for, within the cores, memory and GPUs that this
-    process may use.
+    """How many trials run here at a time: as many as the spec asks for and as there is room for.
 
     Raises:
-        InvalidInput: one trial alone needs more than that, or an image of its own.
+        InvalidInput: a single trial needs more than this process may use, or an image of its own.
     """
     if spec.image is not None:
         raise needs_cluster(spec.image)
-    wanted = spec.resources.largest  # whichever rung its trials are at
+    wanted = spec.resources.largest  # Trials may be at any rung.
     needs = [("cpus", f"{wanted.cpus:g}", wanted.cpus, usable_cpus())]
     if wanted.gpus:
         needs.append(("gpus", str(spec.resources.gpus), wanted.gpus, len(visible_gpus())))
@@ -34,18 +33,17 @@ def local_concurrency(spec: SweepSpec) -> int:
 
 
 def too_few(name: str, value: str, available: str) -> InvalidInput:
-    """Why a trial cannot run on this machine that needs more of one of ``resources`` than there is."""
+    """The error for a trial that needs more of a resource than this machine has."""
     return InvalidInput(
         f"resources.{name} = {value} is not accepted here: this machine has {available} for this process"
     )
 
 
 def needs_cluster(image: str) -> InvalidInput:
-    """Why a trial with an image of its own cannot run on this machine."""
+    """The error for a trial with an image of its own, which cannot run on this machine."""
     return InvalidInput(
         f"image = {image!r} is not accepted here: a trial runs in an image of its own on a cluster only, "
-        "and HALVING_CLUSTER is not set; "
-        "leave image out, and the trainable runs in this environment"
+        "and HALVING_CLUSTER is not set; leave image out, and the trainable runs in this environment"
     )
 
 
@@ -62,8 +60,9 @@ def visible_gpus() -> list[str]:
 
 @cache
 def _listed_gpus() -> tuple[str, ...]:
-    """The machine's own list, asked for once: while it is, which may take a second, the decision whose turn
-    it is waits.
+    """The machine's own list of GPUs, read once.
+
+    Reading may take a second, and it happens while a decision about places waits for it.
     """
     listing = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
     return tuple(subprocess.run(listing, capture_output=True, check=True, timeout=10).stdout.decode().split())

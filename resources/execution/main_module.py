@@ -1,20 +1,20 @@
-"""Starting a process that needs nothing of the program's main module."""
+"""Starts processes that need nothing of the program's main module."""
 
 import sys
 import threading
 from multiprocessing.process import BaseProcess
 
-# a second thread would take what the first has hidden for what was there, and leave it so
+# Without it, a second thread would restore what the first one has hidden, and leave it hidden.
 _starting = threading.Lock()
 
 
 def start_without_main(process: BaseProcess) -> None:
-    """Start a forked process that is given nothing which the main module defines, without importing that
-    module in it.
+    """Start a forked process without importing the main module in it.
 
-    ``multiprocessing`` would: where the program is ``dagster job execute``, each trial would import all of
-    Dagster, which takes a second of CPU and 80 MB. The fork server cannot import it ahead, as until 3.13.8
-    Python does not (python/cpython#126631).
+    The process must need nothing that the main module defines. ``multiprocessing`` would import it: if the
+    program is ``dagster job execute``, each trial would import all of Dagster, which takes a second of CPU
+    and 80 MB. The fork server cannot import it ahead of time, because until 3.13.8 Python does not
+    (python/cpython#126631).
     """
     main = sys.modules["__main__"]
     with _starting:

@@ -1,4 +1,4 @@
-"""A worker that is asked to end: by which signal, and without interruption while it gives its trial back."""
+"""Signals that end a worker, and a block in which they are ignored while it gives its trial back."""
 
 import signal
 import threading
@@ -9,13 +9,15 @@ from typing import Any
 
 
 class Sigterm:
-    """In its block, notes that a SIGTERM has come, and passes it on.
+    """Notes in its block that a SIGTERM has come, and passes it on.
 
     Dagster raises the same error for SIGTERM (the machine is reclaimed) and for Ctrl-C (its user wants the
-    trial back); they mean different things to the trial. Where nobody else handles SIGTERM it raises
-    SystemExit, so that the block is left in order; also where it is ignored, because the process was started
-    so, or because Dagster gives SIGTERM the handler of SIGINT, which a shell's background job ignores. A
-    worker must give its trial back when its machine is reclaimed.
+    trial back), which mean different things to the trial.
+
+    If nobody else handles SIGTERM, it raises SystemExit, so that the block is left in order. So it does if
+    SIGTERM is ignored: the process may have been started so, or Dagster may have given SIGTERM the handler of
+    SIGINT, which a shell's background job ignores. A worker must give its trial back when its machine is
+    reclaimed.
 
     Attributes:
         came: whether one has come.
@@ -44,7 +46,7 @@ class Sigterm:
 
 @contextmanager
 def ignore_signals() -> Iterator[None]:
-    """Let no signal interrupt the block: Ctrl-C comes twice, from the terminal and from Dagster."""
+    """Let no signal interrupt the block; Ctrl-C comes twice, from the terminal and from Dagster."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

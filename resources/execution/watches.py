@@ -1,6 +1,4 @@
-"""What is watched while an attempt runs, each in a thread of its own: its lease, and the metrics that it
-streams.
-"""
+"""Threads that watch a running attempt: one renews its lease, one looks at its streamed metrics."""
 
 import logging
 import threading
@@ -18,17 +16,15 @@ from resources.search.state import Control
 from resources.sweep_spec import SweepSpec
 
 UNHEARD_SECONDS = 2 * WORKER_SECONDS
-"""How long heartbeats may fail (10 minutes) until the trial has to save a checkpoint and end: by then it may
-run elsewhere, too.
+"""How long heartbeats may fail (10 minutes) until the trial has to save a checkpoint and end.
 
-A worker waits less for a decision, so an outage that it waits out ends no trial.
+By then another attempt may run elsewhere. A worker waits less for a decision, so an outage that it waits out
+ends no trial.
 """
 FOLDER_LOOK_SECONDS = 3.0
-"""Between two looks at the metrics that a trial streams into a folder."""
+"""Time between two looks at the metrics that a trial streams into a folder."""
 OBJECT_STORE_LOOK_SECONDS = 60.0
-"""The same in an object store, where each look costs requests; a long training writes only one segment a
-minute.
-"""
+"""The same for an object store, where each look costs requests and a segment comes once a minute."""
 
 _LOOK_ENDS_SECONDS = 2.0  # for a look that is under way when the attempt is over
 
@@ -36,9 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Watch(threading.Thread):
-    """Calls :meth:`look` every so many seconds, until that gives True or the watch is closed; errors are
-    logged.
-    """
+    """Calls :meth:`look` regularly until it returns True or the watch is closed; errors are logged."""
 
     def __init__(self, name: str, seconds: float) -> None:
         super().__init__(name=name, daemon=True)
@@ -54,7 +48,7 @@ class _Watch(threading.Thread):
             try:
                 over = self.look()
             except Exception as error:  # noqa: BLE001
-                # whatever a database or a store may raise: training goes on
+                # Whatever a database or a store raises, training goes on.
                 _log.warning("%s failed, and tries again in %g s: %s", self.name, self._seconds, error)
 
     def close(self) -> None:
@@ -63,18 +57,21 @@ class _Watch(threading.Thread):
 
 
 class Withdraw(Protocol):
-    """Have a trial save and be given back."""
+    """Has a trial save a checkpoint and be given back."""
 
     def __call__(self, reclaimed: str | None, *, patiently: bool = False) -> None: ...
 
 
 class Heartbeat(_Watch):
-    """Renews an attempt's lease, whatever the worker's main thread is busy with: a trainable's import,
-    Dagster's event log, a slow store.
+    """Renews an attempt's lease, whatever keeps the worker's main thread busy.
 
-    ``withdraw`` is called when the trial is to be given back: with None if the sweep was paused or stopped,
-    patiently if it is to yield, with a reason if heartbeats have failed for :data:`UNHEARD_SECONDS`; perhaps
-    more than once. ``superseded`` is set once another attempt has the trial.
+    Args:
+        withdraw: called when the trial is to be given back, perhaps more than once: with None if the sweep
+            was paused or stopped, patiently if the trial is to yield, and with a reason if heartbeats have
+            failed for :data:`UNHEARD_SECONDS`.
+
+    Attributes:
+        superseded: the error once another attempt has the trial; else None.
     """
 
     def __init__(self, scheduler: Scheduler, assignment: Assignment, withdraw: Withdraw) -> None:
@@ -102,15 +99,15 @@ class Heartbeat(_Watch):
 
 
 class StreamWatch(_Watch):
-    """Looks at the metrics that an attempt streams; ``diverged`` says what was out of the spec's bounds, and
-    is None until then.
+    """Looks at the metrics that an attempt streams.
+
+    Attributes:
+        diverged: which metric is out of the spec's bounds; None until one is.
     """
 
     def __init__(self, store: Store, spec: SweepSpec, assignment: Assignment) -> None:
-        super().__init__(
-            f"halving-stream-{assignment.key}",
-            OBJECT_STORE_LOOK_SECONDS if store.folder is None else FOLDER_LOOK_SECONDS,
-        )
+        seconds = OBJECT_STORE_LOOK_SECONDS if store.folder is None else FOLDER_LOOK_SECONDS
+        super().__init__(f"halving-stream-{assignment.key}", seconds)
         self._stream = DivergenceWatch(
             store, spec.project, assignment.key, assignment.attempt, ranges_of(spec)
         )

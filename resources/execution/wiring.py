@@ -1,4 +1,4 @@
-"""A sweep's scheduler and runner, put together from what this machine and its cluster have."""
+"""Builds a sweep's scheduler and runner for this machine or its cluster."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from resources.scheduling.scheduler import Scheduler
 
 
 def make_scheduler(backend: Backend, sweep: str, **options: Any) -> Scheduler:
-    """A sweep's scheduler; on a cluster it finds out why workers' pods ended."""
+    """Make a sweep's scheduler; on a cluster it finds out why workers' pods ended."""
     lookup = termination_lookup if load_cluster() else None
     return Scheduler(backend.catalog, sweep, termination_lookup=lookup, places=concurrency_of, **options)
 
 
 def make_runner(backend: Backend, scheduler: Scheduler, *, dagster_run: str) -> TrialRunner:
-    """A runner of the sweep's trials on this machine."""
+    """Make a runner of the sweep's trials on this machine."""
     with backend.catalog.read() as session:
         row = backend.catalog.sweep(session, scheduler.id)
     snapshot = known_snapshot(backend.catalog, row.snapshot)

@@ -1,8 +1,8 @@
-"""Workers: they pull trials and run each attempt in a process of its own, on this machine or in a pod.
+"""Workers, which pull trials and run each attempt in a process of its own, on this machine or in a pod.
 
 The worker renews the lease, asks the scheduler for decisions on the trial's behalf, and finds out why its
-process ended. So a trainable may leak, crash or be killed without harm to the worker, and has no credential
-but the store's.
+process ended. So a trainable may leak memory, crash or be killed without harm to the worker. It has no
+credentials but the store's.
 """
 
 import os
@@ -41,9 +41,10 @@ def worker_name() -> str:
 
 
 def work(scheduler: Scheduler, runner: "TrialRunner", on_change: Callable[[Assignment], None]) -> int:
-    """Pull trials and run them until the search is over; give how many attempts ran here.
+    """Pull trials and run them until the search is over; return how many attempts ran here.
 
-    ``on_change`` is called after every decision about a trial.
+    Args:
+        on_change: is called after every decision about a trial.
     """
     worker = worker_name()
     ran = 0
@@ -52,8 +53,11 @@ def work(scheduler: Scheduler, runner: "TrialRunner", on_change: Callable[[Assig
             answer = scheduler.next_work(worker)
             if isinstance(answer, Finish):
                 return ran
+            if isinstance(answer, HeldBack):
+                time.sleep(_HELD_BACK_SECONDS)
+                continue
             if isinstance(answer, Wait):
-                time.sleep(_HELD_BACK_SECONDS if isinstance(answer, HeldBack) else _POLL_SECONDS)
+                time.sleep(_POLL_SECONDS)
                 continue
             with prefetch.while_training():
                 runner.run(answer, on_change)
@@ -64,9 +68,9 @@ class TrialRunner:
     """Runs attempts at the trials of one sweep, one at a time.
 
     Args:
-        scheduler: the sweep's decisions.
-        store: where trials write.
-        dataset_name, dataset_digest: the snapshot that trials train on.
+        scheduler: makes the sweep's decisions.
+        store: the one that trials write to.
+        dataset_name, dataset_digest: of the snapshot that trials train on.
         labels: recorded with every run, for example Dagster's run id.
     """
 
@@ -90,13 +94,15 @@ class TrialRunner:
         self._provenance = {"image": self._spec.image} if self._spec.image else provenance.capture(store)
 
     def run(self, assignment: Assignment, on_change: Callable[[Assignment], None]) -> Decision | None:
-        """Run one attempt until its trial pauses, ends or fails; None if another attempt has taken the trial
-        over.
+        """Run one attempt until its trial pauses, ends or fails.
+
+        Returns:
+            The last decision; None if another attempt has taken the trial over.
         """
         try:
             context = self._context(assignment)
         except NotFound as error:
-            # the checkpoint that it is to start from is gone, and will be the next time
+            # The checkpoint that the trial starts from is gone, and will be gone the next time, too.
             return self._give_up(assignment, str(error), on_change)
         with Sigterm() as sigterm:
             process = self._processes.prepare(assignment, context)
@@ -115,8 +121,18 @@ class TrialRunner:
 
     def _context(self, assignment: Assignment) -> TrialContext:
         name, digest = self._dataset
-        restored = self._spec.restored_from
-        final = assignment.final
+        parent = {
+            **self._labels,
+            "sweep": assignment.sweep,
+            "trial": assignment.trial,
+            "dataset": name,
+            "snapshot": digest,
+            "spec": self._spec.digest,
+        }
+        if self._spec.restored_from:
+            parent["restored_from"] = self._spec.restored_from.model_dump()
+        if assignment.final is not None:
+            parent["final"] = assignment.final
         return TrialContext(
             root=self._store.root,
             project=self._spec.project,
@@ -139,29 +155,22 @@ class TrialRunner:
             grace_seconds=self._spec.resources.grace_seconds,
             dataset_name=name,
             dataset_digest=digest,
-            train_on=self._spec.train_on(final),
+            train_on=self._spec.train_on(assignment.final),
             deterministic=bool(self._spec.deterministic),
-            parent={
-                **self._labels,
-                "sweep": assignment.sweep,
-                "trial": assignment.trial,
-                "dataset": name,
-                "snapshot": digest,
-                "spec": self._spec.digest,
-                **({"restored_from": restored.model_dump()} if restored else {}),
-                **({"final": final} if final is not None else {}),
-            },
+            parent=parent,
             provenance=self._provenance,
             start_from=self._start_from(assignment),
             resources=self._spec.resources.at(assignment.granted).model_dump(mode="json"),
         )
 
     def _start_from(self, assignment: Assignment) -> dict[str, Any] | None:
-        """The checkpoint of another run that the trial starts from; None if it starts from nothing, or from
-        one of its own.
+        """The checkpoint of another run that the trial starts from.
+
+        Returns:
+            None if the trial starts from nothing, or from a checkpoint of its own.
 
         Raises:
-            NotFound: the run has no such checkpoint, or not any more.
+            NotFound: the other run does not have the checkpoint, or not any more.
         """
         restored = self._spec.restored_from
         if (
@@ -181,7 +190,7 @@ class TrialRunner:
 
 
 def _processes(scheduler: Scheduler, store: Store) -> TrialProcesses:
-    """Where this worker's trials run."""
+    """The place where this worker's trials run: this machine, its shared GPUs, or pods."""
     spec = scheduler.spec
     cluster = load_cluster()
     if spec.image is not None:
@@ -190,12 +199,11 @@ def _processes(scheduler: Scheduler, store: Store) -> TrialProcesses:
         return PodProcesses(cluster, scheduler, store)
     devices = visible_gpus()
     needed = spec.resources.largest.gpus
-    # A worker in a pod of its own has that pod's GPUs; on a machine that others use a trial sees none but its
-    # own.
-    visible = devices if cluster is not None else devices[:needed]
-    server = ForkServer(
-        spec.trained_by, spec.resources, visible if devices else None, deterministic=bool(spec.deterministic)
-    )
+    visible: list[str] | None = None
+    if devices:
+        # A worker in a pod has all GPUs of that pod. On a machine that others use, a trial sees only its own.
+        visible = devices if cluster is not None else devices[:needed]
+    server = ForkServer(spec.trained_by, spec.resources, visible, deterministic=bool(spec.deterministic))
     if cluster is not None or not needed:
         return server
     if len(devices) < needed:

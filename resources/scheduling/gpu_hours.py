@@ -234,11 +234,12 @@ class GpuHoursWatch:
         self._not_before = float("-inf")  # by this process's clock
 
     def look_if_due(self, looked_at: float | None = None) -> None:
-        """Look, unless one of the sweep's processes has just done so; nothing is raised where the database is
-        unavailable.
+        """Look, unless one of the sweep's processes has just done so.
+
+        It raises nothing if the database is unavailable.
 
         Args:
-            looked_at: when one did, in seconds since the epoch, where the caller has just read that.
+            looked_at: the time of the last look, in seconds since the epoch, if the caller has just read it.
         """
         if not self._needed or time.monotonic() < self._not_before:
             return

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from secrets import token_hex
-from typing import Literal
+from typing import Any, Literal
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -32,7 +32,7 @@ Driver = Literal["sensors", "api"]
 """What runs the sweep's trials: Dagster's sensors, or external loops, which ask the API."""
 Kind = Literal["study", "training-run"]
 
-_SOON = timedelta(seconds=60)  # a daemon that runs looks every few seconds
+_SOON = timedelta(seconds=60)  # A running daemon looks every few seconds.
 
 
 class IntentCanceled(HalvingError, RuntimeError):
@@ -127,14 +127,16 @@ def add(
     sweep = f"{spec.name}-{token_hex(4)}"
     while session.get(SweepRow, sweep) is not None:
         sweep = f"{spec.name}-{token_hex(4)}"
+    payload: dict[str, Any] = {
+        "driver": driver,
+        "spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True),
+    }
+    if projects is not None:
+        payload["projects"] = sorted(projects)
     row = IntentRow(
         id=token_hex(8),
         kind=kind,
-        payload={
-            "driver": driver,
-            "spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True),
-            **({} if projects is None else {"projects": sorted(projects)}),
-        },
+        payload=payload,
         actor=actor,
         created_at=utcnow(),
         status=WAITING,

@@ -58,7 +58,9 @@ class Leases:
         Args:
             seconds: its length, by default :data:`LEASE_SECONDS`.
         """
-        return self._clock() + (LEASE_SECONDS if seconds is None else seconds)
+        if seconds is None:
+            seconds = LEASE_SECONDS
+        return self._clock() + seconds
 
     def look_if_due(self) -> dict[str, float] | None:
         """The times to compare all leases with; None if that was done less than a second ago."""

@@ -121,7 +121,9 @@ class LoopScheduler(Scheduler):
             if row is not None:
                 return self._lend_again(row, lease_until)
         work = super()._hand_out(connection, worker, suggester, unsure, lease_seconds=lease_seconds)
-        return LentAssignment(**vars(work), lease_until=lease_until) if isinstance(work, Assignment) else work
+        if isinstance(work, Assignment):
+            return LentAssignment(**vars(work), lease_until=lease_until)
+        return work
 
     def _lend_again(self, row: Any, lease_until: float) -> LentAssignment:
         assignment = replace(self._transactions.assignment(row.trial), attempt=row.attempt)

@@ -403,7 +403,8 @@ class Scheduler:
                 )
             if status is not Status.RUNNING or holder is not None:
                 reason = f"it is {status}" if status else "there is no such trial"
-                reason += f", worker {holder}" if status is Status.RUNNING else ""
+                if status is Status.RUNNING:
+                    reason += f", worker {holder}"
                 raise Superseded(f"trial {trial_key(self.id, trial)} is not waiting for a worker: {reason}")
             claimed = transactions.assignment(trial)
             if attempt not in (None, claimed.attempt):
@@ -527,7 +528,8 @@ class Scheduler:
             status = "failed"
         elif self.spec.judged_by:
             status = "evaluating"
-        ended = {"status": status, "finished_at": None if status == "evaluating" else utcnow()}
+        finished_at = None if status == "evaluating" else utcnow()
+        ended = {"status": status, "finished_at": finished_at}
         self._transactions.note(statements.END_SEARCH, {"of_sweep": self.id, **ended})
         for trial in [state.trial(number) for _, number in state.queued]:
             # The search ended before the trial could go on.

@@ -70,11 +70,14 @@ class StateCache:
         """
         sweep = {"of_sweep": self.sweep}
         since = {"of_sweep": self.sweep, "since": self.revision}
-        questions: list[Asked] = [(statements.SWEEP_LOCKED if lock else statements.SWEEP, sweep)]
+        questions: list[Asked] = []
+        if look_at is not None:
+            # Leases come first, before the sweep is locked.
+            questions.append((statements.OVERDUE, {**sweep, **look_at}))
+        questions.append((statements.SWEEP_LOCKED if lock else statements.SWEEP, sweep))
         questions += [(statements.NEW_RESULTS, since), (statements.CHANGED_TRIALS, since)]
-        look: list[Asked] = [(statements.OVERDUE, {**sweep, **look_at})] if look_at is not None else []
-        answers = together(connection, look + questions)  # Leases come first, before the sweep is locked.
-        self.overdue = bool(look and next(answers))
+        answers = together(connection, questions)
+        self.overdue = look_at is not None and bool(next(answers))
         (row,) = next(answers)
         self.state.control = Control(row.control)
         self.state.max_trials = row.max_trials or self._max_trials

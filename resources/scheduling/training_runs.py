@@ -32,7 +32,7 @@ _OF_A_SEARCH = (
     "training",
     "final",
 )
-_MAX_TRIAL_NUMBER = 2**31  # a database keeps 32 bits of a trial's number
+_MAX_TRIAL_NUMBER = 2**31  # The database keeps trial numbers as 32-bit integers.
 
 
 class NotOnItsOwn(HalvingError, RuntimeError):

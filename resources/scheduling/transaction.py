@@ -207,19 +207,20 @@ class SweepTransactions:
         if trial is None:
             raise TypeError(f"{event} must change its trial")
         word = type(decision).__name__.lower()
+        if report:
+            checkpoint = report.checkpoint or None  # External loops may have none.
         decided = {
             "status": trial.status,
             "failures": trial.failures,
             "preemptions": trial.preemptions,
             "error": error,
             "more_seconds": seconds,
-            "checkpoint": (report.checkpoint or None)
-            if report
-            else checkpoint,  # External loops may have none.
+            "checkpoint": checkpoint,
         }
-        goes_on = trial.status is Status.RUNNING
-        self._write(statements.GO_ON if goes_on else statements.END_ATTEMPT, trial, decided)
-        if not goes_on:
+        if trial.status is Status.RUNNING:
+            self._write(statements.GO_ON, trial, decided)
+        else:
+            self._write(statements.END_ATTEMPT, trial, decided)
             outcome = _OUTCOMES.get(type(event), word)
             ended = {"of_sweep": self.sweep, "of_trial": trial.number, "of_attempt": details.attempt}
             held = max(0.0, seconds) + untold
@@ -324,17 +325,16 @@ class SweepTransactions:
     def _rung_result(
         self, trial: TrialState, rung: int, decision: str, report: RungMessage | None, seconds: float
     ) -> dict[str, Any]:
-        result = trial.results[rung]
-        return {
+        row: dict[str, Any] = {
             "sweep": self.sweep,
             "trial": trial.number,
             "rung": rung,
-            "epochs": report.epoch if report else 0,
-            "value": result.value if result else None,
-            "metrics": report.values if report else None,
-            "violation": result.violation if result else 0.0,
-            "checkpoint": (report.checkpoint or None) if report else None,
-            "best_checkpoint": report.best_checkpoint if report else None,
+            "epochs": 0,
+            "value": None,
+            "metrics": None,
+            "violation": 0.0,
+            "checkpoint": None,
+            "best_checkpoint": None,
             "decision": decision,
             "attempt": self.cache.details[trial.number].attempt,
             "seconds": seconds,
@@ -342,6 +342,16 @@ class SweepTransactions:
             "materialized": False,
             "revision": self.cache.revision + 1,
         }
+        if (result := trial.results[rung]) is not None:
+            row |= {"value": result.value, "violation": result.violation}
+        if report is not None:
+            row |= {
+                "epochs": report.epoch,
+                "metrics": report.values,
+                "checkpoint": report.checkpoint or None,
+                "best_checkpoint": report.best_checkpoint,
+            }
+        return row
 
     def _now(self) -> datetime:
         """The time by the database's clock.

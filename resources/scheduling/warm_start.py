@@ -89,7 +89,9 @@ def _misfit(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) 
     trials, problems = _map_trials(catalog, session, row, spec)
     if trials:
         return None
-    return f"none of its trials fits ({problems[0]})" if problems else "it has no trial with a result"
+    if problems:
+        return f"none of its trials fits ({problems[0]})"
+    return "it has no trial with a result"
 
 
 def _describe(objective: Objective) -> str:

@@ -155,7 +155,9 @@ def _rungs(
 def _value_at(state: SearchState, trial: TrialState, epochs: int) -> float | None:
     """A trial's objective at its last rung, if that is at ``epochs`` and the trial has a result there."""
     ladder = state.rules.ladder(trial.number)
-    result = trial.results[-1] if len(trial.results) == len(ladder) and ladder[-1] == epochs else None
+    if len(trial.results) != len(ladder) or ladder[-1] != epochs:
+        return None
+    result = trial.results[-1]
     return result.value if result is not None else None
 
 

@@ -225,7 +225,9 @@ def winner_of(state: SearchState) -> TrialState | None:
         return None
     trial, rung = best
     result = trial.results[rung]
-    return trial if result is not None and result.violation == 0 else None
+    if result is None or result.violation != 0:
+        return None
+    return trial
 
 
 def pruned_trials(state: SearchState) -> list[TrialState]:
@@ -284,7 +286,7 @@ def _next_work(state: SearchState) -> tuple[Decision, TrialState | None]:
     training comes at the very end.
     """
     if state.control is Control.STOP:
-        return (Wait() if state.running else Finish()), None
+        return _wait_or_finish(state), None
     if state.control is Control.PAUSE:
         return Wait(), None
     if state.queued:
@@ -310,7 +312,11 @@ def _next_final(state: SearchState) -> tuple[Decision, TrialState | None]:
     if final and begun < final.seeds and not state.searching and (winner := winner_of(state)) is not None:
         number = len(state.trials) + begun
         return StartFinal(number, winner.number), TrialState(number, Status.RUNNING, final=begun)
-    return (Wait() if state.running else Finish()), None
+    return _wait_or_finish(state), None
+
+
+def _wait_or_finish(state: SearchState) -> Wait | Finish:
+    return Wait() if state.running else Finish()
 
 
 def _promotable(state: SearchState) -> TrialState | None:

@@ -150,7 +150,7 @@ class _Run:
         self._now = 0.0
         self._serial = 0
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
-        self._waiting: dict[int, float] = {}  # idle worker to the moment it began to wait
+        self._waiting: dict[int, float] = {}  # idle worker to when it began to wait
         self._speed: dict[int, float] = {}
         self._legs: dict[int, _Leg] = {}  # by worker
         self._trained: dict[int, int] = {}  # trial to epochs with a checkpoint
@@ -211,7 +211,7 @@ class _Run:
 
     def _end_leg(self, leg: _Leg) -> None:
         if self._legs.get(leg.worker) is not leg:
-            return  # its worker was lost meanwhile
+            return  # Its worker was lost meanwhile.
         del self._legs[leg.worker]
         self._account(leg, leg.to_epoch)
         event = self._outcome(leg)

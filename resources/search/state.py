@@ -193,7 +193,7 @@ class SearchState:
         self.queued: list[tuple[int, int]] = []
         self.suggested: list[int] = []
         self.running = self.audits_running = 0
-        # pruned trials in the order in which they are audited; None until computed
+        # Pruned trials in the order in which they are audited; None until it is computed.
         self.audit_order: list[int] | None = None
         self.rungs = [[Rung() for _ in ladder] for ladder in rules.ladders]  # of every bracket
         # Every rung that trials can be paused at, those with the most epochs first.
@@ -233,15 +233,16 @@ class SearchState:
             return (2, 0.0, trial)
         if result.violation > 0:
             return (1, result.violation, trial)
-        return (0, -result.value if self.rules.maximize[0] else result.value, trial)
+        loss = -result.value if self.rules.maximize[0] else result.value
+        return (0, loss, trial)
 
     def put(self, trial: TrialState) -> None:
         """Replace a trial by its new state, or append a new one."""
-        among, index = (
-            (self.trials, trial.number)
-            if trial.final is None
-            else (self.finals, trial.number - len(self.trials))
-        )
+        among = self.trials
+        index = trial.number
+        if trial.final is not None:
+            among = self.finals
+            index -= len(self.trials)
         if index == len(among):
             among.append(trial)
         else:
@@ -258,8 +259,9 @@ class SearchState:
 
     def _entries(self, trial: TrialState) -> Iterator[tuple[list[Any], Any]]:
         """The sorted lists that contain a trial, with its entry in each."""
-        for rung, result in enumerate(trial.counted) if trial.final is None else ():
-            yield self.rung(trial.number, rung).results, self.place(trial.number, result)
+        if trial.final is None:
+            for rung, result in enumerate(trial.counted):
+                yield self.rung(trial.number, rung).results, self.place(trial.number, result)
         match trial.status:
             case Status.QUEUED:
                 yield self.queued, (-len(trial.results), trial.number)

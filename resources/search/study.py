@@ -106,9 +106,9 @@ class SweepStorage(BaseStorage):
                 + unfinished[-(self._in_flight or len(unfinished)) :]
             )
             self._visible = [self._trials[number] for number in sorted(kept)]
-        trials = (
-            self._visible if states is None else [trial for trial in self._visible if trial.state in states]
-        )
+        trials = self._visible
+        if states is not None:
+            trials = [trial for trial in trials if trial.state in states]
         return copy.deepcopy(trials) if deepcopy else trials
 
     def get_trial(self, trial_id: int) -> FrozenTrial:

@@ -200,11 +200,9 @@ class Suggester:
                     suggested = _suggest_value(trial, name, parameter, self._distributions[name])
                 # Optuna's whole numbers go through doubles; those of a starting point are exact.
                 params[name] = first.get(name, suggested)
-        attrs = (
-            {}
-            if self._sampler_name in _STATELESS
-            else _without_fixed_params(storage.get_trial(trial._trial_id).system_attrs)
-        )
+        attrs: dict[str, Any] = {}
+        if self._sampler_name not in _STATELESS:
+            attrs = _without_fixed_params(storage.get_trial(trial._trial_id).system_attrs)
         if not satisfies(self._spec, params):
             storage.refuse(number, attempt)
             return None
@@ -399,7 +397,9 @@ def _make_sampler(
         case "gp":
             return samplers.GPSampler(**{"n_startup_trials": startup, "seed": seed, **options})
     kind = import_sampler(name)
-    arguments: dict[str, Any] = {"seed": seed} if "seed" in inspect.signature(kind).parameters else {}
+    arguments: dict[str, Any] = {}
+    if "seed" in inspect.signature(kind).parameters:
+        arguments["seed"] = seed
     if issubclass(kind, samplers.QMCSampler | samplers.GridSampler):
         arguments["seed"] = spec.seed  # They walk along one sequence, which the seed shuffles.
     if issubclass(kind, samplers.QMCSampler):

@@ -20,7 +20,7 @@ from halving.identifiers import check_name
 from resources.catalog import Catalog, ExperimentRow, ProjectRow, RunRow, SweepRow, TrialRow, utcnow
 from resources.tenancy.usage import ALL, NOBODY_ASKS
 
-_MAX_COUNT = 2**31 - 1  # the catalog keeps counts as 32-bit integers
+_MAX_COUNT = 2**31 - 1  # The catalog keeps counts as 32-bit integers.
 _SHARED_ONLY = ("max_trials", "max_gpus")
 
 

@@ -386,7 +386,7 @@ def _victims(
         yield from takewhile(helps, repeat(sweep, sweep.trials - sweep.leaving))
     own = holdings[asking.project]
     own_share = _share(fleet.capacity, _Holding(own.project, own.trials + 1, own.gpus + asking.needs))
-    names = sorted(candidates, reverse=True)  # of equal shares the last by name comes first
+    names = sorted(candidates, reverse=True)  # Of equal shares the last by name comes first.
     others = [
         (
             -_share(fleet.capacity, holdings[name]),

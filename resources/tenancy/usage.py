@@ -7,6 +7,7 @@ that is held back again looks without the lock, and neither waits for others nor
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import (
@@ -134,7 +135,9 @@ def ask_for_place(
         if not (request.has_turn or request.victims):
             return False, request.note_held_back()
     request = _Request(*arguments, lock=True)
-    return request.has_turn, request.note_granted() if request.has_turn else request.note_held_back()
+    if request.has_turn:
+        return True, request.note_granted()
+    return False, request.note_held_back()
 
 
 class _Request:
@@ -194,15 +197,18 @@ class _Request:
 
     def note_held_back(self) -> list[Asked]:
         """The statements to write when it gets none: the reason, and which trials are asked back for it."""
-        before = _since(self._before, self._now) if self._before is not None else None
-        since = self._now if before is None else before
+        since: float | None = None
+        if self._before is not None:
+            since = _since(self._before, self._now)
+        if since is None:
+            since = self._now
         asked_back = [(ASK_BACK, {"of_sweep": sweep, "how_many": count}) for sweep, count in self.victims]
         asking = self._others
         if self._worker is not None:
-            just_asked = self._asked_before is not None and _is_since(
-                self._asked_before, self._now, _AGAIN_SECONDS
-            )
-            asking = {**asking, self._worker: self._asked_before if just_asked else self._now}
+            asked_at = self._asked_before
+            if asked_at is None or not _is_since(asked_at, self._now, _AGAIN_SECONDS):
+                asked_at = self._now
+            asking = {**asking, self._worker: asked_at}
         return [*self._note(why_not(self._fleet, self._sweep), since, asking), *asked_back]
 
     def _note(self, waiting: str | None, since: float | None, asking: dict[str, float]) -> list[Asked]:
@@ -255,6 +261,9 @@ def _is_since(time: float, now: float, seconds: float) -> bool:
 
 def _sweep(row: Any, wants: int, needs: int, now: float) -> Sweep:
     since = _since(row, now)
+    waited = 0.0
+    if since is not None:
+        waited = max(0.0, now - since)
     return Sweep(
         id=row.id,
         project=row.project,
@@ -263,7 +272,7 @@ def _sweep(row: Any, wants: int, needs: int, now: float) -> Sweep:
         gpus=int(row.gpus),
         wants=wants,
         needs=needs,
-        waited=max(0.0, now - since) if since is not None else 0.0,
+        waited=waited,
         leaving=int(row.leaving),
         leaving_gpus=int(row.leaving_gpus),
         smallest=int(row.smallest),
@@ -285,4 +294,6 @@ def _fleet(rows: Sequence[Any], sweeps: Sequence[Sweep]) -> Fleet:
 
 
 def _in(sweep: Sweep, project: str) -> Sweep:
-    return sweep if sweep.project == project else Sweep(**{**vars(sweep), "project": project})
+    if sweep.project == project:
+        return sweep
+    return replace(sweep, project=project)

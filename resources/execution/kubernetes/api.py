@@ -1,4 +1,4 @@
-"""The edge to the cluster's API: pods by name and label, their events, and why a worker's pod ended."""
+"""Calls to the cluster's API: pods by name and label, their events, and why a worker's pod ended."""
 
 import os
 import re
@@ -33,7 +33,7 @@ _Answer = TypeVar("_Answer")
 
 @cache
 def core_api() -> "CoreV1Api":
-    """The API, with the rights of this pod's service account, or outside of a cluster as ``KUBECONFIG`` says.
+    """The cluster's API, with this pod's service account, or outside of a cluster with ``KUBECONFIG``.
 
     Raises:
         InvalidInput: that configuration does not exist or is not valid.
@@ -92,13 +92,15 @@ def events_of(subject: "V1Pod | V1Job") -> "list[CoreV1Event]":
 
 def own_pod() -> "V1Pod | None":
     """The pod that this process runs in; None outside of a cluster."""
-    return read_pod(os.environ.get("HOSTNAME", "")) if _NAMESPACE_FILE.exists() else None
+    if not _NAMESPACE_FILE.exists():
+        return None
+    return read_pod(os.environ.get("HOSTNAME", ""))
 
 
 def own_reference() -> dict[str, Any] | None:
-    """Names this process's pod as the owner of what it creates: Kubernetes deletes that with it.
+    """A reference to this process's pod as an owner; None outside of a cluster.
 
-    None outside of a cluster.
+    Kubernetes deletes what a pod owns together with the pod.
     """
     pod = own_pod()
     return pod and {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
@@ -123,7 +125,7 @@ def read_job(name: str) -> "V1Job | None":
 def create_pod(manifest: dict[str, Any]) -> None:
     """Create a pod.
 
-    If there is one of this name, an earlier try has made it, and its answer was lost: that is no error.
+    It is no error if there is one of this name: an earlier try has made it, and the answer was lost.
     """
     _unless(
         _CONFLICT,
@@ -132,7 +134,11 @@ def create_pod(manifest: dict[str, Any]) -> None:
 
 
 def delete_pod(name: str, grace_seconds: int | None) -> bool:
-    """Delete a pod; with None it has its own grace period. False if there was none."""
+    """Delete a pod; return False if there was none.
+
+    Args:
+        grace_seconds: None is the pod's own grace period.
+    """
     options = {} if grace_seconds is None else {"grace_period_seconds": grace_seconds}
     deleted = _unless(
         _NOT_FOUND,
@@ -144,7 +150,7 @@ def delete_pod(name: str, grace_seconds: int | None) -> bool:
 
 
 def create_policy(manifest: dict[str, Any]) -> None:
-    """Create a network policy; no error if there is one of this name."""
+    """Create a network policy; it is no error if there is one of this name."""
     _unless(
         _CONFLICT,
         lambda: _networking_api().create_namespaced_network_policy(
@@ -154,7 +160,7 @@ def create_policy(manifest: dict[str, Any]) -> None:
 
 
 def delete_policy(name: str) -> None:
-    """Delete a network policy; no error if there is none."""
+    """Delete a network policy; it is no error if there is none."""
     _unless(
         _NOT_FOUND,
         lambda: _networking_api().delete_namespaced_network_policy(
@@ -164,13 +170,17 @@ def delete_policy(name: str) -> None:
 
 
 def delete_job(name: str) -> None:
-    """Delete a job and its pods, each with its own grace period; no error if there is none."""
+    """Delete a job and its pods, each with its own grace period; it is no error if there is none."""
     options = {"propagation_policy": "Background", "_request_timeout": _TIMEOUT_SECONDS}
     _unless(_NOT_FOUND, lambda: _batch_api().delete_namespaced_job(name, namespace(), **options))
 
 
 def ask_api(question: Callable[[], _Answer], refused: Callable[[str], object]) -> _Answer | None:
-    """The API's answer; None if it does not answer or refuses, and then ``refused`` gets its reason."""
+    """Ask the API; None if it does not answer or refuses.
+
+    Args:
+        refused: gets the reason then.
+    """
     from kubernetes.client import ApiException
     from urllib3.exceptions import HTTPError
 
@@ -184,21 +194,24 @@ def ask_api(question: Callable[[], _Answer], refused: Callable[[str], object]) -
 
 
 def message_of(error: "ApiException") -> str:
-    """The API's reason for a refusal; its answer is JSON."""
+    """The API's reason for a refusal, out of its answer in JSON."""
     match = re.search(r'"message":"((?:[^"\\]|\\.)*)"', str(error.body or ""))
-    return match[1].replace('\\"', '"') if match else str(error.reason)
+    if match is None:
+        return str(error.reason)
+    return match[1].replace('\\"', '"')
 
 
 def termination_lookup(worker: str) -> Termination | None:
-    """Why a worker whose heartbeats have stopped has ended; None if its pod still runs, as far as the cluster
-    knows.
+    """Find out why a worker whose heartbeats have stopped has ended; None if its pod seems to run.
 
     Args:
         worker: its name, ``POD:PROCESS``.
     """
     name = worker.rpartition(":")[0]
     pod = read_pod(name)
-    return Termination(f"pod {name} is gone", own_fault=False) if pod is None else termination_of(pod)
+    if pod is None:
+        return Termination(f"pod {name} is gone", own_fault=False)
+    return termination_of(pod)
 
 
 @cache
@@ -220,7 +233,7 @@ def _selector(wanted: dict[str, str]) -> str:
 
 
 def _unless(status: int, ask: Callable[[], Any]) -> Any:
-    """The API's answer; None where it answers with this status."""
+    """Ask the API; None if it answers with this status."""
     from kubernetes.client import ApiException
 
     try:
@@ -235,11 +248,11 @@ def _of_kube_config(load: Callable[..., Any]) -> Any:
     from kubernetes.config import ConfigException
 
     try:
-        # left out, it would be the variable's value when kubernetes was imported
+        # Without the argument it would be the variable's value at the time when kubernetes was imported.
         return load(os.environ.get("KUBECONFIG"))
     except ConfigException as error:
         raise InvalidInput(
             f"KUBECONFIG = {os.environ.get('KUBECONFIG')!r} is not accepted: {error}; give the "
-            "configuration of the cluster that "
-            f"{VARIABLE} describes, or unset {VARIABLE}, and trials run on this machine"
+            f"configuration of the cluster that {VARIABLE} describes, or unset {VARIABLE}, and trials run on "
+            "this machine"
         ) from None

@@ -71,11 +71,12 @@ class ClusterConfig(Strict):
         return self
 
     def of_project(self, project: str, catalog: Callable[[], Catalog]) -> "ClusterConfig":
-        """The settings for trials of a project, with its queue; by any name that it has or had, and first by
-        the one that it has.
+        """The settings for trials of a project, with its queue.
+
+        The queue may be set under any name that the project has or had; its present name comes first.
 
         Args:
-            catalog: opens the catalog, which is only asked where projects have queues.
+            catalog: opens the catalog, which is only read if projects have queues.
         """
         if not self.queues:
             return self

@@ -1,6 +1,4 @@
-"""Two attempts at a trial never run at the same time: the pods of those whose lease was lost are ended
-first.
-"""
+"""Keeps two attempts at a trial apart: pods of earlier attempts are ended first."""
 
 import logging
 import time
@@ -27,21 +25,21 @@ class Ask(Protocol):
 
 
 class Fence:
-    """What stands between an attempt's pods and those of other attempts.
+    """Makes sure that no other attempt at a trial has pods.
 
     Args:
         labels: of the attempt's own pods.
-        grace_seconds: that older pods have to end.
+        grace_seconds: how long older pods may take to end.
     """
 
     def __init__(self, labels: Mapping[str, str], grace_seconds: float) -> None:
         self._trial = labels[TRIAL_LABEL]
         self._attempt = int(labels[ATTEMPT_LABEL])
         self._grace_seconds = grace_seconds
-        self._since: float | None = None  # since it was first looked for others
+        self._since: float | None = None  # when it first looked for other pods
 
     def is_alone(self, ask: Ask, note: Callable[[str], Any]) -> bool:
-        """Whether no other attempt at the trial has a pod; those of earlier ones are ended.
+        """End the pods of earlier attempts; return whether no other attempt has a pod.
 
         Raises:
             Superseded: a later attempt has one.

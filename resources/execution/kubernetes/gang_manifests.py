@@ -1,7 +1,6 @@
-"""What the pods of a gang have beside those of other trials: a common label, a queue's group, and a network
-of their own.
+"""Parts of the manifests of a gang's pods: a common label, a queue's group, and network policies.
 
-Pure.
+All functions are pure.
 """
 
 from collections.abc import Mapping
@@ -16,19 +15,22 @@ _GROUP_ANNOTATIONS = {
 
 
 def gang_labels(gang: str, queue: str | None) -> dict[str, str]:
-    """Labels of a gang's pods; with a queue (Kueue's) those of its pod group, which is admitted as a
-    whole.
-    """
-    return {GANG_LABEL: gang} | ({_GROUP: gang} if queue else {})
+    """Labels of a gang's pods; with a queue (Kueue's) they make a pod group, which is admitted as a whole."""
+    labels = {GANG_LABEL: gang}
+    if queue:
+        labels[_GROUP] = gang
+    return labels
 
 
 def gang_annotations(nodes: int, queue: str | None) -> dict[str, str]:
-    """Annotations of a gang's pods: how many its group has, and that Kueue waits for no replacement of one
-    that fails: the next attempt is a group of its own.
+    """Annotations of a gang's pods for Kueue; empty without a queue.
+
+    They say how many pods the group has, and that Kueue waits for no replacement of a failed one, because the
+    next attempt is a group of its own.
     """
-    return (
-        {_GROUP_ANNOTATIONS["total"]: str(nodes), _GROUP_ANNOTATIONS["retriable"]: "false"} if queue else {}
-    )
+    if not queue:
+        return {}
+    return {_GROUP_ANNOTATIONS["total"]: str(nodes), _GROUP_ANNOTATIONS["retriable"]: "false"}
 
 
 def gang_policies(
@@ -39,21 +41,25 @@ def gang_policies(
     *,
     host_network: bool = False,
 ) -> list[dict[str, Any]]:
-    """The network policies that a gang needs where the deployment's own let nothing in: its pods reach each
-    other, and its worker's store.
+    """Network policies that let a gang's pods reach each other, and the store in their worker.
+
+    The policies of the deployment let nothing in.
 
     Args:
         gang: its name, the value of :data:`GANG_LABEL`.
         port: of the rendezvous store.
-        owner: the worker's pod, with which the policies go.
-        worker_labels: of that pod; None where the worker runs in none.
-        host_network: whether the gang's pods are in their nodes' networks: no policy applies to them, and
-            none can tell them from others.
+        owner: the worker's pod, with which the policies are deleted.
+        worker_labels: of that pod; None if the worker runs in none.
+        host_network: whether the gang's pods are in their nodes' networks. Then no policy applies to them,
+            and none can tell them from others.
     """
     own = {"podSelector": {"matchLabels": {GANG_LABEL: gang}}}
-    policies = [] if host_network else [_policy(gang, owner, {GANG_LABEL: gang}, [{"from": [own]}])]
+    store: dict[str, Any] = {"ports": [{"protocol": "TCP", "port": port}]}
+    policies = []
+    if not host_network:
+        policies.append(_policy(gang, owner, {GANG_LABEL: gang}, [{"from": [own]}]))
+        store = {"from": [own], **store}
     if worker_labels:
-        store = {**({} if host_network else {"from": [own]}), "ports": [{"protocol": "TCP", "port": port}]}
         policies.append(_policy(f"{gang}-store", owner, worker_labels, [store]))
     return policies
 

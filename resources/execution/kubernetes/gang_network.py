@@ -1,4 +1,4 @@
-"""The network policies of a gang, as long as it lives."""
+"""Creates the network policies of a gang, and deletes them with it."""
 
 import logging
 from collections.abc import Callable
@@ -14,10 +14,10 @@ _log = logging.getLogger(__name__)
 
 
 class GangNetwork:
-    """What lets the pods of a gang reach each other and their worker, and nobody else.
+    """The policies that let the pods of a gang reach each other and their worker, and nobody else.
 
     Args:
-        policies: from the labels of the worker's own pod (None where it runs in none) to the policies.
+        policies: from the labels of the worker's own pod (None if it runs in none) to the policies.
     """
 
     def __init__(self, policies: Callable[[dict[str, str] | None], list[dict[str, Any]]]) -> None:
@@ -25,13 +25,13 @@ class GangNetwork:
         self._names: list[str] | None = None
 
     def open(self, ask: Ask) -> bool:
-        """Create them; False while the cluster's API does not answer."""
+        """Create the policies; return False while the cluster's API does not answer."""
         if self._names is None and (names := ask(self._create)) is not None:
             self._names = names
         return self._names is not None
 
     def close(self, ask: Ask) -> None:
-        """Delete them; those that stay go with the worker's pod, and select nothing by then."""
+        """Delete the policies; any that stay are deleted with the worker's pod, and select nothing before."""
         for name in self._names or []:
             ask(partial(api.delete_policy, name))
 
@@ -46,7 +46,7 @@ class GangNetwork:
         except ApiException as error:
             if error.status != _FORBIDDEN:
                 raise
-            # Where nothing is closed to the gang it needs none.
+            # A gang to which nothing is closed needs no policies.
             _log.warning(
                 "a gang's network policies may not be created (%s): grant that as deploy/ does",
                 api.message_of(error),

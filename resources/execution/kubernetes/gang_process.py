@@ -1,7 +1,7 @@
-"""A trial on several nodes as its worker sees it: a gang of pods, which starts as a whole or not at all.
+"""A trial on several nodes: a gang of pods, which starts as a whole or not at all.
 
-The gang's pods are created when it has the turn to form (:mod:`resources.scheduling.forming_line`). Each
-starts an agent that waits, in the gang's rendezvous store, until the worker names the pods that form the
+The gang's pods are created when it has the turn to form (:mod:`resources.scheduling.forming_line`). Each pod
+starts an agent that waits, at the gang's rendezvous store, until the worker names the pods that form the
 gang. From then on any pod that ends wrongly ends the attempt.
 """
 
@@ -31,18 +31,18 @@ from resources.scheduling.termination import Termination
 from resources.sweep_spec.requirements import AttemptResources
 
 BEAT_LOST_SECONDS = 30.0
-"""A pod that has not been heard of for so long is lost."""
-_BROKEN_BEAT_SECONDS = 5.0  # the same, once another pod says that the gang is broken
-# from the first sign that a gang is broken until its end is told without the pods that say nothing
-_VERDICT_SECONDS = 10.0
-# the same, once a collective was given up; a pod that was lost before that has been silent for longer
+"""A pod without a heartbeat for so long is lost."""
+_BROKEN_BEAT_SECONDS = 5.0  # The same once another pod says that the gang is broken.
+# The same once a collective was given up. A pod that was lost before that has been silent for longer.
 _HUNG_BEAT_SECONDS = 2.0
-# the same where a collective was given up: for the other pods to say where their ranks are
+# From the first sign that a gang is broken until its end is reported without the pods that are silent.
+_VERDICT_SECONDS = 10.0
+# The same if a collective was given up, so that other pods can say where their ranks are.
 _HANG_SECONDS = 2.0
-_BROKEN_LOOK_SECONDS = 0.2  # between two looks at the pods of a gang that is broken
+_BROKEN_LOOK_SECONDS = 0.2  # between two looks at the pods of a broken gang
 _LAST_MESSAGE_SECONDS = 60.0  # for the store to answer once all pods have ended
-_BROKEN_GRACE_SECONDS = 1  # ranks that wait for one that is gone cannot save anything
-_PLACE_LOOK_SECONDS = 10.0  # between two looks at who else wants to form
+_BROKEN_GRACE_SECONDS = 1  # It is short, because ranks that wait for a lost one cannot save anything.
+_PLACE_LOOK_SECONDS = 10.0  # between two looks at which other gangs want to form
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -53,22 +53,21 @@ class GangProcess:
 
     Args:
         name: the gang's.
-        manifest: of the pod of node N, under a name that no pod has had.
-        resources: the trial's.
+        manifest: makes the manifest of the pod of node N, under a new name.
+        resources: of the trial.
         min_nodes: how many nodes the gang may shrink to.
         mailbox: of rank 0.
-        store: the gang's own.
-        trusted: checks what rank 0 says.
-        lease: the turn to form; None where a queue (Kueue's) admits gangs as a whole.
-        fence: what stands between it and the pods of other attempts; None where there are no others.
+        store: the gang's rendezvous store.
+        trusted: checks the messages of rank 0.
+        lease: the turn to form; None if a queue (Kueue's) admits gangs as a whole.
+        fence: keeps it apart from the pods of other attempts; None if there are no others.
         policies: from the labels of the worker's own pod to the network policies that the gang needs.
         post_task: describes the trial in the mailbox.
-        on_waiting: gets why the gang has not started whenever that changes; None when it has.
-        image: writes down the digest of the image of its pods; None where that is done already.
+        on_waiting: gets the reason why the gang has not started whenever that changes; None when it has.
+        image: writes down the digest of the pods' image; None if that was done before.
 
     Attributes:
-        outgrown: whether the gang could begin again with more nodes, and is to save a checkpoint and be given
-            back for that.
+        outgrown: whether the gang could begin again with more nodes, and is to be given back for that.
     """
 
     def __init__(
@@ -110,8 +109,8 @@ class GangProcess:
         self._quiet_since: float | None = None  # since when all pods have ended, and none wrongly
         self._kept = self._over = self.outgrown = False
         self._broken_at: float | None = None
-        self._has_hung = False  # a pod has given a collective up
-        self._broken = False  # ended by itself
+        self._has_hung = False  # whether a pod has given up a collective
+        self._broken = False  # whether it ended by itself
         self._last: Message | None = None  # to be received before the end
         self._termination: Termination | None = None
 
@@ -131,27 +130,31 @@ class GangProcess:
         self._began = time.monotonic()
 
     def receive(self, timeout: float) -> Message | None:
-        """Rank 0's next message, or how the gang ended; after what has to be done about the pods."""
+        """Tend the pods; return rank 0's next message, or how the gang ended."""
         if not self._over and not self.started:
             self._form()
-            time.sleep(0.0 if self._over or self.started else timeout)
+            if not (self._over or self.started):
+                time.sleep(timeout)
             return None
         if not self._over:
             self._watch()
-        # What rank 0 sent before the end comes first; an error in its place would hide that it has reached
-        # its rung.
+        # Messages that rank 0 sent before the end come first. An error in their place would hide that the
+        # trial has reached its rung.
         if self._broken_at is not None:
             timeout = min(timeout, _BROKEN_LOOK_SECONDS)
         if self.started and (message := self._read_mailbox(0.0 if self._over else timeout)):
             return message
-        last, self._last = (self._last, None) if self._over else (None, self._last)
+        if not self._over:
+            return None
+        last = self._last
+        self._last = None
         return last
 
     def answer(self, granted: Granted) -> None:
         self._trusted.granted = granted.epochs
         try:
             self._mailbox.send(granted)
-        except OSError as error:  # a trial that gets no answer ends by itself
+        except OSError as error:  # A trial that gets no answer ends by itself.
             _log.warning("gang %s gets no answer, and will end by itself: %s", self._name, error)
 
     def ask_back(self) -> None:
@@ -160,7 +163,7 @@ class GangProcess:
             return
         try:
             self._mailbox.ask_back()
-        except OSError as error:  # until it is asked again, it trains
+        except OSError as error:  # It trains on until it is asked again.
             _log.warning("gang %s cannot be asked back yet: %s", self._name, error)
 
     def terminate(self) -> None:
@@ -178,10 +181,15 @@ class GangProcess:
         return self._termination or Termination(f"gang {self._name} ended without a message", own_fault=True)
 
     def close(self) -> None:
-        """End it, whatever it is doing; no pod of it is left."""
+        """End it, whatever it is doing, and leave none of its pods."""
         self._leave_line()
-        for pod in [*self._pods, *self._leaving, *([self._probe] if self._probe else [])]:
-            pod.remove(_BROKEN_GRACE_SECONDS if self._broken or pod not in self._pods else None)
+        given_up = list(self._leaving)
+        if self._probe is not None:
+            given_up.append(self._probe)
+        for pod in self._pods:
+            pod.remove(_BROKEN_GRACE_SECONDS if self._broken else None)
+        for pod in given_up:
+            pod.remove(_BROKEN_GRACE_SECONDS)
         self._network.close(self.ask)
         try:
             self._mailbox.clear()
@@ -228,7 +236,7 @@ class GangProcess:
         self._waiting.note(None)
 
     def _begin_forming(self) -> None:
-        """Create the pods once that may be."""
+        """Create the pods as soon as nothing stands in the way."""
         limit = self._resources.start_timeout_seconds
         if time.monotonic() - self._began > limit:
             why = self._why or "the cluster gives no reason"
@@ -281,7 +289,7 @@ class GangProcess:
         self._note(why)
 
     def _tend_leaving(self) -> None:
-        """Delete pods that were given up until they are gone."""
+        """Delete the pods that were given up, until they are gone."""
         for pod in self._leaving:
             if not pod.leaving:
                 pod.delete(_BROKEN_GRACE_SECONDS)
@@ -302,11 +310,11 @@ class GangProcess:
             return
         try:
             self._lease.give()
-        except DBAPIError as error:  # its place expires
+        except DBAPIError as error:  # Its place then expires.
             _log.warning("gang %s cannot give its turn on: %s", self._name, error)
 
     def _note_waiting(self) -> None:
-        """Record what the gang's pods wait for, if any of them says so."""
+        """Record what the gang's pods wait for, if the reason of any of them is known."""
         nodes = len(self._pods)
         waiting = [
             (number, reason)
@@ -351,7 +359,7 @@ class GangProcess:
             self._broken = True
 
     def _is_quiet(self) -> bool:
-        """Whether the last message has not come in all the time that it may take."""
+        """Whether no last message has come in the time that it may take."""
         self._quiet_since = self._quiet_since or time.monotonic()
         return time.monotonic() - self._quiet_since > _LAST_MESSAGE_SECONDS
 
@@ -373,17 +381,13 @@ class GangProcess:
         )
 
     def _lost_seconds(self) -> float:
-        """After how many seconds without a beat a pod is lost: sooner where something is wrong with the gang
-        already.
-        """
+        """After how many seconds without a beat a pod is lost; fewer if the gang is broken already."""
         if self._has_hung:
             return _HUNG_BEAT_SECONDS
         return BEAT_LOST_SECONDS if self._broken_at is None else _BROKEN_BEAT_SECONDS
 
     def _look_for_more(self) -> None:
-        """Where the gang has fewer nodes than it wants, have a pod wait for one more; with that it is to
-        begin again.
-        """
+        """If the gang has fewer nodes than it wants, let a pod wait for one more, to begin again with it."""
         now = time.monotonic()
         if self._probe is not None:
             self._probe.tend()

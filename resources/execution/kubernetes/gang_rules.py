@@ -1,16 +1,12 @@
-"""When a gang of pods forms, with how many of them, and when it may grow: pure decisions on what is known of
-its pods.
-"""
+"""When a gang of pods forms, with how many pods, and when it may grow, as pure functions."""
 
 from collections.abc import Sequence
 from enum import Enum
 
 SETTLE_SECONDS = 20.0
-"""How long an elastic gang waits for all of its pods before it goes on with those it has."""
+"""How long an elastic gang waits for all of its pods before it goes on with those that it has."""
 GROW_AFTER_SECONDS = 300.0
-"""How long a gang trains with fewer nodes before it looks for more: saving and starting again must be worth
-it.
-"""
+"""How long a gang trains with fewer nodes before it looks for more; a restart must be worth it."""
 
 
 class PodState(Enum):
@@ -23,13 +19,13 @@ class PodState(Enum):
 
 
 def pods_to_keep(pods: Sequence[PodState], min_nodes: int, seconds: float) -> list[int] | None:
-    """The pods that the gang goes on with, once those need no other place: the next gang may form then.
+    """The pods with which the gang goes on, once they are all placed; None until then.
 
-    None while it tries.
+    The next gang may then form.
 
     Args:
-        pods: of all nodes that were asked for.
-        min_nodes: how many it may shrink to; as many as there are if it is not elastic.
+        pods: of all nodes that were requested.
+        min_nodes: how many nodes the gang may shrink to; all of them if it is not elastic.
         seconds: since the pods were created.
     """
     placed = [number for number, state in enumerate(pods) if state is not PodState.UNPLACED]
@@ -41,7 +37,7 @@ def pods_to_keep(pods: Sequence[PodState], min_nodes: int, seconds: float) -> li
 def pods_to_form(pods: Sequence[PodState], min_nodes: int, seconds: float) -> list[int] | None:
     """The pods that form the gang; None while it waits.
 
-    One that pulls its image is waited for, one that cannot start is not.
+    It waits for a pod that pulls its image, and not for one that cannot start.
 
     Args:
         pods: those that are kept.
@@ -51,16 +47,18 @@ def pods_to_form(pods: Sequence[PodState], min_nodes: int, seconds: float) -> li
     if len(here) == len(pods):
         return here
     others_may_come = any(state in (PodState.STARTING, PodState.UNPLACED) for state in pods)
-    return here if len(here) >= min_nodes and seconds >= SETTLE_SECONDS and not others_may_come else None
+    if others_may_come or len(here) < min_nodes or seconds < SETTLE_SECONDS:
+        return None
+    return here
 
 
 def may_look_for_more(size: int, nodes: int, seconds: float, *, wanted: bool) -> bool:
-    """Whether a gang may have a pod wait for a node, to start again with more once that has one.
+    """Whether a gang may let one more pod wait for a node, to start again with it.
 
     Args:
-        size: nodes that it has.
-        nodes: that it wants.
+        size: how many nodes it has.
+        nodes: how many it wants.
         seconds: since it was formed.
-        wanted: whether another gang wants to form: its pods come first.
+        wanted: whether another gang wants to form; its pods come first.
     """
     return size < nodes and seconds >= GROW_AFTER_SECONDS and not wanted

@@ -1,4 +1,4 @@
-"""The rendezvous store of a gang, in the trial's worker: the loss of no pod takes it along."""
+"""The rendezvous store of a gang; it runs in the trial's worker, so the loss of a pod does not end it."""
 
 import json
 import logging
@@ -12,7 +12,7 @@ from halving.trial import gang
 from halving.trial.messages import Message, Raised
 from resources.execution.kubernetes import api
 
-_LONGEST = 1_000_000  # bytes of what a pod says of its end, or of a collective
+_MAX_BYTES = 1_000_000  # of a pod's report on its end or on a collective
 
 _log = logging.getLogger(__name__)
 
@@ -20,10 +20,10 @@ _log = logging.getLogger(__name__)
 class GangStore:
     """A ``TCPStore`` whose server is a thread of this process.
 
-    What pods write into it is only ever read as text, numbers and JSON.
+    Whatever pods write into it is only read as text, numbers and JSON.
 
     Attributes:
-        host, port: where pods reach it.
+        host, port: the address at which pods reach it.
     """
 
     def __init__(self) -> None:
@@ -39,13 +39,13 @@ class GangStore:
         return bool(self._store.check([gang.here(pod)]))
 
     def form(self, pods: list[str]) -> None:
-        """Let these pods, in the order of their ranks, begin."""
+        """Let these pods begin, in the order of their ranks."""
         self._store.set(gang.FORMATION, json.dumps(pods))
         now = time.monotonic()
         self._beats = dict.fromkeys(pods, (-1, now))
 
     def silent_seconds(self, pod: str) -> float:
-        """How long a pod's count of beats has not changed; to be asked often."""
+        """How long a pod's count of beats has not changed; call it often."""
         beats = int(self._store.add(gang.beat(pod), 0))
         now = time.monotonic()
         before, since = self._beats.get(pod, (-1, now))
@@ -58,33 +58,31 @@ class GangStore:
         return bool(self._store.check([gang.signalled(pod)]))
 
     def hang_of(self, pod: str) -> Hang | None:
-        """The collective that a pod has given up; None where it has not, or where what it says is nothing of
-        the kind.
-        """
+        """The collective that a pod has given up; None if it has not, or if its report is not valid."""
         key = gang.hung(pod)
         if not self._store.check([key]):
             return None
         try:
-            return Hang.from_text(self._store.get(key)[:_LONGEST].decode(errors="replace"))
+            return Hang.from_text(self._store.get(key)[:_MAX_BYTES].decode(errors="replace"))
         except InvalidInput as error:
             _log.warning("pod %s: %s", pod, error)
             return None
 
     def end_of(self, pod: str) -> tuple[bool, Message | None]:
-        """Whether a pod has said how its ranks ended, and what."""
+        """Whether a pod has reported how its ranks ended, and the report."""
         key = gang.ended(pod)
         if not self._store.check([key]):
             return False, None
         try:
-            return True, gang.end_from_bytes(self._store.get(key)[:_LONGEST])
+            return True, gang.end_from_bytes(self._store.get(key)[:_MAX_BYTES])
         except InvalidInput as error:
             return True, Raised(f"pod {pod}: {error}", final=True, checkpoint=None)
 
 
 def own_address() -> str:
-    """This machine's address as pods see it: the one from which the cluster's API is reached."""
+    """This machine's address for pods: the one from which it reaches the cluster's API."""
     url = urlsplit(api.core_api().api_client.configuration.host)
     family, kind, _, _, address = socket.getaddrinfo(url.hostname, url.port or 443, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
-        probe.connect(address)  # sends nothing
+        probe.connect(address)  # This sends nothing.
         return str(probe.getsockname()[0])

@@ -1,8 +1,8 @@
-"""Why a gang has ended, of what each of its pods says and what the cluster says of them: pure.
+"""Why a gang has ended, from the reports of its pods and of the cluster, as pure functions.
 
-When one pod is lost the ranks of the others raise, because the connection to it breaks; they say so within
-milliseconds, while the cluster needs seconds, or a minute, to say that a node is gone. The reason is the pod
-that was lost, and not what the others raised.
+When a pod is lost, the ranks of the others raise errors, because the connection to it breaks. They report
+that within milliseconds, while the cluster needs seconds, or a minute, to report that a node is gone. The
+reason is the pod that was lost, and not an error of the others.
 """
 
 import re
@@ -14,7 +14,7 @@ from halving.trial.gang import is_wrong
 from halving.trial.messages import Interrupted, Message, Raised
 from resources.scheduling.termination import Termination
 
-# What ranks raise in a collective because another one is gone: gloo's words, NCCL's, and those of the store.
+# Errors of ranks in a collective because another rank is gone, in the words of gloo, NCCL and the store.
 _BROKEN = re.compile(
     (
         r"connection (was )?(closed|reset|refused)|broken "
@@ -27,18 +27,18 @@ _KILLED = "was killed by"
 
 @dataclass(frozen=True)
 class PodEnd:
-    """What is known of a pod of a gang that is over, or is about to be.
+    """The state of a pod of a gang that has ended or is about to end.
 
     Attributes:
         pod: its name.
         node: its number in the gang, from 0.
-        ranks: that it ran, the first and the last.
-        reported: whether it has said how its ranks ended.
-        message: what it said; None after a SIGTERM.
-        hang: the collective that its ranks have given up, or those of another pod and then its own.
+        ranks: the first and the last rank that it ran.
+        reported: whether it has reported how its ranks ended.
+        message: its report; None after a SIGTERM.
+        hang: the collective that its ranks have given up; perhaps those of another pod did so before.
         signalled: whether it has received SIGTERM.
-        termination: why it ended, as the cluster says; None while it runs, or if it succeeded.
-        silent_seconds: since its last beat, if that is longer than it may be; else None.
+        termination: why it ended, by the cluster; None while it runs, or if it succeeded.
+        silent_seconds: since its last beat, if that is too long; else None.
     """
 
     pod: str
@@ -61,34 +61,32 @@ class PodEnd:
 
     @property
     def is_known(self) -> bool:
-        """Whether nothing more has to be waited for to know how it ended: who killed a rank, only the cluster
-        can say.
-        """
+        """Whether it is clear how it ended; only the cluster can say who killed a rank."""
         killed = isinstance(self.message, Raised) and _was_killed(self.message)
         return (
             (self.reported and not killed) or self.termination is not None or self.silent_seconds is not None
         )
 
-    def with_origin(self, what: str) -> str:
-        """A reason, with the node and the ranks of this pod."""
+    def with_origin(self, reason: str) -> str:
+        """A reason, with the node and the ranks of this pod in front."""
         first, last = self.ranks
         ranks = f"rank {first}" if first == last else f"ranks {first} to {last}"
-        return f"node {self.node} of the gang ({ranks}): {what}"
+        return f"node {self.node} of the gang ({ranks}): {reason}"
 
 
 def verdict(ends: Sequence[PodEnd]) -> Message:
-    """How the attempt has ended: the trial crashed (``Raised``), or it was preempted (``Interrupted``).
+    """Decide how the attempt has ended: the trial crashed (``Raised``), or was preempted (``Interrupted``).
 
-    What comes first is the reason: a pod out of memory; one that was deleted, evicted or lost; one that was
-    asked to end; ranks that were killed; a collective that hung; what a rank raised by itself; what it raised
-    because the gang was broken.
+    The reason is the first of these that applies: a pod ran out of memory; one was deleted, evicted or lost;
+    one was asked to end; a rank was killed; a collective hung; a rank raised an error by itself; a rank
+    raised an error because the gang was broken.
     """
     terminated = [(end, end.termination) for end in ends if end.termination is not None]
     for end, termination in terminated:
         if "OOMKilled" in termination.reason:
             return _crash_of(end, termination.reason)
     for end, termination in terminated:
-        # One that has saved and said so may be gone from the cluster by now: that it was deleted says less.
+        # A pod that has saved and reported may be deleted by now; that it was deleted says less.
         if not termination.own_fault and not (end.signalled and end.reported):
             return Interrupted(end.with_origin(termination.reason))
     for end in ends:
@@ -102,11 +100,9 @@ def verdict(ends: Sequence[PodEnd]) -> Message:
     signalled = [end for end in ends if end.signalled]
     if signalled:
         saved = all(end.reported and end.message is None for end in ends)
-        how = (
-            "all ranks saved a checkpoint at the same step"
-            if saved
-            else "the gang could not save a checkpoint together"
-        )
+        how = "all ranks saved a checkpoint at the same step"
+        if not saved:
+            how = "the gang could not save a checkpoint together"
         return Interrupted(signalled[0].with_origin(f"pod {signalled[0].pod} received SIGTERM; {how}"))
     raised = [(end, end.message) for end in ends if end.reported and isinstance(end.message, Raised)]
     hangs = [(end, end.hang) for end in ends if end.hang is not None]
@@ -129,9 +125,9 @@ def _crash_of(end: PodEnd, why: str) -> Raised:
 
 
 def _verdict_of_hang(ends: Sequence[PodEnd], hangs: Sequence[tuple[PodEnd, Hang]]) -> Raised:
-    """Who did not come to a collective, and where each rank was, as far as any pod says it.
+    """Name the ranks that did not come to a collective, and where each rank was, as far as it is known.
 
-    What ranks raise that come too late is no reason.
+    Errors of ranks that come too late are no reason.
     """
     end, hang = hangs[0]
     stacks = {
@@ -147,7 +143,7 @@ def _was_killed(message: Raised) -> bool:
 
 
 def _is_own(message: Raised) -> bool:
-    """Whether a rank raised this by itself, as far as its last line tells."""
+    """Whether a rank raised an error by itself, to judge by the error's last line."""
     return message.final or not _BROKEN.search(_last_line(message))
 
 

@@ -1,6 +1,4 @@
-"""By which digest the cluster knows the image of an attempt's pod, written down beside the attempt's
-record.
-"""
+"""Writes the digest of a pod's image beside the attempt's record, for a rerun."""
 
 import logging
 import time
@@ -9,18 +7,18 @@ from halving.errors import StoreError
 from halving.records.provenance import DIGEST
 from halving.records.run_record import RunRecords
 
-_AGAIN_SECONDS = 30.0  # after the store refused it
+_AGAIN_SECONDS = 30.0  # until the next try after the store has refused it
 
 _log = logging.getLogger(__name__)
 
 
 class ImageNote:
-    """Writes the digest once it is known, for a rerun: the spec's tag may mean another image by then.
+    """Writes the digest down once it is known, because the spec's tag may later mean another image.
 
     Args:
         records: of the trial's run.
-        attempt: that runs in the pod.
-        named: the image as the spec names it; one that is named by its digest needs no note.
+        attempt: the one that runs in the pod.
+        named: the image as the spec names it; an image that is named by its digest needs no note.
     """
 
     def __init__(self, records: RunRecords, attempt: int, named: str) -> None:
@@ -31,15 +29,15 @@ class ImageNote:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the digest is not written down yet."""
+        """Whether the digest still has to be written down."""
         return not self._noted
 
     def note(self, image: str | None, *, last: bool = False) -> None:
-        """Write down the digest, if that is not done.
+        """Write the digest down, unless that was done before.
 
         Args:
-            image: as the cluster names it, ``registry/train@sha256:…``; None while it does not.
-            last: it is tried although the store has just refused it.
+            image: as the cluster names it, ``registry/train@sha256:…``; None while that is unknown.
+            last: try it although the store has just refused it.
         """
         if (
             self._noted

@@ -1,4 +1,4 @@
-"""Attempts that were handed out to runs whose pods have not started: why, and for how long."""
+"""Finds attempts whose runs' pods have not started, with the reason and how long they have waited."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Starting:
     """An attempt whose pod has not started.
 
     Attributes:
-        reason: the cluster's own; None while nothing is wrong.
+        reason: in the cluster's words; None while nothing is wrong.
         seconds: since the pod, or the job that cannot make one, was created; 0 while a queue (Kueue's) holds
             it back.
     """
@@ -37,9 +37,7 @@ class Starting:
 
 
 def starting(sweep: str, handed_out: Iterable[Assignment]) -> list[Starting]:
-    """Those of the attempts whose pod or job exists and has not started; attempts that wait in Dagster's
-    queue are left out.
-    """
+    """The attempts whose pod or job exists and has not started; those in Dagster's queue are left out."""
     waiting = {_key(labels_of(assignment)): assignment for assignment in handed_out}
     if not waiting:
         return []
@@ -48,17 +46,21 @@ def starting(sweep: str, handed_out: Iterable[Assignment]) -> list[Starting]:
     for pod in find_pods(of_sweep):
         assignment = waiting.pop(_key(pod.metadata.labels), None)
         if assignment is not None and not has_started(pod):
-            attempts.append(Starting(assignment, why_not_started(pod), 0.0 if is_queued(pod) else _age(pod)))
-    # Jobs without a pod: a quota or an admission rule prevents it.
-    for job in find_jobs(of_sweep) if waiting else []:
+            seconds = 0.0 if is_queued(pod) else _age(pod)
+            attempts.append(Starting(assignment, why_not_started(pod), seconds))
+    if not waiting:
+        return attempts
+    # What is left are jobs without a pod, which a quota or an admission rule prevents.
+    for job in find_jobs(of_sweep):
         assignment = waiting.get(_key(job.metadata.labels))
         if assignment is not None:
-            attempts.append(Starting(assignment, why_no_pod(job), 0.0 if job.spec.suspend else _age(job)))
+            seconds = 0.0 if job.spec.suspend else _age(job)
+            attempts.append(Starting(assignment, why_no_pod(job), seconds))
     return attempts
 
 
 def why_not_started(pod: "V1Pod") -> str | None:
-    """Why a pod has not started, from its status, or else from its events; None if neither says."""
+    """Why a pod has not started, by its status or else by its events; None if neither gives a reason."""
     return waiting_reason(pod) or waiting_reason(pod, events_of(pod))
 
 

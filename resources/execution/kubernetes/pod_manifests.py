@@ -1,4 +1,4 @@
-"""From what a trial needs to the pod that it gets: pure functions of the spec and the cluster's settings."""
+"""Manifests of pods for trials and workers, as pure functions of the spec and the cluster's settings."""
 
 import math
 import re
@@ -17,14 +17,14 @@ from resources.sweep_spec.requirements import AttemptResources, Needs
 SWEEP_LABEL = "halving/sweep"
 TRIAL_LABEL = "halving/trial"
 ATTEMPT_LABEL = "halving/attempt"
-# Pods of trials with an image; the pods of workers have the labels of their trial, too.
+# Only pods of trials with an image have this label. Pods of workers have the labels of their trial, too.
 POD_OF_TRIAL = {"halving/pod": "trial"}
 # A rerun's pod also has the label of its trial, so that what keeps trials from the webserver applies to it.
 # It is not taken for an attempt of its sweep.
 POD_OF_RERUN = {"halving/pod": "rerun"}
 _REPORT_SECONDS = 15  # for a worker to report how its trial ended, after the trial's own grace period
 _WORKER_REQUESTS = {"cpu": "250m", "memory": "512Mi"}  # of a worker whose trials run in pods of their own
-# A pod is given up when its node has not answered for so long; by default after five minutes.
+# A pod is given up when its node has not answered for so long. The default is five minutes.
 _LOST_NODE = [
     {
         "key": f"node.kubernetes.io/{condition}",
@@ -41,40 +41,36 @@ _SHARED_MEMORY_MOUNT = {"name": "shared-memory", "mountPath": OWN_VOLUMES["share
 
 
 def check_resources(resources: Needs, cluster: ClusterConfig) -> None:
-    """Refuse what this cluster does not have, before anything runs.
+    """Check that this cluster has what a trial asks for, before anything runs.
 
     Raises:
-        InvalidInput: naming the field, the value and what is accepted.
+        InvalidInput: it does not; the message names the field, the value and what is accepted.
     """
     kind = resources.gpu_type
     if kind is not None and kind not in cluster.gpu_types:
         gpu_types = sorted(cluster.gpu_types)
         raise InvalidInput(
             f"resources.gpu_type = {kind!r} is not accepted: the cluster's settings have no such kind "
-            "under gpu_types"
-            f"{did_you_mean(kind, gpu_types)}; there are {gpu_types}"
+            f"under gpu_types{did_you_mean(kind, gpu_types)}; there are {gpu_types}"
         )
     if resources.spot and cluster.spot is None:
         raise InvalidInput(
             "resources.spot = True is not accepted: the cluster's settings have no spot; leave it out, or "
-            "name the nodes there "
-            "that may be reclaimed"
+            "name the nodes there that may be reclaimed"
         )
 
 
 def worker_config(
     spec: SweepSpec, cluster: ClusterConfig, labels: dict[str, str], budget: int | None = None
 ) -> dict[str, Any]:
-    """The pod of a worker, as Dagster's ``dagster-k8s/config`` tag and ``k8s_job_executor`` take it: these
-    accept Kubernetes' own spelling.
+    """The configuration of a worker's pod for Dagster's ``dagster-k8s/config`` tag and ``k8s_job_executor``.
 
-    The trial runs in it, so it gets what the trial needs. A trial with an image of its own runs elsewhere:
-    then it needs very little.
+    The trial runs in that pod, so it gets what the trial needs. A trial with an image of its own runs in
+    another pod, so its worker needs very little.
 
     Args:
-        cluster: its settings for the spec's project.
-        budget: epochs up to which its one attempt trains; None for a worker that runs attempts for every
-            rung.
+        cluster: the settings for the spec's project.
+        budget: epochs up to which the worker's only attempt trains; None for a worker of all rungs.
     """
     resources = spec.resources.largest if budget is None else spec.resources.at(budget)
     pod_spec: dict[str, Any] = {"tolerations": _LOST_NODE}
@@ -101,18 +97,18 @@ def trial_manifest(
     annotations: dict[str, str] | None = None,
     owner: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The pod of one attempt at a trial in an image.
+    """The manifest of a pod for one attempt at a trial with an image of its own.
 
     Args:
-        image: its name.
-        resources: what it asks for.
+        image: the image's name.
+        resources: of the attempt.
         cluster: the cluster's settings.
-        name: the pod's.
-        labels: on the pod.
-        command: what it runs.
-        env: variables, beside those of the settings.
-        annotations: on the pod.
-        owner: reference to the pod that starts it: when that is deleted, Kubernetes deletes this pod, too.
+        name: the pod's name.
+        labels: of the pod.
+        command: what the pod runs.
+        env: environment variables, beside those of the settings.
+        annotations: of the pod.
+        owner: a reference to the pod that starts it; Kubernetes deletes this pod together with its owner.
     """
     pods = cluster.trial_pods
     gang = pods.gangs if resources.nodes > 1 else GangPods()
@@ -137,7 +133,7 @@ def trial_manifest(
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
         },
-        "terminationMessagePolicy": "FallbackToLogsOnError",  # the last lines of a crash become its reason
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # The last lines of a crash become its reason.
         "volumeMounts": [
             {"name": "scratch", "mountPath": OWN_VOLUMES["scratch"]},
             _SHARED_MEMORY_MOUNT,
@@ -186,19 +182,22 @@ def _requirements(
 ) -> dict[str, dict[str, str]]:
     """Requests and limits of the trial's container.
 
-    Cores are requested and not limited: a limit would throttle data loaders while other cores are idle.
+    Cores are requested and not limited, because a limit would throttle data loaders while cores are idle.
     """
-    limits = {"memory": resources.memory} if resources.memory else {}
+    limits: dict[str, str] = {}
+    if resources.memory:
+        limits["memory"] = resources.memory
     if resources.gpus:
         limits[cluster.gpu_resource] = str(resources.gpus)
     limits |= devices or {}
-    return {"requests": {"cpu": f"{resources.cpus:g}", **limits}, **({"limits": limits} if limits else {})}
+    requirements = {"requests": {"cpu": f"{resources.cpus:g}", **limits}}
+    if limits:
+        requirements["limits"] = limits
+    return requirements
 
 
 def _placement(resources: AttemptResources, cluster: ClusterConfig) -> dict[str, Any]:
-    """Where the trial's pod may run, for how long its node may be silent, and its priority: node selector,
-    tolerations, priority class.
-    """
+    """Node selector, tolerations and priority class of a trial's pod."""
     chosen: list[Nodes] = []
     if resources.gpus:
         chosen.append(
@@ -226,9 +225,7 @@ def labels_of(assignment: Assignment) -> dict[str, str]:
 
 
 def label_value(text: str) -> str:
-    """A label's value for a name: the name itself, or if Kubernetes does not accept that, a part of it and
-    its hash.
-    """
+    """A label's value for a name: the name if Kubernetes accepts it, else a part of it and its hash."""
     if re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", text):
         return text
     return f"{re.sub('[^A-Za-z0-9_.-]', '-', text)[:50]}-{sha256(text.encode()).hexdigest()[:12]}"

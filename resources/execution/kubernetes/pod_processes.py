@@ -1,4 +1,4 @@
-"""Trials in pods of an image of their own: one pod for each attempt, or a gang of several."""
+"""Makes the pods of trials with an image of their own: one for each attempt, or a gang of several."""
 
 from functools import partial
 from typing import Any
@@ -32,9 +32,9 @@ class PodProcesses:
     """Trials of a sweep as pods.
 
     Args:
-        cluster: its settings.
-        scheduler: the sweep's; it records why a pod does not start.
-        store: where trials write.
+        cluster: the cluster's settings.
+        scheduler: records why a pod does not start.
+        store: the one that trials write to.
     """
 
     def __init__(self, cluster: ClusterConfig, scheduler: Scheduler, store: Store) -> None:
@@ -85,18 +85,21 @@ class PodProcesses:
             made["spec"]["containers"][0]["env"].append({"name": GANG, "value": place.to_variable()})
             return made
 
+        min_nodes = spec.fewest_nodes(assignment.granted)
+        lease: FormingLease | None = None
+        if queue:
+            min_nodes = resources.nodes  # A queue admits all pods of its group, and never fewer.
+        else:
+            lease = FormingLease(self._scheduler.catalog, f"{assignment.key}/a{assignment.attempt}")
         return GangProcess(
             name,
             manifest,
             resources,
-            # A queue admits so many pods as its group has, and never fewer.
-            resources.nodes if queue else spec.fewest_nodes(assignment.granted),
+            min_nodes,
             mailbox,
             store,
             TrustedMessages.of_spec(spec, assignment.granted),
-            None
-            if queue
-            else FormingLease(self._scheduler.catalog, f"{assignment.key}/a{assignment.attempt}"),
+            lease,
             Fence(labels, resources.grace_seconds),
             policies=partial(
                 gang_policies,

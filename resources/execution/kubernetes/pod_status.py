@@ -1,6 +1,4 @@
-"""What a pod's state means for the trial in it, in the cluster's own words: pure functions of what the API
-says.
-"""
+"""What a pod's state means for the trial in it, as pure functions of the API's answers."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -13,8 +11,8 @@ if TYPE_CHECKING:
 
 _STARTING = ("ContainerCreating", "PodInitializing")
 LOST_SECONDS = 30.0
-"""After its grace period, for a deleted pod to be gone; if it is not, its node is lost."""
-_ONE_KIND = {"ErrImagePull": "ImagePullBackOff"}  # these two alternate
+"""How long after its grace period a deleted pod may stay; after that its node counts as lost."""
+_ONE_KIND = {"ErrImagePull": "ImagePullBackOff"}  # The two alternate while an image cannot be pulled.
 _WITHOUT_IMAGE = ("ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
 _OUT_OF_MEMORY = "OOMKilled"
 _SIGKILL = 137
@@ -22,11 +20,11 @@ _SIGTERM = 143
 
 
 def waiting_reason(pod: "V1Pod", events: "Sequence[CoreV1Event]" = ()) -> str | None:
-    """Why a pod has not started; None if it has, or is about to.
+    """Why a pod has not started, in the cluster's words; None if it has, or is about to.
 
     Args:
         pod: as the API gives it.
-        events: of this pod; only they say that a volume cannot be mounted.
+        events: of this pod; only events report that a volume cannot be mounted.
     """
     if pod.status.phase != "Pending":
         return None
@@ -43,16 +41,16 @@ def waiting_reason(pod: "V1Pod", events: "Sequence[CoreV1Event]" = ()) -> str | 
 def newest_warning(events: "Sequence[CoreV1Event]") -> str | None:
     """The reason and message of the newest warning; None if there is none.
 
-    The API promises no order of events.
+    The API does not guarantee an order of events.
     """
     newest = max((event for event in events if event.type == "Warning"), key=_time_of, default=None)
-    return _join(newest.reason, newest.message) if newest else None
+    if newest is None:
+        return None
+    return _join(newest.reason, newest.message)
 
 
 def reason_kind(reason: str) -> str:
-    """The word that a reason begins with, as ``Unschedulable``: what follows it (how many nodes lack what)
-    changes all the time.
-    """
+    """The first word of a reason, as ``Unschedulable``; the details after it change all the time."""
     word = reason.partition(":")[0]
     return _ONE_KIND.get(word, word)
 
@@ -63,9 +61,7 @@ def is_about_image(reason: str) -> bool:
 
 
 def is_image_gone(reason: str) -> bool:
-    """Whether a pod that waits for this reason will get no image, as far as its node can tell: it has tried,
-    or does not try at all.
-    """
+    """Whether a pod that waits for this reason gets no image: its node has tried, or does not try."""
     return reason.partition(":")[0] in _WITHOUT_IMAGE
 
 
@@ -83,11 +79,10 @@ def has_started(pod: "V1Pod") -> bool:
 
 
 def image_digest_of(pod: "V1Pod") -> str | None:
-    """The image that the pod's first container runs, by its digest (``registry/train@sha256:…``) as the
-    cluster names it.
+    """The image of the pod's first container with its digest, as ``registry/train@sha256:…``.
 
-    Its status need not be the first: a service mesh adds containers of its own, and the API promises no
-    order.
+    The container's status need not be the first: a service mesh adds containers of its own, and the API does
+    not guarantee an order.
     """
     first = pod.spec.containers[0].name
     named = next(
@@ -97,20 +92,20 @@ def image_digest_of(pod: "V1Pod") -> str | None:
 
 
 def is_lost(pod: "V1Pod", now: datetime) -> bool:
-    """Whether a deleted pod should have been gone by now: then its node does not answer, and its status never
-    changes again.
+    """Whether a deleted pod should be gone by now.
+
+    Then its node does not answer, and its status never changes again.
     """
-    gone_by: datetime | None = pod.metadata.deletion_timestamp  # includes its grace period
+    gone_by: datetime | None = pod.metadata.deletion_timestamp  # It includes the grace period.
     ended = pod.status.phase in ("Succeeded", "Failed")
     return gone_by is not None and not ended and (now - gone_by).total_seconds() > LOST_SECONDS
 
 
 def termination_of(pod: "V1Pod") -> Termination | None:
-    """Why the work in a pod ended; None while it goes on, and if it succeeded.
+    """Why the work in a pod ended; None while it goes on, or if it succeeded.
 
-    Running out of memory would happen again, so it is the trial's own fault. A pod that was deleted, evicted,
-    or lost with its node is not at fault, nor is a container that a signal ended. A container that ended with
-    another exit code is.
+    Running out of memory would happen again, so it is the trial's own fault. So is an exit code of a
+    container that no signal caused. A pod that was deleted, evicted or lost with its node is not at fault.
     """
     status = pod.status
     name = pod.metadata.name
@@ -130,7 +125,7 @@ def termination_of(pod: "V1Pod") -> Termination | None:
         None,
     )
     if status.phase == "Failed" and disrupted:
-        # reclaimed, or gone with its node: how its containers ended does not matter
+        # It was reclaimed, or is gone with its node, so it does not matter how its containers ended.
         return Termination(f"pod {name}: {_join(disrupted.reason, disrupted.message)}", own_fault=False)
     if pod.metadata.deletion_timestamp is not None:
         return Termination(f"pod {name} was deleted", own_fault=False)
@@ -153,10 +148,9 @@ def _termination_by_exit(name: str, state: "V1ContainerState") -> Termination:
     if code == _SIGTERM:
         return Termination(f"pod {name} was ended by SIGTERM", own_fault=False)
     how = "was killed by SIGKILL" if code == _SIGKILL else f"ended with exit code {code}"
-    return Termination(
-        f"pod {name} {how}{f': {state.terminated.message.strip()}' if state.terminated.message else ''}",
-        own_fault=code != _SIGKILL,
-    )
+    if state.terminated.message:
+        how += f": {state.terminated.message.strip()}"
+    return Termination(f"pod {name} {how}", own_fault=code != _SIGKILL)
 
 
 def _memory_limit(pod: "V1Pod", container: str) -> str:

@@ -1,6 +1,4 @@
-"""The rerun of a trial on several nodes: a gang of as many pods as its spec asks for, which trains in one go
-to the recorded epoch.
-"""
+"""Reruns a trial on several nodes with a gang of as many pods, in one go to the recorded epoch."""
 
 from collections.abc import Callable
 from functools import partial
@@ -44,13 +42,13 @@ def prepare_gang(
     owner: dict[str, Any] | None,
     tell: Callable[[str], None],
 ) -> GangProcess:
-    """A gang that has not started.
+    """Make a gang for a rerun, without starting it.
 
     Args:
         cluster: the settings for the rerun's project.
-        catalog: in which all gangs wait for their turn to form; None where a queue (Kueue's) admits them.
-        owner: the pod that this runs in, with which the gang's go; None outside of the cluster.
-        tell: gets why the gang does not start yet, line by line.
+        catalog: in which all gangs wait for their turn to form; None if a queue (Kueue's) admits them.
+        owner: the pod of this process, with which the gang's pods are deleted; None outside of the cluster.
+        tell: gets the reasons why the gang has not started, line by line.
     """
     trial = rerun.rerun_of.partition("/")[2]
     request = rerun.request
@@ -91,7 +89,7 @@ def prepare_gang(
         name,
         manifest,
         resources,
-        resources.nodes,  # with fewer it would not be the same training
+        resources.nodes,  # With fewer nodes it would not be the same training.
         Mailbox(store, folder, sends="worker", reads="trial"),
         rendezvous,
         TrustedMessages({*(rule.metric for rule in context.objectives), *context.bounded}, request.epochs),
@@ -106,15 +104,13 @@ def prepare_gang(
 
 
 def train_gang(gang: GangProcess, rerun: PodRerun, *, outside: bool) -> None:
-    """Train on all nodes, and return when that is done.
-
-    However it ends, the cluster is asked to delete the pods.
+    """Train on all nodes, and return when that is done; the pods are deleted in any case.
 
     Args:
-        outside: whether this runs outside of the cluster.
+        outside: whether this process runs outside of the cluster.
 
     Raises:
-        RerunFailed: it did not form in time, lost a pod, or raised; the message has the reason.
+        RerunFailed: the gang did not form in time, lost a pod, or raised an error; the message says which.
     """
     gang.start()
     try:
@@ -124,7 +120,7 @@ def train_gang(gang: GangProcess, rerun: PodRerun, *, outside: bool) -> None:
 
 
 def no_end(rerun: PodRerun, where: str, why: str) -> RerunFailed:
-    """The error of a rerun that cannot be compared."""
+    """The error for a rerun without an end that could be compared."""
     return RerunFailed(
         f"the rerun of {rerun.rerun_of} in {where} of the image {rerun.image} came to no end that could be "
         f"compared: {why}"
@@ -141,15 +137,12 @@ def _attend(gang: GangProcess, rerun: PodRerun, *, outside: bool) -> None:
         if isinstance(message, ReachedRung):
             gang.answer(Granted(rerun.request.epochs, complete=True))
         elif message is not None:
-            raise no_end(
-                rerun,
-                "pods",
-                f"it raised:\n{message.error}" if isinstance(message, Raised) else message.reason,
-            )
+            why = f"it raised:\n{message.error}" if isinstance(message, Raised) else message.reason
+            raise no_end(rerun, "pods", why)
         elif over:
             why = gang.termination().reason
             advice = ""
             if outside and gang.nodes and not gang.started:
-                # a laptop's address may be none that the pods reach
+                # A laptop may have an address that the pods cannot reach.
                 advice = ". Its pods have to reach this machine: where they cannot, start the job rerun"
             raise no_end(rerun, "pods", f"{why}{advice}")

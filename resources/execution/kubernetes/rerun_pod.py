@@ -1,8 +1,7 @@
-"""A rerun in a pod of the recorded image: started on the cluster at hand, asked in what it would train,
-watched, and deleted.
+"""Reruns a trial in a pod of the recorded image on this cluster.
 
-Where the trial was on several nodes, a gang of other pods trains then
-(:mod:`resources.execution.kubernetes.rerun_gang`).
+The pod first looks around and reports its environment, and then trains. If the trial was on several nodes, a
+gang of other pods trains instead (:mod:`resources.execution.kubernetes.rerun_gang`).
 """
 
 import os
@@ -16,6 +15,7 @@ from halving.errors import InvalidInput, NotFound
 from halving.rerun.pods import COMMAND, PodRerun, RerunFailed
 from halving.trial.mailbox import VARIABLE, Mailbox, mail_folder, post_task
 from halving.trial.messages import Granted, Message, Raised, Ready, Stopped
+from resources.catalog import Catalog
 from resources.catalog.opening import open_catalog
 from resources.execution.kubernetes import api
 from resources.execution.kubernetes.cluster_config import ClusterConfig, load_cluster
@@ -34,17 +34,18 @@ from resources.sweep_spec.requirements import AttemptResources
 
 _RECEIVE_SECONDS = 1.0
 _DIGEST_SECONDS = 10.0  # for the cluster to say which image a pod that has spoken runs
-# in Kubernetes' own words (RBAC); a quota that is used up is a 403 as well, and may be free later
+# Kubernetes' own words (RBAC). They are needed because a spent quota, which may be free later, is a 403 as
+# well.
 _NO_RIGHT = "cannot create resource"
 _Answer = TypeVar("_Answer")
 
 
 class RerunPods:
-    """The cluster, as :class:`halving.rerun.pods.Pods` wants it.
+    """Reruns in pods of this cluster; implements :class:`halving.rerun.pods.Pods`.
 
     Args:
         cluster: its settings; a rerun's pods get what the pods of a trial with an image of its own get.
-        catalog_url: of the catalog, in which gangs wait for their turn; as in
+        catalog_url: of the catalog in which gangs wait for their turn, as in
             :func:`resources.catalog.opening.open_catalog`.
     """
 
@@ -64,20 +65,15 @@ class RerunPods:
         check_resources(resources, cluster)
         is_gang = resources.nodes > 1
         queue = queue_of(resources, cluster)
-        # where gangs wait for their turn
-        line = open_catalog(store, self._catalog_url) if is_gang and queue is None else None
+        # Gangs wait in the catalog for their turn, unless a queue admits them.
+        line: Catalog | None = None
+        if is_gang and queue is None:
+            line = open_catalog(store, self._catalog_url)
         owner = _ask_cluster(api.own_reference)
-        # The first pod of a gang's rerun only looks around: it has a mailbox of its own, for it may still be
-        # ending when the gang trains.
-        pod = _StartedPod(
-            store,
-            rerun,
-            resources,
-            cluster,
-            owner,
-            tell,
-            mail_folder(rerun.project, rerun.run, 0 if is_gang else 1),
-        )
+        # The first pod of a gang's rerun only looks around. It has a mailbox of its own, because it may still
+        # be ending when the gang trains.
+        folder = mail_folder(rerun.project, rerun.run, 0 if is_gang else 1)
+        pod = _StartedPod(store, rerun, resources, cluster, owner, tell, folder)
         try:
             ready(*pod.look_around())
             if not is_gang:
@@ -93,10 +89,10 @@ class RerunPods:
 
 
 def rerun_pods(catalog_url: str | None = None) -> RerunPods | None:
-    """The cluster that trains trials of an image again; None where none is at hand.
+    """Reruns in pods of this cluster; None if there is no cluster.
 
     Args:
-        catalog_url: as :class:`RerunPods` has it.
+        catalog_url: as in :class:`RerunPods`.
 
     Raises:
         InvalidInput: as :func:`resources.execution.kubernetes.cluster_config.load_cluster`.
@@ -140,55 +136,54 @@ class _StartedPod:
             post_task=lambda: post_task(store, folder, rerun.request.to_bytes()),
             on_waiting=self._waits,
         )
-        # before anything is written: a wrong KUBECONFIG does not become right by waiting
+        # This fails before anything is written, because waiting does not mend a wrong KUBECONFIG.
         _ask_cluster(lambda: api.read_pod(self._pod.name))
 
     def look_around(self) -> tuple[Ready, str | None]:
-        """Start; gives what the pod says of itself, and the digest of its image, if the cluster says that."""
+        """Start the pod; return its description of itself, and the digest of its image if that is known."""
         self._pod.start()
         message = self._next()
-        if not isinstance(message, Ready):  # that it has trained, for example, without having said in what
-            raise self._refuse_message(message)
+        if not isinstance(message, Ready):  # It may have trained, for example, without describing itself.
+            raise self._unexpected_message(message)
         return message, self._pod.wait_for_image_digest(_DIGEST_SECONDS)
 
     def train(self) -> None:
-        """Have the pod that has looked around train."""
+        """Let the pod train after it has looked around."""
         self._mailbox.send(Granted(self._rerun.request.epochs, complete=True))
         message = self._next()
         if not isinstance(message, Stopped):
-            raise self._refuse_message(message)
+            raise self._unexpected_message(message)
 
     def close(self) -> None:
         self._pod.close()
 
     def _next(self) -> Message | Granted | Ready:
-        """The next message.
+        """Wait for the next message.
 
         Raises:
-            NotFound: its image cannot be had.
-            InvalidInput: it may not be created.
-            RerunFailed: it ended without one, did not start in time, or sent what is no message.
+            NotFound: the cluster cannot get the image.
+            InvalidInput: this process may not create the pod.
+            RerunFailed: the pod ended without a message, did not start in time, or sent an invalid one.
         """
         while True:
             ended = self._pod.ended
             try:
                 message = self._pod.receive(_RECEIVE_SECONDS)
-            except InvalidInput as error:  # any image may be in there
+            except InvalidInput as error:  # Any image may run in the pod.
                 raise self._failure(str(error)) from None
             if message is not None:
                 return message
             if any(map(is_image_gone, self._reasons)):
-                said = "; ".join(dict.fromkeys(filter(is_about_image, self._reasons)))
+                reasons = "; ".join(dict.fromkeys(filter(is_about_image, self._reasons)))
                 raise NotFound(
                     f"the image {self._rerun.image} of run {self._rerun.rerun_of} cannot be had by this "
-                    f"cluster any more: {said}. "
-                    "Push it again under that name, or give the cluster the right to pull it"
+                    f"cluster any more: {reasons}. Push it again under that name, or give the cluster the "
+                    "right to pull it"
                 )
             if refused := next((reason for reason in self._reasons if _NO_RIGHT in reason), None):
                 raise InvalidInput(
                     f"a rerun in an image needs the right to create pods: {refused}. Start the job rerun, "
-                    "which has it, or take another "
-                    "KUBECONFIG"
+                    "which has it, or take another KUBECONFIG"
                 )
             if ended:
                 raise self._failure(self._pod.termination().reason)
@@ -200,7 +195,7 @@ class _StartedPod:
             self._tell(f"the pod waits to start: {reason}")
         self._reasons.append(reason)
 
-    def _refuse_message(self, message: Message | Granted | Ready) -> RerunFailed:
+    def _unexpected_message(self, message: Message | Granted | Ready) -> RerunFailed:
         if isinstance(message, Raised):
             return self._failure(f"it raised:\n{message.error}")
         return self._failure(f"{type(message).__name__} came from it, which is not for a rerun to send here")
@@ -219,7 +214,7 @@ def _parse_resources(recorded: Mapping[str, Any], rerun_of: str) -> AttemptResou
 
 
 def _ask_cluster(question: Callable[[], _Answer]) -> _Answer:
-    """The cluster's answer.
+    """Ask the cluster's API.
 
     Raises:
         InvalidInput: it refuses, or does not answer.
@@ -230,11 +225,10 @@ def _ask_cluster(question: Callable[[], _Answer]) -> _Answer:
     try:
         return question()
     except ApiException as error:
-        said = f"answers {error.status}: {api.message_of(error)}"
+        problem = f"answers {error.status}: {api.message_of(error)}"
     except (HTTPError, OSError) as error:
-        said = f"does not answer: {error}"
+        problem = f"does not answer: {error}"
     raise InvalidInput(
-        f"a rerun in an image needs a cluster, and its API {said}. KUBECONFIG = "
-        f"{os.environ.get('KUBECONFIG')!r} has to be the "
-        "configuration of one that may be asked for pods"
+        f"a rerun in an image needs a cluster, and its API {problem}. KUBECONFIG = "
+        f"{os.environ.get('KUBECONFIG')!r} has to be the configuration of one that may be asked for pods"
     )

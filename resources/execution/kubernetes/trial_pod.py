@@ -1,6 +1,6 @@
-"""A trial in a pod of an image of its own, as its worker sees it; messages go through the store.
+"""A trial in a pod of an image of its own; its worker exchanges messages with it through the store.
 
-The pod gets no credential but the store's, and its messages can change nothing but the trial's own results.
+The pod gets no credentials but the store's, and its messages can change nothing but the trial's own results.
 """
 
 import logging
@@ -23,8 +23,10 @@ _log = logging.getLogger(__name__)
 
 
 class PodProcess:
-    """The pod of one attempt: no two attempts at a trial have one at a time, and its messages are a
-    trial's.
+    """The pod of one attempt.
+
+    Two attempts at a trial never have a pod at the same time, and messages that are not a trial's are
+    refused.
     """
 
     def __init__(
@@ -70,13 +72,13 @@ class PodProcess:
         return False
 
     def receive(self, timeout: float) -> Message | None:
-        """A message received, or an error in its place where it is not for a trial to send."""
+        """Its next message, or an error in place of one that a trial may not send."""
         try:
             message = self._pod.receive(timeout)
             self._image.note(self._pod.image_digest)
             if message is None:
                 return None
-            self._pod.started = True  # whatever the cluster says
+            self._pod.started = True  # This holds whatever the cluster reports.
             return self._trusted.check(message)
         except InvalidInput as error:
             return Raised(f"pod {self._pod.name}: {error}", final=True, checkpoint=None)
@@ -85,19 +87,19 @@ class PodProcess:
         self._trusted.granted = granted.epochs
         try:
             self._pod.mailbox.send(granted)
-        except OSError as error:  # a trial that gets no answer ends by itself
+        except OSError as error:  # A trial that gets no answer ends by itself.
             _log.warning("pod %s gets no answer, and will end by itself: %s", self._pod.name, error)
 
     def ask_back(self) -> None:
         if not self._pod.started and not self._pod.leaving:
-            self._pod.look()  # it may have begun since, and have saved
-            if not self._pod.started:  # it has nothing to save
+            self._pod.look()  # It may have begun since the last look, and have something to save.
+            if not self._pod.started:
                 self._pod.delete(None)
         if not self._pod.started:
             return
         try:
             self._pod.mailbox.ask_back()
-        except OSError as error:  # until it is asked again, it trains
+        except OSError as error:  # It trains on until it is asked again.
             _log.warning("pod %s cannot be asked back yet: %s", self._pod.name, error)
 
     def terminate(self) -> None:

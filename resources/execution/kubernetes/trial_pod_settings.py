@@ -1,6 +1,6 @@
-"""What the cluster's settings say of the pods of trials with an image of their own.
+"""The cluster's settings for pods of trials with an image of their own.
 
-What the platform sets by itself they cannot name: variables, annotations, devices and volumes.
+They must not set variables, annotations, devices and volumes that the platform sets by itself.
 """
 
 import posixpath
@@ -13,7 +13,7 @@ from resources.sweep_spec.base import Strict
 from resources.sweep_spec.requirements import LABEL, NAME, Name, quantity_bytes
 
 OWN_VOLUMES = {"scratch": "/tmp", "shared-memory": "/dev/shm"}
-"""Of each pod of a trial, with where they are mounted."""
+"""The platform's volumes of each trial's pod, with their mount paths."""
 
 _OF_THE_SPEC = ("cpu", "memory")
 _QUALIFIED = re.compile(
@@ -21,7 +21,7 @@ _QUALIFIED = re.compile(
 )
 _COUNT = re.compile(r"[1-9]\d{0,8}")
 _VARIABLE = re.compile(r"[A-Za-z_.-][A-Za-z0-9_.-]*")
-# What the pods of trials have by themselves, and what torchrun's agent gives their ranks.
+# Variables that the platform sets in pods of trials, and those that torchrun's agent sets for their ranks.
 _OWN_VARIABLES = (
     "HALVING_ROOT",
     "HALVING_MAILBOX",
@@ -40,12 +40,12 @@ _OWN_VARIABLES = (
     "ROLE_WORLD_SIZE",
 )
 _OWN_VARIABLE_PREFIX = "TORCHELASTIC_"
-_CATALOG = "HALVING_CATALOG"  # an image is not trusted with the database
+_CATALOG = "HALVING_CATALOG"  # An image is not trusted with the database.
 _OWN_ANNOTATIONS = ("cluster-autoscaler.kubernetes.io/safe-to-evict",)
 _OWN_PREFIXES = (
     "halving",
     "kueue.x-k8s.io",
-    # What confines a pod. These would loosen it.
+    # These would loosen the profiles that confine a pod.
     "container.apparmor.security.beta.kubernetes.io",
     "seccomp.security.alpha.kubernetes.io",
     "container.seccomp.security.alpha.kubernetes.io",
@@ -56,7 +56,7 @@ def _parse_device(name: str, amount: Any) -> str:
     """The quantity of an extended resource or of huge pages, as the API takes it.
 
     Raises:
-        ValueError: it is none of them, or the spec says how much there is of it.
+        ValueError: it is neither, or it is a resource that a sweep's spec asks for.
     """
     if name in _OF_THE_SPEC:
         raise ValueError(f"{name} is what a sweep's spec asks for: give it there, under resources")
@@ -66,17 +66,16 @@ def _parse_device(name: str, amount: Any) -> str:
             f"{name!r:.80} is no resource of a device: give for example rdma/hca_shared_devices_a or "
             "hugepages-2Mi"
         )
-    quantity = amount if isinstance(amount, str) else str(amount)
-    if isinstance(amount, bool) or not (_is_bytes(quantity) if in_bytes else _COUNT.fullmatch(quantity)):
-        raise ValueError(
-            f"{name} cannot be {amount!r:.80}: give "
-            f"{'bytes, for example 5Gi' if in_bytes else 'a whole number from 1 on'}"
-        )
+    quantity = str(amount)
+    is_valid = _is_bytes(quantity) if in_bytes else _COUNT.fullmatch(quantity) is not None
+    if isinstance(amount, bool) or not is_valid:
+        accepted = "bytes, for example 5Gi" if in_bytes else "a whole number from 1 on"
+        raise ValueError(f"{name} cannot be {amount!r:.80}: give {accepted}")
     return quantity
 
 
 def _is_bytes(quantity: str) -> bool:
-    """Whether it is a number of bytes above zero."""
+    """Whether a quantity is a number of bytes above zero."""
     try:
         return quantity_bytes(quantity) > 0
     except ValueError:
@@ -84,11 +83,9 @@ def _is_bytes(quantity: str) -> bool:
 
 
 def _parse_devices(devices: Any) -> Any:
-    return (
-        {name: _parse_device(str(name), quantity) for name, quantity in devices.items()}
-        if isinstance(devices, dict)
-        else devices
-    )
+    if not isinstance(devices, dict):
+        return devices
+    return {name: _parse_device(str(name), quantity) for name, quantity in devices.items()}
 
 
 def _check_annotations(annotations: dict[str, str]) -> dict[str, str]:
@@ -141,9 +138,7 @@ Variables = Annotated[dict[str, str], AfterValidator(_check_variables)]
 
 
 class GangPods(Strict):
-    """What the pods of trials on several nodes get beside: the fast network between these nodes, in
-    Kubernetes' own words.
-    """
+    """Additions to the pods of trials on several nodes, such as the fast network between these nodes."""
 
     host_network: bool = Field(
         default=False, description="The node's own network instead of the pod's; policies do not apply to it."
@@ -161,7 +156,7 @@ class GangPods(Strict):
 
 
 class TrialPods(Strict):
-    """What the pods of trials with an image of their own get beside what their spec asks for.
+    """Additions to the pods of trials with an image of their own, beside what their spec asks for.
 
     Put no secret of the catalog here.
     """

@@ -1,5 +1,6 @@
-"""What the pods of a trial may say: any image may be in there, and its messages can change nothing but the
-trial's own results.
+"""Checks the messages of a trial's pods.
+
+Any image may run in them, and its messages must change nothing but the trial's own results.
 """
 
 from collections.abc import Iterable
@@ -11,13 +12,13 @@ from resources.sweep_spec import SweepSpec
 
 
 class TrustedMessages:
-    """The check of the messages of one attempt.
+    """Checks the messages of one attempt.
 
     Args:
-        metrics: that the trial has to report.
+        metrics: the ones that the trial has to report.
 
     Attributes:
-        granted: epochs, as the trial was told last.
+        granted: the epochs that were granted to the trial last.
     """
 
     def __init__(self, metrics: Iterable[str], granted: int) -> None:
@@ -26,14 +27,14 @@ class TrustedMessages:
 
     @classmethod
     def of_spec(cls, spec: SweepSpec, granted: int) -> "TrustedMessages":
-        """Of an attempt at a sweep's trial."""
+        """Make the check for an attempt at a sweep's trial."""
         return cls({objective.metric for objective in spec.objectives} | spec.bounds.keys(), granted)
 
     def check(self, message: Message | Granted | Ready) -> Message:
-        """A message, with the metrics of the spec alone.
+        """Check a message; return it with the metrics of the spec alone.
 
         Raises:
-            InvalidInput: it is not for a trial to send.
+            InvalidInput: a trial may not send it.
         """
         if isinstance(message, Granted):
             raise InvalidInput(

@@ -1,4 +1,4 @@
-"""A pod that reports through a mailbox in the store: created, watched and ended through the cluster's API.
+"""Creates, watches and ends a pod through the cluster's API; the pod reports through a mailbox in the store.
 
 All waiting (for an image, for a node, for the API or the store to answer) is done step by step in
 :meth:`WatchedPod.receive`.
@@ -43,15 +43,15 @@ from resources.sweep_spec.requirements import Needs
 if TYPE_CHECKING:
     from kubernetes.client import V1Pod
 
-# between two looks at the pod
+# Pauses between two looks at the pod.
 _STARTING_SECONDS = 1.0
 _RUNNING_SECONDS = 3.0
 _DIGEST_PAUSE = 0.25  # seconds between looks for it
 _LAST_MESSAGE_SECONDS = 60.0  # for the store to answer once the pod has ended
 _CLOSE_SECONDS = 60.0  # for the API to answer when the pod of an attempt that is over is to be deleted
-# seconds; random, as many workers lose the API or the store in the same instant
+# In seconds. It is random, because many workers lose the API or the store at the same time.
 _PAUSE = wait_random(0.5, 1.5)
-_NEVER = (400, 422)  # statuses of requests that the API refuses whatever changes in the cluster
+_NEVER = (400, 422)  # HTTP statuses of requests that the API refuses whatever changes in the cluster
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -62,11 +62,11 @@ class WatchedPod:
 
     Args:
         manifest: as the API takes it.
-        resources: how long it may take to start and to end.
+        resources: say how long it may take to start and to end.
         mailbox: the starter's end.
-        post_task: describes the training in the mailbox, once the pod may be created.
-        on_waiting: gets why the pod has not started whenever that changes; None when it has.
-        may_start: whether the pod may be created now; asked until it may.
+        post_task: describes the training in the mailbox once the pod may be created.
+        on_waiting: gets the reason why the pod has not started whenever that changes; None when it has.
+        may_start: says whether the pod may be created now; it is called until it may.
 
     Attributes:
         started: whether it has begun to run.
@@ -74,7 +74,7 @@ class WatchedPod:
         leaving: whether it was asked to end.
         placed: whether it has a node.
         stuck: whether it has a node and cannot start there, as far as the cluster knows.
-        image_digest: of the image that it runs, as the cluster names it; None until that is known.
+        image_digest: the image with its digest, as the cluster names it; None until that is known.
     """
 
     def __init__(
@@ -96,23 +96,22 @@ class WatchedPod:
         self._waiting = WaitingNote(self.name, on_waiting)
         self.began = self._looked = 0.0
         self._why: str | None = None  # the last reason that the cluster gave
-        self._tried = False  # to create it: the pod may exist although the answer was lost
+        self._tried = False  # whether its creation was tried; it may exist although the answer was lost
         self._created = self.started = self.leaving = self.placed = self.stuck = self.ended = False
         self.image_digest: str | None = None
         self._owed: Callable[[], None] | None = None  # a deletion that the API has not confirmed
         self._termination: Termination | None = None
-        self._give_up_at = 0.0  # when not to look any more for the last message of a pod that has ended
-        self._gone_by: float | None = None  # when a deleted pod must be gone
+        self._give_up_at = 0.0  # when to stop looking for the last message of a pod that has ended
+        self._gone_by: float | None = None  # when the deleted pod must be gone
 
     def start(self) -> None:
         self.began = time.monotonic()
 
     def receive(self, timeout: float) -> Message | Granted | Ready | None:
-        """Its next message, after what has to be done about the pod; None if none came within ``timeout``
-        seconds, or it has ended.
+        """Tend the pod, and wait for its next message; None if none came within ``timeout`` seconds.
 
         Raises:
-            InvalidInput: what has come is no message.
+            InvalidInput: the pod sent something that is no message.
         """
         if self.ended:
             return self._last_message()
@@ -123,28 +122,34 @@ class WatchedPod:
         return self.mailbox.receive(timeout)
 
     def tend(self) -> None:
-        """Do what has to be done about the pod: create it, look at it, delete it."""
+        """Create the pod, look at it, or delete it, whatever is due."""
         if self.ended:
             return
         if self._owed:
             self._owed()
+        pause = _RUNNING_SECONDS if self.started else _STARTING_SECONDS
         if not self._created:
             self._create()
-        elif time.monotonic() - self._looked > (_RUNNING_SECONDS if self.started else _STARTING_SECONDS):
+        elif time.monotonic() - self._looked > pause:
             self.look()
 
     def delete(self, grace_seconds: int | None) -> None:
-        """Have it end: within its own grace period with None."""
+        """Have the pod end.
+
+        Args:
+            grace_seconds: None is the pod's own grace period.
+        """
         self.leaving = True
         if not self._tried:
             self._end(Termination(f"pod {self.name} was to end before it was created", own_fault=False))
             return
-        self._created = True  # perhaps; the next look at the pod finds out
-        self._owed = None if self._ask_to_delete(grace_seconds) else partial(self.delete, grace_seconds)
+        self._created = True  # This may be wrong; the next look at the pod finds out.
+        is_confirmed = self._ask_to_delete(grace_seconds)
+        self._owed = None if is_confirmed else partial(self.delete, grace_seconds)
 
     @property
     def known_termination(self) -> Termination | None:
-        """Why it ended, as the cluster says; None while it runs, and if it succeeded."""
+        """Why it ended, by the cluster; None while it runs, or if it succeeded."""
         return self._termination if self.ended else None
 
     def termination(self) -> Termination:
@@ -152,7 +157,7 @@ class WatchedPod:
         return self._termination or Termination(f"pod {self.name} ended without a message", own_fault=True)
 
     def remove(self, grace_seconds: int | None = None) -> None:
-        """Delete the pod, whatever is known of it: a forgotten one would train on, and keep its GPUs."""
+        """Delete the pod in any case, because a forgotten one would train on and keep its GPUs."""
         if self._tried and not _ask_again(
             partial(self._ask_to_delete, grace_seconds), retry_if_result(not_), _CLOSE_SECONDS
         ):
@@ -169,7 +174,7 @@ class WatchedPod:
             _log.warning("the messages of pod %s stay in the store: %s", self.name, error)
 
     def _create(self) -> None:
-        """Start the pod once it may be."""
+        """Create the pod once that is possible."""
         if self._give_up_if_late() or not self._may_start():
             return
         try:
@@ -223,17 +228,18 @@ class WatchedPod:
             self.note(None)
         elif is_queued(pod) or not self._give_up_if_late():
             if is_queued(pod):
-                self.began = time.monotonic()  # time in a queue does not count
+                self.began = time.monotonic()  # Time in a queue does not count.
             reason = self.ask(lambda: (waiting_reason(pod) or waiting_reason(pod, api.events_of(pod)),))
             if reason is not None:
                 self.note(*reason)
 
     def wait_for_image_digest(self, seconds: float) -> str | None:
-        """The digest of the image of a pod that runs, or has run: what it does itself may be quicker than the
-        cluster's word of it.
+        """Wait until the cluster knows the image digest of a pod that runs, or has run.
+
+        The pod itself may be quicker than the cluster's status.
 
         Returns:
-            None where the cluster has not said it in so many seconds.
+            None if the cluster does not know it after so many seconds.
         """
         until = time.monotonic() + seconds
         while self.image_digest is None and not self.ended and time.monotonic() < until:
@@ -243,9 +249,7 @@ class WatchedPod:
         return self.image_digest
 
     def _follow_leaving(self, pod: "V1Pod") -> None:
-        """A deleted pod reports how it ended within its grace period; on a node that is lost it never
-        does.
-        """
+        """Note how a deleted pod ends, and give it up after its grace period: its node is then lost."""
         self._termination = termination_of(pod)
         if self._gone_by is None:
             self._gone_by = time.monotonic() + self._resources.grace_seconds + LOST_SECONDS
@@ -261,7 +265,10 @@ class WatchedPod:
             )
 
     def _give_up_if_late(self) -> bool:
-        """Give up a pod that has not started in time; it is deleted in :meth:`close`."""
+        """Give up a pod that has not started in time; return whether it was given up.
+
+        It is deleted in :meth:`close`.
+        """
         limit = self._resources.start_timeout_seconds
         if self.started or time.monotonic() - self.began < limit:
             return False
@@ -280,21 +287,21 @@ class WatchedPod:
         self._give_up_at = time.monotonic() + _LAST_MESSAGE_SECONDS
 
     def _last_message(self) -> Message | Granted | Ready | None:
-        """What the pod sent before it ended; while the store is unavailable it is asked again."""
+        """The last message of a pod that has ended; the store is asked again while it is unavailable."""
         seconds = max(0.0, self._give_up_at - time.monotonic())
         return _ask_again(self.mailbox.look, retry_if_exception_type(OSError), seconds)
 
     def _ask_to_delete(self, grace_seconds: int | None) -> bool:
-        """Whether the API has confirmed it."""
+        """Ask the API to delete the pod; return whether it has confirmed."""
         return self.ask(partial(api.delete_pod, self.name, grace_seconds)) is not None
 
     def note(self, reason: str | None) -> None:
-        """Have it recorded why the pod has not started."""
+        """Record why the pod has not started; None once it has."""
         self._why = reason or self._why
         self._waiting.note(reason)
 
     def ask(self, question: Callable[[], _Answer]) -> _Answer | None:
-        """The API's answer; None if it does not answer or refuses: a trial that runs then goes on."""
+        """Ask the API; None if it does not answer or refuses, and a running trial then goes on."""
         return api.ask_api(question, self._note_refusal)
 
     def _note_refusal(self, reason: str) -> None:
@@ -304,13 +311,13 @@ class WatchedPod:
 
 
 def pod_name(key: str, ending: str) -> str:
-    """A name that no other pod has or had, in which people recognise the trial."""
+    """A new name for a pod, in which people recognise the trial."""
     readable = re.sub("[^a-z0-9-]", "-", label_value(key).lower()).strip("-")
     return f"halving-{readable[:40]}-{ending}-{secrets.token_hex(3)}"
 
 
 def _ask_again(question: Callable[[], _Answer], retry: retry_base, seconds: float) -> _Answer | None:
-    """The answer, asked for again while ``retry`` says so; None after so many seconds."""
+    """Ask again while ``retry`` says so; None after so many seconds."""
     warn = before_sleep_log(_log, logging.WARNING)
     again = Retrying(
         retry=retry,
