@@ -21,10 +21,10 @@ class Attempt:
         rung: the rung that it trained for first.
         audit: whether it trains a pruned trial on, for the audit.
         worker: None until a worker has claimed it.
-        nodes, gpus, ranks: that it has, or had, in all.
+        nodes, gpus, ranks: how many it has, or had, in all.
         began: when it was handed out.
         ended, outcome: None while it runs.
-        error, reason: why it failed or was preempted, with the stacks that were recorded, and that in one
+        error, reason: why it failed or was preempted, with the stacks that were recorded; and that in one
             line.
     """
 
@@ -90,12 +90,14 @@ def _attempts(session: Session, sweep: str, spec: SweepSpec, which: ColumnElemen
 
 
 def _trains_to(row: AttemptRow, spec: SweepSpec, rules: Rules, final: int | None) -> int:
-    """The epoch that an attempt was given its resources for: that of its first rung."""
+    """The epoch that decided which resources an attempt got: that of its first rung."""
     return rules.ladder(row.trial)[row.rung] if final is None else spec.final_epochs
 
 
 def is_audit(rung: int, audited: int | None) -> bool:
-    """Whether training for ``rung`` belongs to an audit; ``audited`` is how many results the trial had when
-    it was pruned, or None.
+    """Whether training for a rung belongs to an audit.
+
+    Args:
+        audited: how many results the trial had when it was pruned; None if it was not.
     """
     return audited is not None and rung >= audited

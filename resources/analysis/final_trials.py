@@ -14,12 +14,12 @@ class FinalTrial:
     """One training of the winner's params.
 
     Attributes:
-        seed: its number, from 0.
-        reported: the objective at its end. Its rows were trained on if the validation split was, so it says
-            how well they were learned, and nothing about other rows.
-        epochs: trained up to its end; None before.
-        checkpoint: its last one, which counts; empty before its end.
-        error, reason: why its last attempt failed or was preempted, and that in short.
+        seed: the number of its seed, from 0.
+        reported: the objective at its end. If the validation split was trained on, it says how well those
+            rows were learned, and nothing about other rows.
+        epochs: how many were trained up to its end; None before.
+        checkpoint: its last checkpoint, which counts; empty before its end.
+        error, reason: why its last attempt failed or was preempted; and that in short.
     """
 
     seed: int
@@ -37,34 +37,38 @@ class FinalTrial:
 
     @property
     def complete(self) -> bool:
-        """Whether it has come to its end and has a checkpoint to be judged by."""
+        """Whether it has ended with a checkpoint that can be judged."""
         return self.status == Status.COMPLETED and bool(self.checkpoint)
 
 
 def final_trials(
     sweep: str, trials: Iterable[TrialRow], results: Iterable[RungResultRow]
 ) -> list[FinalTrial]:
-    """The final training as far as it has begun, by seed.
+    """The trainings of the final training that have begun, by seed.
 
     Args:
-        trials, results: of the sweep, or more of them; those of the search are left out.
+        trials, results: of the sweep; those of the search are left out.
     """
     ends = {result.trial: result for result in results if result.value is not None}
-    return [
-        FinalTrial(
-            seed=trial.final,
-            trial=trial.number,
-            key=trial_key(sweep, trial.number),
-            status=trial.status,
-            reported=end.value if (end := ends.get(trial.number)) else None,
-            epochs=end.epochs if end else None,
-            attempts=trial.attempt,
-            preemptions=trial.preemptions,
-            seconds=trial.seconds,
-            checkpoint=(end.checkpoint or "") if end else "",
-            error=trial.error,
-            reason=short_reason(trial.error),
+    finals = []
+    for trial in sorted(trials, key=lambda trial: trial.number):
+        if trial.final is None:
+            continue
+        end = ends.get(trial.number)
+        finals.append(
+            FinalTrial(
+                seed=trial.final,
+                trial=trial.number,
+                key=trial_key(sweep, trial.number),
+                status=trial.status,
+                reported=end.value if end else None,
+                epochs=end.epochs if end else None,
+                attempts=trial.attempt,
+                preemptions=trial.preemptions,
+                seconds=trial.seconds,
+                checkpoint=(end.checkpoint or "") if end else "",
+                error=trial.error,
+                reason=short_reason(trial.error),
+            )
         )
-        for trial in sorted(trials, key=lambda trial: trial.number)
-        if trial.final is not None
-    ]
+    return finals

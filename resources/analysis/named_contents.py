@@ -1,6 +1,4 @@
-"""What the catalog names that the store must have: whose it is, what its absence means, and what mends
-that.
-"""
+"""Contents that the catalog names and the store must have: whose they are, and what mends their absence."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -18,8 +16,12 @@ FROM_A_BACKUP = "bring it back from a backup: halving restore"
 
 
 class NamedContent(NamedTuple):
-    """A content that the store should have, and in words whose it is, what its absence means and what mends
-    that.
+    """A content that the store should have.
+
+    Attributes:
+        what: whose it is, in words.
+        means: what its absence means.
+        mend: what mends its absence.
     """
 
     digest: str
@@ -30,9 +32,7 @@ class NamedContent(NamedTuple):
 
 
 def contents_of_models(session: Session) -> list[NamedContent]:
-    """The checkpoints, manifests and reports of versions that are not archived, and each sweep's report with
-    its page.
-    """
+    """The contents of versions that are not archived, and each sweep's report with its page."""
     contents: list[NamedContent] = []
     for row in session.scalars(select(ModelVersionRow).where(ModelVersionRow.stage != "archived")):
         means = f"{row.model}@{row.version} ({row.stage}) cannot be loaded, served or judged"
@@ -42,14 +42,12 @@ def contents_of_models(session: Session) -> list[NamedContent]:
             ("report", row.report),
         ):
             if digest:
-                is_trained = what == "checkpoint" and row.run
-                mend = (
-                    f"halving rerun {row.run} trains it again; or {FROM_A_BACKUP}"
-                    if is_trained
-                    else FROM_A_BACKUP
-                )
+                is_checkpoint = what == "checkpoint"
+                mend = FROM_A_BACKUP
+                if is_checkpoint and row.run:
+                    mend = f"halving rerun {row.run} trains it again; or {FROM_A_BACKUP}"
                 whose = f"the {what} of {row.model}@{row.version}"
-                contents.append(NamedContent(digest, whose, means, mend, is_checkpoint=what == "checkpoint"))
+                contents.append(NamedContent(digest, whose, means, mend, is_checkpoint=is_checkpoint))
     for sweep, digest, page in session.execute(select(ReportRow.sweep, ReportRow.digest, ReportRow.html)):
         means = f"its page and `halving leaderboard {sweep}` lack the evaluation"
         contents.append(NamedContent(digest, f"the report of {sweep}", means, FROM_A_BACKUP))
@@ -78,12 +76,11 @@ def contents_of_paused_trials(session: Session) -> list[NamedContent]:
 def find_missing(
     store: Store, contents: Iterable[NamedContent], is_there: Callable[[str], bool]
 ) -> list[NamedContent]:
-    """Which of the contents, and of the parts of those that are sharded checkpoints, are not there; each
-    once.
+    """Find the contents that are not there, each once; of sharded checkpoints also the parts.
 
     Args:
-        store: where the checkpoints are read, for what they consist of.
-        is_there: whether a file, given by its name in the store, is there.
+        store: where checkpoints are read to see what they consist of.
+        is_there: whether the store has a file of this name.
 
     Raises:
         StoreError: the store cannot be read.
@@ -91,7 +88,7 @@ def find_missing(
     named: dict[str, NamedContent] = {}
     for content in contents:
         named.setdefault(content.digest, content)
-    present, missing = _divided(named.values(), is_there)
+    present, missing = _divide(named.values(), is_there)
     checkpoints = [content for content in present if content.is_checkpoint]
     parts: dict[str, NamedContent] = {}
     for content, digests in zip(
@@ -99,13 +96,13 @@ def find_missing(
     ):
         for part in (f"sha256:{digest.hex()}" for digest in digests):
             parts.setdefault(part, content._replace(digest=part, what=f"a part of {content.what}"))
-    return missing + _divided(parts.values(), is_there)[1]
+    return missing + _divide(parts.values(), is_there)[1]
 
 
-def _divided(
+def _divide(
     contents: Iterable[NamedContent], is_there: Callable[[str], bool]
 ) -> tuple[list[NamedContent], list[NamedContent]]:
-    """Those that are there, and those that are not."""
+    """Divide contents into those that are there, and those that are not."""
     every = list(contents)
     answers = in_threads(lambda content: is_there(blob_name(content.digest)), every)
     present = [content for content, there in zip(every, answers, strict=True) if there]

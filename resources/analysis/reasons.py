@@ -1,21 +1,21 @@
-"""Why an attempt ended, in one line of the text that its worker has recorded: pure."""
+"""Why an attempt ended, as one line of the text that its worker recorded."""
 
 import re
 
 _BEGINS = re.compile(r"^(?P<whose>.*?)(\s*\+ Exception Group )?Traceback \(most recent call last\):$")
 _GROUP_BEGINS = re.compile(r"^(?P<whose>.*?)\s*\+ Exception Group Traceback \(most recent call last\):$")
-_OF_GROUP = re.compile(r"^\s*\| (?P<said>\S.*)$")
+_OF_GROUP = re.compile(r"^\s*\| (?P<message>\S.*)$")
 
 _NOTE = re.compile(r"^rank \d+ ran out of memory\b")
 
 
 def short_reason(error: str | None) -> str | None:
-    """The line that says what happened; None of no text.
+    """The line of an error's text that says what happened; None for no text.
 
-    Of a traceback that is the line of the exception that was raised last, behind whose rank or node it was
-    (``rank 1: ``). Notes that follow it, such as PyTorch's table of a GPU's memory, are no reason, but for
-    ours that says which rank had not enough of it. Any other text says it in its last line: a hang behind the
-    stacks of all ranks, an image behind what it printed.
+    In a traceback it is the line of the exception that was raised last, after its rank or node
+    (``rank 1: ``). Notes that follow it, such as PyTorch's table of a GPU's memory, are no reason; our own
+    note of which rank ran out of memory is one. Any other text says it in its last line: a hang after the
+    stacks of all ranks, an image after what it printed.
     """
     lines = (error or "").strip().splitlines()
     if not lines:
@@ -25,21 +25,23 @@ def short_reason(error: str | None) -> str | None:
     begins = {place: begin["whose"] for place, line in enumerate(lines) if (begin := _BEGINS.match(line))}
     if not begins:
         return lines[-1]
-    whose = next(iter(begins.values()))  # of a chain of exceptions the first one stands behind it
-    said = [line for line in lines[max(begins) + 1 :] if line.strip() and not line[0].isspace()] or [
-        lines[-1].strip()
-    ]
-    noted = next((line for line in said[1:] if _NOTE.match(line)), None)
-    return noted or f"{whose}{said[0]}"
+    whose = next(iter(begins.values()))  # in a chain of exceptions only the first has it
+    messages = [line for line in lines[max(begins) + 1 :] if line.strip() and not line[0].isspace()]
+    if not messages:
+        messages = [lines[-1].strip()]
+    note = next((line for line in messages[1:] if _NOTE.match(line)), None)
+    return note or f"{whose}{messages[0]}"
 
 
 def _reason_of_group(lines: list[str]) -> str | None:
-    """The line of an exception group, behind whose rank or node it was; None where there is none, or another
-    exception came of it.
+    """The line of an exception group, after its rank or node.
+
+    None if there is no group, or another exception was raised because of it.
     """
     begins = [place for place, line in enumerate(lines) if _GROUP_BEGINS.match(line)]
     if not begins or "Traceback (most recent call last):" in lines[begins[-1] :]:
         return None
-    said = next((match["said"] for line in lines[begins[0] :] if (match := _OF_GROUP.match(line))), "")
-    begin = _GROUP_BEGINS.match(lines[begins[0]])
-    return f"{begin['whose'] if begin else ''} {said}".strip()
+    matches = map(_OF_GROUP.match, lines[begins[0] :])
+    message = next((match["message"] for match in matches if match), "")
+    whose = _GROUP_BEGINS.sub(r"\g<whose>", lines[begins[0]])
+    return f"{whose} {message}".strip()

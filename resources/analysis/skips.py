@@ -1,8 +1,7 @@
-"""What a training has left out to go on: steps whose loss or gradients were not finite, and checkpoints that
-the store did not take.
+"""What a training skipped: steps that were not finite, and checkpoints that the store did not take.
 
-The steps are counted in metrics (:mod:`halving.distributed.nonfinite`), so that what a killed attempt has
-left out is known, too; the checkpoints in the record of the next one that the store took, or in that of the
+The steps are counted in metrics (:mod:`halving.distributed.nonfinite`), so that those of a killed attempt are
+known, too. The checkpoints stand in the record of the next one that the store took, or in that of the
 attempt's end (:mod:`halving.checkpoints.misses`).
 """
 
@@ -22,17 +21,17 @@ from halving.query.units import counted
 from halving.records.run_record import RunRecords, SavedCheckpoint
 
 COUNTED = re.compile(r"system/(?:skipped_steps|nonfinite_(loss|gradients)/rank\.(\d+))")
-"""The metrics that count steps that were not finite; and by whose loss or gradients."""
+"""Names of the metrics that count steps that were not finite, in all and by loss or gradients of a rank."""
 _STEPS = "system/skipped_steps"
 
 
 @dataclass(frozen=True)
 class Culprit:
-    """A rank that began steps that were not finite.
+    """A rank whose loss or gradients were not finite in some steps.
 
     Attributes:
-        loss: in how many of them its loss was not finite.
-        gradients: in how many its gradients alone.
+        loss: in how many steps its loss was not finite.
+        gradients: in how many steps only its gradients were not.
     """
 
     rank: int
@@ -42,11 +41,11 @@ class Culprit:
 
 @dataclass(frozen=True)
 class SkippedSteps:
-    """Steps that an attempt has left out because they were not finite.
+    """Steps that an attempt skipped because they were not finite.
 
     Attributes:
-        last_step, last_at: the last of them, and when, in Unix seconds.
-        culprits: by rank; none where only the sum of all ranks' gradients was not finite.
+        last_step, last_at: the last of them, and its time in Unix seconds.
+        culprits: by rank; none if only the sum of all ranks' gradients was not finite.
     """
 
     attempt: int
@@ -57,25 +56,23 @@ class SkippedSteps:
 
     @property
     def text(self) -> str:
-        moment = datetime.fromtimestamp(self.last_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        parts = [f"the loss of rank {each.rank} in {each.loss}" for each in self.culprits if each.loss]
-        parts += [
-            f"the gradients of rank {each.rank} in {each.gradients}"
-            for each in self.culprits
-            if each.gradients
-        ]
-        what = ", ".join(parts) or "only the sum of all ranks' gradients"
+        last = datetime.fromtimestamp(self.last_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        losses = [rank for rank in self.culprits if rank.loss]
+        gradients = [rank for rank in self.culprits if rank.gradients]
+        parts = [f"the loss of rank {rank.rank} in {rank.loss}" for rank in losses]
+        parts += [f"the gradients of rank {rank.rank} in {rank.gradients}" for rank in gradients]
+        causes = ", ".join(parts) or "only the sum of all ranks' gradients"
+        were = "was" if self.count == 1 else "were"
         return (
-            f"attempt {self.attempt} left out {counted(self.count, 'step')} that "
-            f"{'was' if self.count == 1 else 'were'} NaN or infinite "
-            f"({what}), the last at step {self.last_step}, {moment}: lower the learning rate, or look at "
+            f"attempt {self.attempt} left out {counted(self.count, 'step')} that {were} NaN or infinite "
+            f"({causes}), the last at step {self.last_step}, {last}: lower the learning rate, or look at "
             "the data of these steps"
         )
 
 
 @dataclass(frozen=True)
 class Skips:
-    """What a run has left out, by attempt; the newest at the end."""
+    """What a run skipped, by attempt, with the newest at the end."""
 
     steps: list[SkippedSteps]
     checkpoints: list[SkippedCheckpoints]
@@ -83,7 +80,7 @@ class Skips:
     @property
     def texts(self) -> list[str]:
         """A sentence for each."""
-        return [*(each.text for each in self.steps), *(each.text for each in self.checkpoints)]
+        return [*(steps.text for steps in self.steps), *(skipped.text for skipped in self.checkpoints)]
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "texts": self.texts}
@@ -96,17 +93,18 @@ def skips_of(
     points: Mapping[str, Points],
     saved: Sequence[SavedCheckpoint] | None = None,
 ) -> Skips | None:
-    """What a run has left out; None while the store cannot say, and of a run without a record.
+    """Find what a run skipped; None while the store cannot be read, and for a run without a record.
 
-    Steps whose points retention has dropped are not known any more.
+    Steps whose points retention has dropped are lost.
 
     Args:
-        points: of all attempts, by metric; those that :data:`COUNTED` names are looked at.
-        saved: its checkpoints, where they have been read already.
+        points: of all attempts, by metric; only those that :data:`COUNTED` matches matter.
+        saved: the run's checkpoints, if they have been read already.
     """
     try:
         attempts = read_run(store, project, run).attempts
-        saved = RunRecords(store, project, run).checkpoints() if saved is None else saved
+        if saved is None:
+            saved = RunRecords(store, project, run).checkpoints()
     except (NotFound, StoreError):
         return None
     counts = {key: _greatest(of_key) for key, of_key in points.items() if COUNTED.fullmatch(key)}
@@ -122,24 +120,26 @@ def _greatest(points: Points) -> dict[int, tuple[int, int, float]]:
     greatest: dict[int, tuple[int, int, float]] = {}
     columns = (points.attempt.tolist(), points.value.tolist(), points.step.tolist(), points.time.tolist())
     for attempt, value, step, time in zip(*columns, strict=True):
-        if math.isfinite(value):  # else it is the trainable's own, under this name
+        if math.isfinite(value):  # otherwise the trainable itself logged it under this name
             greatest[attempt] = max(greatest.get(attempt, (0, 0, 0.0)), (int(value), step, time / 1000))
     return greatest
 
 
 def skipped_steps(counts: Counts) -> list[SkippedSteps]:
-    """The steps that each attempt has left out."""
-    ranks = sorted({int(name[2]) for key in counts if (name := COUNTED.fullmatch(key)) and name[2]})
+    """The steps that each attempt skipped."""
+    names = [name for name in map(COUNTED.fullmatch, counts) if name]
+    ranks = sorted({int(name[2]) for name in names if name[2]})
 
-    def begun(attempt: int, what: str, rank: int) -> int:
-        return counts.get(f"system/nonfinite_{what}/rank.{rank}", {}).get(attempt, (0, 0, 0.0))[0]
+    def count_of(attempt: int, part: str, rank: int) -> int:
+        return counts.get(f"system/nonfinite_{part}/rank.{rank}", {}).get(attempt, (0, 0, 0.0))[0]
 
     skipped = []
-    for attempt, (count, step, at) in sorted(counts.get(_STEPS, {}).items()):
-        culprits = [
-            Culprit(rank, begun(attempt, "loss", rank), begun(attempt, "gradients", rank)) for rank in ranks
-        ]
-        skipped.append(
-            SkippedSteps(attempt, count, step, at, [each for each in culprits if each.loss or each.gradients])
-        )
+    for attempt, (count, step, time) in sorted(counts.get(_STEPS, {}).items()):
+        culprits = []
+        for rank in ranks:
+            loss = count_of(attempt, "loss", rank)
+            gradients = count_of(attempt, "gradients", rank)
+            if loss or gradients:
+                culprits.append(Culprit(rank, loss, gradients))
+        skipped.append(SkippedSteps(attempt, count, step, time, culprits))
     return skipped

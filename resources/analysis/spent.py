@@ -1,6 +1,4 @@
-"""What a sweep's search trained, and what early stopping saved: the one notion of "saved" of pages, reports
-and prices.
-"""
+"""What a sweep's search trained and what early stopping saved, as pages, reports and prices state it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +19,8 @@ class Saved:
     """What a trial would have trained without early stopping.
 
     Attributes:
-        seconds: of training, as estimated.
-        attempt: the last one that led to a result; what is saved counts with what that one held.
+        seconds: an estimate of the training time.
+        attempt: the last one that led to a result; the saved time counts with the resources of this attempt.
     """
 
     trial: int
@@ -31,25 +29,25 @@ class Saved:
     attempt: int
 
 
-def saved_by_early_stopping(state: SearchState, at: ResultsAt) -> Iterator[Saved]:
+def saved_by_early_stopping(state: SearchState, results: ResultsAt) -> Iterator[Saved]:
     """What was not trained, trial by trial.
 
     An epoch that was not trained counts with the seconds that an epoch of its trial took, or with the sweep's
     average where that is less, because a short training is mostly start-up. So the estimate of what was saved
     is a low one.
     """
-    average = _seconds_per_epoch([result for result in at.values() if result.value is not None])
+    average = _seconds_per_epoch([result for result in results.values() if result.value is not None])
     for trial in state.trials:
-        counted = [at[trial.number, rung] for rung in range(len(trial.counted))]
-        left = _left(state.rules, trial, max((result.epochs for result in counted), default=0))
+        counted = [results[trial.number, rung] for rung in range(len(trial.counted))]
+        trained = max((result.epochs for result in counted), default=0)
+        left = _epochs_left(state.rules, trial, trained)
         if left:
-            yield Saved(
-                trial.number, left, left * min(average, _seconds_per_epoch(counted)), counted[-1].attempt
-            )
+            seconds = left * min(average, _seconds_per_epoch(counted))
+            yield Saved(trial.number, left, seconds, counted[-1].attempt)
 
 
 def gpus_of_attempts(session: Session, sweep: str) -> dict[tuple[int, int], int]:
-    """Trial and attempt to the GPUs that it held on all of its nodes."""
+    """The GPUs of each attempt on all its nodes, by trial and attempt."""
     query = select(AttemptRow.trial, AttemptRow.attempt, AttemptRow.nodes * AttemptRow.gpus).where(
         AttemptRow.sweep == sweep
     )
@@ -57,27 +55,28 @@ def gpus_of_attempts(session: Session, sweep: str) -> dict[tuple[int, int], int]
 
 
 def spent_and_saved(
-    state: SearchState, trials: Sequence[TrialRow], at: ResultsAt, gpus: Mapping[tuple[int, int], int]
+    state: SearchState, trials: Sequence[TrialRow], results: ResultsAt, gpus: Mapping[tuple[int, int], int]
 ) -> dict[str, Any]:
-    """What was trained, and what early stopping saved, as :class:`resources.analysis.summary.SweepSummary`
-    has it.
+    """What was trained and what early stopping saved, as fields of a sweep's summary.
 
-    Time that led to no result (of attempts that crashed, say) counts with the GPUs of the trial's newest
-    attempt.
+    Time that led to no result, such as that of attempts that crashed, counts with the GPUs of the trial's
+    newest attempt.
 
     Args:
-        gpus: of attempts; of those that are not in it, none.
+        gpus: of attempts; an attempt that is not in it had none.
     """
-    trained = audit_epochs = 0
-    audit_seconds = gpu_seconds = 0.0
-    saved = list(saved_by_early_stopping(state, at))
+    trained = 0
+    audit_epochs = 0
+    audit_seconds = 0.0
+    gpu_seconds = 0.0
+    saved = list(saved_by_early_stopping(state, results))
     for trial in state.trials:
-        results = [at[trial.number, rung] for rung in range(len(trial.results))]
-        counted = results[: len(trial.counted)]
-        audit = results[len(trial.counted) :]
+        of_trial = [results[trial.number, rung] for rung in range(len(trial.results))]
+        counted = of_trial[: len(trial.counted)]
+        audit = of_trial[len(trial.counted) :]
         epochs = max((result.epochs for result in counted), default=0)
         trained += epochs
-        without_result = trials[trial.number].seconds - sum(result.seconds for result in results)
+        without_result = trials[trial.number].seconds - sum(result.seconds for result in of_trial)
         gpu_seconds += sum(result.seconds * gpus.get((trial.number, result.attempt), 0) for result in counted)
         gpu_seconds += without_result * gpus.get((trial.number, trials[trial.number].attempt), 0)
         audit_epochs += max(
@@ -86,13 +85,13 @@ def spent_and_saved(
         audit_seconds += sum(result.seconds for result in audit)
     return {
         "epochs_trained": trained,
-        "epochs_full": trained + sum(one.epochs for one in saved),
+        "epochs_full": trained + sum(part.epochs for part in saved),
         "audit_epochs": audit_epochs,
         "seconds": sum(trial.seconds for trial in trials) - audit_seconds,
-        "seconds_saved": sum(one.seconds for one in saved),
+        "seconds_saved": sum(part.seconds for part in saved),
         "audit_seconds": audit_seconds,
         "gpu_seconds": gpu_seconds,
-        "gpu_seconds_saved": sum(one.seconds * gpus.get((one.trial, one.attempt), 0) for one in saved),
+        "gpu_seconds_saved": sum(part.seconds * gpus.get((part.trial, part.attempt), 0) for part in saved),
     }
 
 
@@ -103,7 +102,9 @@ def _seconds_per_epoch(results: Sequence[RungResultRow]) -> float:
     return sum(result.seconds for result in results) / max(1, sum(last.values()))
 
 
-def _left(rules: Rules, trial: TrialState, epochs: int) -> int:
+def _epochs_left(rules: Rules, trial: TrialState, epochs: int) -> int:
     """The epochs up to the last rung that were not trained, because the trial was stopped early."""
     stopped_early = trial.audited is not None or trial.status in (Status.PAUSED, Status.STOPPED)
-    return max(0, rules.ladder(trial.number)[-1] - epochs) if stopped_early and epochs else 0
+    if not stopped_early or not epochs:
+        return 0
+    return max(0, rules.ladder(trial.number)[-1] - epochs)

@@ -1,6 +1,4 @@
-"""``halving replay``: what other strategies would have spent and found with the trials of a sweep that is
-over.
-"""
+"""Replay of other strategies on the trials of a sweep that is over, for ``halving replay``."""
 
 import statistics
 from collections import defaultdict
@@ -23,7 +21,7 @@ from resources.search.state import Status
 from resources.sweep_spec import SweepSpec, stored_spec
 from resources.sweep_spec.yaml_text import read_yaml
 
-# curves with at most so many points are kept point by point, whatever retention deletes
+# Curves with at most this many points are kept point by point, whatever retention deletes.
 _SINGLE_POINTS = 2000
 
 
@@ -32,7 +30,7 @@ class NotReplayable(HalvingError, RuntimeError):
 
 
 def read_strategy(text: str) -> Any:
-    """A strategy from the command line: its name, or YAML.
+    """Read a strategy from the command line: its name, or YAML.
 
     Raises:
         InvalidInput: it is not YAML.
@@ -53,10 +51,10 @@ def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequenc
         strategies: names, or ``{name: {setting: value}}``.
 
     Returns:
-        ``sweep``, ``objective``, ``direction``, ``trials`` and ``workers``; ``itself``, the sweep's own
-        search without the audit of pruning (its ``seconds`` are None when no attempt was recorded);
-        ``replayed``, in the order of the strategies. Each search has its winner's name, and the place of that
-        among the sweep's own results.
+        ``sweep``, ``objective``, ``direction``, ``trials`` and ``workers``. ``itself`` is the sweep's own
+        search without the audit of pruning; its ``seconds`` are None if no attempt was recorded.
+        ``replayed`` has the searches in the order of the strategies. Each search has its winner's name, and
+        the winner's place among the sweep's own results.
 
     Raises:
         NotFound: there is no such sweep, or the store no longer has its points.
@@ -89,21 +87,23 @@ def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequenc
     summary = summarize(catalog, sweep)
     if summary.best is None:
         raise NotReplayable(f"sweep {sweep} has no trial with a result, so there is nothing to replay")
-    known = _curves(store, spec, sweep, trials, results)
+    curves_of_trials = _curves(store, spec, sweep, trials, results)
     workers = spec.concurrency or _most_at_once(attempts)
     places = {standing.key: place for place, standing in enumerate(summary.standings, start=1)}
     replayed = []
-    for one in specs:
-        found = replay(one, known, workers)
-        winner = trial_key(sweep, trials[found.winner].number) if found.winner is not None else None
-        replayed.append({**asdict(found), "winner": winner, "place": places.get(winner) if winner else None})
+    for replayed_spec in specs:
+        search = replay(replayed_spec, curves_of_trials, workers)
+        winner = None
+        if search.winner is not None:
+            winner = trial_key(sweep, trials[search.winner].number)
+        replayed.append({**asdict(search), "winner": winner, "place": places.get(winner) if winner else None})
     return {
         "sweep": sweep,
         "objective": summary.objective,
         "direction": summary.direction,
         "trials": len(trials),
         "workers": workers,
-        "itself": _itself(spec, summary, attempts),
+        "itself": _own_search(spec, summary, attempts),
         "replayed": replayed,
     }
 
@@ -112,11 +112,10 @@ def _curves(
     store: Store, spec: SweepSpec, sweep: str, trials: Sequence[TrialRow], results: Sequence[RungResultRow]
 ) -> list[TrialCurve]:
     points: dict[str, dict[str, list[tuple[int, float]]]] = defaultdict(dict)
+    runs = [trial_key(sweep, trial.number) for trial in trials]
     for metric in dict.fromkeys([*(objective.metric for objective in spec.objectives), *spec.bounds]):
-        for run, known in _points(
-            store, spec.project, [trial_key(sweep, trial.number) for trial in trials], metric
-        ).items():
-            points[run][metric] = known
+        for run, of_metric in _points(store, spec.project, runs, metric).items():
+            points[run][metric] = of_metric
     if not points:
         raise NotFound(
             f"the store {store.root} no longer has points of sweep {sweep}, so there is nothing to replay"
@@ -135,7 +134,7 @@ def _curves(
         curve_of(
             spec,
             points.get(trial_key(sweep, trial.number), {}),
-            _ended(spec, trial, reached),
+            _end_of(spec, trial, reached),
             rates.get(trial.number, usual),
         )
         for trial in trials
@@ -151,13 +150,13 @@ def _points(
         table = all_points(
             sorted(set(table["run"].to_pylist())), metric, project=project, root=store, max_points=None
         )
-    found: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    points: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for run, step, value in zip(*(table[name].to_pylist() for name in ("run", "step", "value")), strict=True):
-        found[run].append((step, value))
-    return found
+        points[run].append((step, value))
+    return points
 
 
-def _ended(
+def _end_of(
     spec: SweepSpec, trial: TrialRow, reached: dict[int, list[RungResultRow]]
 ) -> Literal["stopped", "returned", "failed"]:
     if trial.status == Status.FAILED:
@@ -167,20 +166,23 @@ def _ended(
 
 
 def _most_at_once(attempts: Sequence[AttemptRow]) -> int:
-    """The most attempts that ran at one moment."""
-    moments = [(attempt.started_at, 1) for attempt in attempts] + [
-        (attempt.ended_at, -1) for attempt in attempts if attempt.ended_at
-    ]
-    most = running = 0
-    for _, change in sorted(moments):
+    """The greatest number of attempts that ran at the same time; at least 1."""
+    changes = [(attempt.started_at, 1) for attempt in attempts]
+    changes += [(attempt.ended_at, -1) for attempt in attempts if attempt.ended_at]
+    peak = 1
+    running = 0
+    for _, change in sorted(changes):
         running += change
-        most = max(most, running)
-    return max(1, most)
+        peak = max(peak, running)
+    return peak
 
 
-def _itself(spec: SweepSpec, summary: SweepSummary, attempts: Sequence[AttemptRow]) -> dict[str, Any]:
-    found = next((standing for standing in summary.standings if not standing.audited), summary.standings[0])
+def _own_search(spec: SweepSpec, summary: SweepSummary, attempts: Sequence[AttemptRow]) -> dict[str, Any]:
+    winner = next((standing for standing in summary.standings if not standing.audited), summary.standings[0])
     ends = [attempt.ended_at for attempt in attempts if attempt.ended_at]
+    seconds = None
+    if ends:
+        seconds = (max(ends) - min(attempt.started_at for attempt in attempts)).total_seconds()
     return {
         "strategy": spec.strategy.model_dump(exclude_none=True),
         "trials": sum(summary.counts.values()) - summary.counts.get("suggested", 0),
@@ -188,12 +190,10 @@ def _itself(spec: SweepSpec, summary: SweepSummary, attempts: Sequence[AttemptRo
             standing.status == "completed" and not standing.audited for standing in summary.standings
         ),
         "epochs": summary.epochs_trained,
-        "seconds": (max(ends) - min(attempt.started_at for attempt in attempts)).total_seconds()
-        if ends
-        else None,
+        "seconds": seconds,
         "worker_seconds": summary.seconds,
-        "winner": found.key,
-        "winner_epochs": found.epochs,
-        "winner_objective": found.objective,
-        "place": summary.standings.index(found) + 1,
+        "winner": winner.key,
+        "winner_epochs": winner.epochs,
+        "winner_objective": winner.objective,
+        "place": summary.standings.index(winner) + 1,
     }

@@ -1,6 +1,4 @@
-"""A sweep at a glance: its trials ranked, what was stopped at which rung, what that saved, and what the audit
-cost.
-"""
+"""The summary of a sweep: its trials ranked, what was stopped at which rung, and what that saved."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -28,10 +26,10 @@ class Standing:
     Attributes:
         metrics: every objective and every bounded metric at that rung.
         violation: how far the metrics are out of their bounds; 0 when they are within them.
-        on_front: whether no other trial is at least as good in every objective and better in one; only with
-            several objectives.
+        on_front: whether no other trial is at least as good in every objective and better in at least one;
+            only with several objectives.
         audited: whether it was pruned and then trained on, to check the pruning.
-        checkpoint: that of the rung; when the best value so far counts, that of the best epoch.
+        checkpoint: the checkpoint of the rung; that of the best epoch when the best value so far counts.
     """
 
     trial: int
@@ -54,10 +52,10 @@ class Standing:
 
 @dataclass(frozen=True)
 class RungSummary:
-    """What happened to the trials that reached a rung of a bracket; the five counts after ``reached`` add up
-    to it.
+    """What happened to the trials that reached a rung of a bracket.
 
     Attributes:
+        reached: how many there are; the sum of the five counts that follow.
         promoted: went on towards the next rung.
         paused: wait here with a checkpoint; when the search is over they stay here.
         stopped: ended here, by the median rule or because their sweep was stopped.
@@ -79,31 +77,31 @@ class RungSummary:
 
 @dataclass(frozen=True)
 class SweepSummary:
-    """A sweep's standing.
+    """The standing of a sweep.
 
     Attributes:
-        control: what its user has asked for: run, pause or stop.
-        project: whose share it uses.
-        held_back: why none of its trials is started though it has work: a quota, or the others' shares; None
+        control: what its user wants: run, pause or stop.
+        project: the project whose share it uses.
+        held_back: why none of its trials is started though it has work: a quota, or the others' shares. None
             if nothing keeps it back.
         objective, direction: of the objective that ranks trials.
         objectives: all objectives, with how each is summarised at a rung.
         planned: how many trials its search may start.
         counts: how many trials are in each status.
         standings: trials of the search with a result, best first.
-        rungs: those of every bracket, the longest bracket first.
+        rungs: the rungs of every bracket, the longest bracket first.
         infeasible: how many of ``standings`` are out of bounds.
         waiting: trials whose pods have not started, with the cluster's reason.
         preemptions: how many times a trial lost its worker.
-        epochs_trained: by the search; failed trials count up to their last result.
-        epochs_full: what the search would have trained without early stopping.
-        final: the trainings of the winner's params once the search is over, by seed, as far as they have
-            begun; they count nowhere else but in ``failed`` and ``waiting``.
-        final_seeds: how many of them there are to be; 0 without a final training.
+        epochs_trained: epochs that the search trained; failed trials count up to their last result.
+        epochs_full: epochs that the search would have trained without early stopping.
+        final: the trainings of the winner's params after the search, by seed, as far as they have begun. They
+            count nowhere else but in ``failed`` and ``waiting``.
+        final_seeds: how many of them are planned; 0 without a final training.
         audit_epochs, audit_seconds: what the audit of pruning trained in addition.
         seconds: training time of the search, repeated work included.
-        seconds_saved: the time of the epochs not trained, at the seconds that an epoch of the trial, or of
-            all trials, took.
+        seconds_saved: the time of the epochs that were not trained, at the seconds that an epoch of the
+            trial, or of all trials, took.
     """
 
     sweep: str
@@ -150,7 +148,7 @@ class SweepSummary:
 
 
 def summarize(catalog: Catalog, sweep: str) -> SweepSummary:
-    """The summary of a sweep as it stands now.
+    """Summarize a sweep as it stands now.
 
     Raises:
         NotFound: no such sweep.
@@ -164,9 +162,9 @@ def summarize(catalog: Catalog, sweep: str) -> SweepSummary:
         rows = {(result.trial, result.rung): result for result in results}
         gpus = gpus_of_attempts(session, sweep) if spec.resources.largest.gpus else {}
     searched = trials[: len(state.trials)]
-    at = {place: result for place, result in rows.items() if place[0] < len(state.trials)}
-    standings = _standings(sweep, spec, state, searched, at)
-    cost = spent_and_saved(state, searched, at, gpus)
+    results_of_search = {place: row for place, row in rows.items() if place[0] < len(state.trials)}
+    standings = _standings(sweep, spec, state, searched, results_of_search)
+    cost = spent_and_saved(state, searched, results_of_search, gpus)
     return SweepSummary(
         sweep=sweep,
         project=row.project,
@@ -212,15 +210,16 @@ def summarize(catalog: Catalog, sweep: str) -> SweepSummary:
 
 
 def state_of(session: Session, sweep: SweepRow) -> SearchState:
-    """A sweep's state as the search sees it."""
+    """The state of a sweep's search."""
     cache = StateCache(sweep.id, stored_spec(sweep.spec))
     cache.refresh(session.connection(), lock=False)
     return cache.state
 
 
 def outcome(status: str, *, audited: bool, searching: bool) -> str:
-    """A trial's status for people: when the search is over, paused trials count as stopped, because they will
-    not go on.
+    """A trial's status for people.
+
+    When the search is over, paused trials count as stopped, because they will not go on.
     """
     if audited:
         return "audited" if status == Status.COMPLETED else f"audited, {status}"
@@ -228,21 +227,21 @@ def outcome(status: str, *, audited: bool, searching: bool) -> str:
 
 
 def _standings(
-    sweep: str, spec: SweepSpec, state: SearchState, trials: Sequence[TrialRow], at: ResultsAt
+    sweep: str, spec: SweepSpec, state: SearchState, trials: Sequence[TrialRow], results: ResultsAt
 ) -> list[Standing]:
     front = set(pareto_front(state)) if len(spec.objectives) > 1 else set()
     standings = []
     for trial, rung in ranking(state):
-        row = at[trial.number, rung]
-        known = trials[trial.number]
+        row = results[trial.number, rung]
+        row_of_trial = trials[trial.number]
         result = trial.results[rung]
-        assert result is not None  # or it would not be in the ranking
+        assert result is not None  # every trial of the ranking has a result
         best = row.best_checkpoint if spec.objective.summary == "best" else None
         standings.append(
             Standing(
                 trial=trial.number,
                 key=trial_key(sweep, trial.number),
-                params=known.params,
+                params=row_of_trial.params,
                 status=str(trial.status),
                 bracket=state.rules.bracket(trial.number),
                 rung=rung,
@@ -252,9 +251,9 @@ def _standings(
                 violation=result.violation,
                 on_front=trial.number in front,
                 audited=trial.audited is not None,
-                attempts=known.attempt,
+                attempts=row_of_trial.attempt,
                 preemptions=trial.preemptions,
-                seconds=known.seconds,
+                seconds=row_of_trial.seconds,
                 checkpoint=best or row.checkpoint or "",
             )
         )
@@ -267,24 +266,25 @@ def _rungs(state: SearchState) -> list[RungSummary]:
         bracket = state.rules.bracket(trial.number)
         last = len(trial.counted) - 1
         for rung, result in enumerate(trial.counted):
-            what = "failed" if result is None else "promoted" if rung < last else _at_last(state, trial)
-            happened[bracket, rung][what] += 1
+            fate = "promoted"
+            if result is None:
+                fate = "failed"
+            elif rung == last:
+                fate = _fate_at_last(state, trial)
+            happened[bracket, rung][fate] += 1
     rungs = []
     for bracket, ladder in enumerate(state.rules.ladders):
         for rung, epochs in enumerate(ladder):
             counts = happened[bracket, rung]
             ordered = state.rungs[bracket][rung].results
-            became = {name: counts[name] for name in ("promoted", "paused", "stopped", "completed", "failed")}
-            best = state.trials[ordered[0][2]].results[rung] if ordered else None
-            rungs.append(
-                RungSummary(
-                    bracket, rung, epochs, sum(counts.values()), **became, best=best.value if best else None
-                )
-            )
+            fates = {name: counts[name] for name in ("promoted", "paused", "stopped", "completed", "failed")}
+            leader = state.trials[ordered[0][2]].results[rung] if ordered else None
+            best = leader.value if leader else None
+            rungs.append(RungSummary(bracket, rung, epochs, sum(counts.values()), **fates, best=best))
     return rungs
 
 
-def _at_last(state: SearchState, trial: TrialState) -> str:
+def _fate_at_last(state: SearchState, trial: TrialState) -> str:
     """What happened to a trial at the last rung where the search has a result of it."""
     if trial.audited is not None:
         return "paused" if isinstance(state.rules.early_stopping, Halving) else "stopped"

@@ -1,4 +1,4 @@
-"""The sweeps of a catalog, and those that are not open yet, each in one line."""
+"""The sweeps of a catalog, and the intents that are not open yet, each in one line."""
 
 from collections import defaultdict
 from collections.abc import Collection
@@ -23,16 +23,16 @@ class SweepLine:
     """One sweep.
 
     Attributes:
-        status: of one that is not open yet, or never will be, what has become of the intent: waiting,
-            launched, failed or canceled.
-        control: what its user has asked for: run, pause or stop.
+        status: its status; for a sweep that is not open yet, or never will be, the status of the intent:
+            waiting, launched, failed or canceled.
+        control: what its user wants: run, pause or stop.
         best: the objective of the search's leading trial, by the order of the leaderboard without its Pareto
             front; None without a result.
-        trials: how many its search may start.
+        trials: how many trials its search may start.
         counts: how many of them are in each status.
-        problem: why its spec cannot be read; objective, direction, best and trials are None then. None if it
-            can.
-        waiting: why it is not open yet, or never was; of an open one why none of its trials is started: a
+        problem: why its spec cannot be read. Then objective, direction, best and trials are None. None if it
+            can be read.
+        waiting: why it is not open yet, or never was. For an open sweep, why none of its trials is started: a
             quota, or the others' shares.
     """
 
@@ -59,11 +59,11 @@ class SweepLine:
 def list_sweeps(
     catalog: Catalog, *, projects: Collection[str] | None = None, limit: int = 50
 ) -> list[SweepLine]:
-    """The newest sweeps first, those that are not open yet among them.
+    """List sweeps, the newest first, including those that are not open yet.
 
     Args:
-        projects: only sweeps of these projects, each of which may be given by any name that it has or had.
-        limit: at most so many.
+        projects: only sweeps of these projects, each by any name that it has or had.
+        limit: how many sweeps at most.
     """
     query = select(SweepRow).order_by(SweepRow.created_at.desc(), SweepRow.id).limit(limit)
     with catalog.read() as session:
@@ -110,7 +110,7 @@ def _of_spec(
 ) -> dict[str, Any]:
     try:
         spec = stored_spec(data)
-    except InvalidInput as error:  # of another version: the other sweeps are shown all the same
+    except InvalidInput as error:  # another version wrote it; the other sweeps are listed all the same
         return {"objective": None, "direction": None, "best": None, "trials": None, "problem": str(error)}
     return {
         "objective": spec.objective.metric,
@@ -132,8 +132,9 @@ def _counts(session: Session, sweeps: list[str]) -> dict[str, dict[str, int]]:
 
 
 def _leaders(session: Session, sweeps: list[str]) -> dict[tuple[str, bool], float]:
-    """For each sweep, and for either direction: the best value of the trials in their bounds, or else of all,
-    after the most epochs.
+    """The best value of each sweep's trials after the most epochs, for either direction.
+
+    Trials within their bounds come first; only without any of them the others count.
     """
     result = RungResultRow
     has_one = (result.sweep.in_(sweeps), result.value.is_not(None))
@@ -154,11 +155,10 @@ def _leaders(session: Session, sweeps: list[str]) -> dict[tuple[str, bool], floa
         .group_by(result.sweep, infeasible, result.epochs)
     )
     best: dict[tuple[str, bool], float] = {}
-    for sweep, _, _, least, greatest in sorted(
-        session.execute(query), key=lambda row: (bool(row[1]), -row[2])
-    ):
-        assert least is not None  # the query left such rows out
-        assert greatest is not None
-        best.setdefault((sweep, False), least)
-        best.setdefault((sweep, True), greatest)
+    rows = sorted(session.execute(query), key=lambda row: (bool(row[1]), -row[2]))
+    for sweep, _, _, lowest, highest_value in rows:
+        assert lowest is not None  # the query left such rows out
+        assert highest_value is not None
+        best.setdefault((sweep, False), lowest)
+        best.setdefault((sweep, True), highest_value)
     return best

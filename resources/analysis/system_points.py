@@ -1,6 +1,4 @@
-"""The points of what a run samples and counts of itself, read together; and kept of runs whose pages ask for
-them every few seconds.
-"""
+"""The points of a run's system metrics, kept for runs whose pages ask for them every few seconds."""
 
 import re
 import threading
@@ -13,25 +11,25 @@ from halving.errors import StoreError
 from halving.metrics.points import Points
 from halving.query.run_points import RunPoints
 
-MOST_BYTES = 128 << 20
-_MOST_RUNS = 256  # also runs without points take some memory
+MAX_BYTES = 128 << 20
+_MAX_RUNS = 256  # runs without points take some memory, too
 
 
 def read_system_points(
     store: Store, project: str, run: str, patterns: Iterable[re.Pattern[str]]
 ) -> dict[str, Points] | None:
-    """Every point of a run's metrics whose names match one of the patterns, by name; of all attempts, ordered
-    by attempt, then as logged.
+    """Read every point of a run's metrics whose names match one of the patterns.
 
     Returns:
-        Nothing of a metric whose points retention has dropped; None while the store does not say.
+        Points of all attempts by metric, ordered by attempt, then as logged. A metric whose points retention
+        has dropped is left out. None while the store cannot be read.
     """
-    return _looked_at(_points_of(store, project, run, tuple(patterns)))
+    return _look_at(_points_of(store, project, run, tuple(patterns)))
 
 
 @dataclass
 class _Kept:
-    """A run's points in memory, and how many bytes they were after the last look."""
+    """A run's points in memory, and their size in bytes after the last look."""
 
     points: RunPoints
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -39,25 +37,25 @@ class _Kept:
 
 
 class KeptSystemPoints:
-    """What :func:`read_system_points` gives of runs that are looked at again and again: a look reads only
-    what is new since the last.
+    """A cache of :func:`read_system_points` for runs that are looked at again and again.
 
-    Its memory is bounded: the run that was not asked for the longest goes first.
+    A look reads only what is new since the last one. Memory is bounded: the run whose last look is the oldest
+    goes first.
 
     Args:
-        most: bytes of points.
+        limit: bytes of points.
     """
 
-    def __init__(self, store: Store, patterns: Iterable[re.Pattern[str]], most: int = MOST_BYTES) -> None:
+    def __init__(self, store: Store, patterns: Iterable[re.Pattern[str]], limit: int = MAX_BYTES) -> None:
         self._store = store
         self._patterns = tuple(patterns)
-        self._most = most
+        self._limit = limit
         self._size = 0
         self._kept: OrderedDict[tuple[str, str, int | None], _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, project: str, run: str) -> dict[str, Points] | None:
-        """The points of a run, as :func:`read_system_points` gives them."""
+        """Read the points of a run, as :func:`read_system_points` does."""
         record = self._store.path(f"runs/project={project}/{run}/record.json")
         try:
             # A run that was deleted and recorded again under its id may have files of the same names.
@@ -67,14 +65,14 @@ class KeptSystemPoints:
         with self._lock:
             kept = self._kept.setdefault(name, _Kept(_points_of(self._store, project, run, self._patterns)))
             self._kept.move_to_end(name)
-        with kept.lock:  # of two that look at once the second finds read what the first has
-            points = _looked_at(kept.points)
+        with kept.lock:  # of two looks at once the second need not read what the first has read
+            points = _look_at(kept.points)
             size = kept.points.nbytes
         with self._lock:
             if self._kept.get(name) is kept:
                 self._size += size - kept.size
                 kept.size = size
-            while self._size > self._most or len(self._kept) > _MOST_RUNS:
+            while self._size > self._limit or len(self._kept) > _MAX_RUNS:
                 self._size -= self._kept.popitem(last=False)[1].size
         return points
 
@@ -83,7 +81,7 @@ def _points_of(store: Store, project: str, run: str, patterns: tuple[re.Pattern[
     return RunPoints(store, project, run, lambda key: any(pattern.fullmatch(key) for pattern in patterns))
 
 
-def _looked_at(points: RunPoints) -> dict[str, Points] | None:
+def _look_at(points: RunPoints) -> dict[str, Points] | None:
     try:
         return points.look().points
     except StoreError:

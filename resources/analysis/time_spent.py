@@ -1,5 +1,4 @@
-"""Where the time of a training went, by what each rank has sampled; what keeps it from computing, and which
-rank the others wait for.
+"""Where the time of a training went, by the samples of each rank, and which rank is a straggler.
 
 See :mod:`halving.run.time_shares` for what is sampled and what is not.
 """
@@ -13,17 +12,15 @@ from typing import Any
 from halving.metrics.points import Points, stitch
 
 SAMPLED = re.compile(r"system/(data_wait|collectives|saves|gpu\.\d+/utilization)(?:/rank\.(\d+))?")
-"""The metrics that say where the time went: what was sampled, and the rank; rank 0's have none in their
-name.
-"""
+"""The names of metrics that say where the time went: what was sampled, and the rank; rank 0 is not named."""
 BUSY_PERCENT = 90.0
-"""Of the time that a training should compute; below it a reader is told why it does not."""
-_FEWEST = 3  # samples before a rank is called slow
+"""Percent of the time that a training should compute; below it the reader gets a warning."""
+_MIN_SAMPLES = 3  # before a rank is called slow
 _RECENT = 20  # samples that are looked at
 _SLOWER = 1.5  # times the median of the others
-_OFTEN = 0.75  # of the samples
-_EXPLAINED = 0.5  # of what is missing of the time
-_EXPLAINED_WAITS = 1 / 3  # of the time that the other ranks spend in collectives
+_OFTEN = 0.75  # share of the samples
+_EXPLAINED = 0.5  # share of the time that is missing
+_EXPLAINED_WAITS = 1 / 3  # share of the time that the other ranks spend in collectives
 _WAITS = ("data_wait", "collectives", "saves")
 SHARES = {
     "computing": "computing",
@@ -32,21 +29,17 @@ SHARES = {
     "saves": "saves",
     "gpu": "GPUs busy",
 }
-"""Fields of :class:`TimeSpent` and what people call them."""
+"""Fields of :class:`TimeSpent`, and their names for people."""
 _ADVICE = {
     "data_wait": "it waits for data: prepare batches in processes (loader.torch(workers=4)), make the "
-    "transform "
-    "cheaper, or read fewer "
-    "columns",
+    "transform cheaper, or read fewer columns",
     "collectives": "its ranks wait for each other or for the network: give each more work between two "
-    "collectives (a "
-    "larger batch, "
-    "accumulation), or fewer ranks",
+    "collectives (a larger batch, accumulation), or fewer ranks",
     "saves": "it writes checkpoints: let run.save decide how often, or make them smaller",
     "straggler": "most of its ranks wait for another one",
     "gpu": "none of the waits that are measured explains it: look at a loader of your own, at Python between "
-    "two steps, at batches that "
-    "are too small for the GPU, and at values that are fetched from it in every step (.item(), print)",
+    "two steps, at batches that are too small for the GPU, and at values that are fetched from it in every "
+    "step (.item(), print)",
 }
 
 
@@ -55,7 +48,6 @@ class Straggler:
     """A rank that the others wait for.
 
     Attributes:
-        rank: which.
         times: how many times as long as the median of the others it takes from one collective to the next.
     """
 
@@ -65,13 +57,13 @@ class Straggler:
 
 @dataclass(frozen=True)
 class TimeSpent:
-    """Percent of the time of a training, means over its samples and, where there are several, its ranks.
+    """Percentages of the time of a training, as means over its samples and its ranks.
 
     Attributes:
-        computing: what is left of 100.
+        computing: the rest up to 100.
         data_wait, collectives, saves: None where it was not sampled.
-        gpu: utilisation of its GPUs; None without.
-        straggler: the rank that the others wait for; None where there is none.
+        gpu: utilisation of its GPUs; None without GPUs.
+        straggler: the rank that the others wait for; None if there is none.
     """
 
     computing: float
@@ -83,31 +75,29 @@ class TimeSpent:
 
     @property
     def busy(self) -> float:
-        """Percent of the time in which it computed: of GPUs what they say themselves, else what is none of
-        the waits.
-        """
+        """Percent of the time in which it computed, by its GPUs if it has any, otherwise by ``computing``."""
         return self.computing if self.gpu is None else self.gpu
 
     @property
     def warning(self) -> str | None:
-        """What a reader should know and do, in one sentence each; None where all is well."""
+        """What a reader should know and do, a sentence for each problem; None if all is well."""
         sentences = []
         if self.busy < BUSY_PERCENT:
             waits = {name: value for name in _WAITS if (value := getattr(self, name)) is not None}
             largest = max(waits, key=lambda name: waits[name], default="gpu")
             explained = bool(waits) and waits[largest] >= _EXPLAINED * (100 - self.busy)
             cause = largest if explained or self.gpu is None else "gpu"
-            cause = "straggler" if cause == "collectives" and self.straggler is not None else cause
-            what = "its GPUs are" if self.gpu is not None else "it is"
+            if cause == "collectives" and self.straggler is not None:
+                cause = "straggler"
+            subject = "its GPUs are" if self.gpu is not None else "it is"
             sentences.append(
-                f"{what} busy {self.busy:.0f} % of the time, below {BUSY_PERCENT:.0f} %: {_ADVICE[cause]}"
+                f"{subject} busy {self.busy:.0f} % of the time, below {BUSY_PERCENT:.0f} %: {_ADVICE[cause]}"
             )
         if self.straggler is not None:
             sentences.append(
                 f"rank {self.straggler.rank} is a straggler: it takes {self.straggler.times:.1f} times as "
-                "long as the other ranks from one "
-                "collective to the next, and they wait for it; look at its node, its GPU and its share of "
-                "the data"
+                "long as the other ranks from one collective to the next, and they wait for it; look at its "
+                "node, its GPU and its share of the data"
             )
         return "; ".join(sentences) or None
 
@@ -122,20 +112,22 @@ def shares_text(spent: TimeSpent) -> str:
 
 
 def time_spent(points: Mapping[str, Points]) -> TimeSpent | None:
-    """Where the time of a run went; None where nothing was sampled: it was shorter than a second, or had no
-    system metrics.
+    """Work out where the time of a run went.
+
+    None where nothing was sampled, because the run was shorter than a second or had no system metrics.
 
     Args:
-        points: of all attempts, by metric; those that :data:`SAMPLED` names are looked at.
+        points: of all attempts, by metric; only those that :data:`SAMPLED` matches matter.
     """
-    names = {key: name for key in points if (name := SAMPLED.fullmatch(key))}
-    return spent_by(
-        {(name[1], int(name[2] or 0)): stitch(points[key]).value.tolist() for key, name in names.items()}
-    )
+    samples = {}
+    for key in points:
+        if name := SAMPLED.fullmatch(key):
+            samples[name[1], int(name[2] or 0)] = stitch(points[key]).value.tolist()
+    return spent_by(samples)
 
 
 def spent_by(samples: Mapping[tuple[str, int], Sequence[float]]) -> TimeSpent | None:
-    """The same of the samples, in percent and in the order of time, by what was sampled and rank."""
+    """Work out where the time went by the samples of each kind and rank, in percent and in order of time."""
     means = {
         name: _mean([values for (sampled, _), values in samples.items() if sampled == name])
         for name in _WAITS
@@ -151,18 +143,18 @@ def spent_by(samples: Mapping[tuple[str, int], Sequence[float]]) -> TimeSpent | 
 
 
 def find_straggler(own: Mapping[int, Sequence[float]]) -> Straggler | None:
-    """The rank that takes much longer than the others from leaving one collective to entering the next.
+    """Find the rank that takes much longer than the others from one collective to the next.
 
-    It does where the median of its last 20 samples is at least 1.5 times the median of the other ranks'
-    medians, and three in four of its samples are by themselves: a rank that is slow once is none. And only if
-    that explains a third of the time that the others spend in collectives: where all of them are there most
-    of the time, they wait for the network. Of several the slowest is named.
+    The median of its last 20 samples is at least 1.5 times the median of the other ranks' medians, and so are
+    three in four of its samples, so that a rank that is slow once is none. It must explain a third of the
+    time that the others spend in collectives: where all ranks are there most of the time, they wait for the
+    network. Of several the slowest is named.
 
     Args:
         own: rank to the shares of time that it spent outside of collectives, in percent and in the order of
             time.
     """
-    recent = {rank: values[-_RECENT:] for rank, values in own.items() if len(values) >= _FEWEST}
+    recent = {rank: values[-_RECENT:] for rank, values in own.items() if len(values) >= _MIN_SAMPLES}
     if len(recent) < 2:
         return None
     medians = {rank: median(values) for rank, values in recent.items()}
@@ -177,7 +169,7 @@ def find_straggler(own: Mapping[int, Sequence[float]]) -> Straggler | None:
 
 
 def _own_time(samples: Mapping[tuple[str, int], Sequence[float]], rank: int) -> list[float]:
-    """What a rank's time is beside collectives and checkpoints, which rank 0 alone writes."""
+    """A rank's time apart from collectives and from checkpoints, which rank 0 alone writes."""
     waited = samples["collectives", rank]
     saved = samples.get(("saves", rank), ())
     saved = [*saved, *[0.0] * (len(waited) - len(saved))]

@@ -1,7 +1,4 @@
-"""What happened in a search, and when: every attempt at a trial, and every result at a rung.
-
-The final training is left out.
-"""
+"""The timeline of a search without its final training: every attempt, and every result at a rung."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,10 +12,12 @@ from resources.sweep_spec import stored_spec
 
 @dataclass(frozen=True)
 class Milestone:
-    """A trial's result at a rung, or its failure on the way there (``value`` is None).
+    """A trial's result at a rung, or its failure on the way there.
 
-    ``decision`` is one of continue, pause, stop, complete, fail, requeue. ``audit`` says that the trial had
-    been pruned before.
+    Attributes:
+        value: None for a failure.
+        decision: continue, pause, stop, complete, fail or requeue.
+        audit: whether the trial had been pruned before.
     """
 
     trial: int
@@ -49,9 +48,11 @@ class Timeline:
 
     @property
     def ended(self) -> datetime | None:
-        """When the last known event happened."""
-        known = [moment for attempt in self.attempts for moment in (attempt.began, attempt.ended) if moment]
-        return max((*known, *(milestone.at for milestone in self.milestones)), default=None)
+        """When the last event happened."""
+        times = [milestone.at for milestone in self.milestones]
+        times += [attempt.began for attempt in self.attempts]
+        times += [attempt.ended for attempt in self.attempts if attempt.ended]
+        return max(times, default=None)
 
 
 def timeline_of(catalog: Catalog, sweep: str) -> Timeline:

@@ -1,5 +1,6 @@
-"""A training run at a glance: where it stands, why it waits, its attempts and its checkpoints; also before
-Dagster has begun it.
+"""The state of a training run: where it stands, why it waits, its attempts and its checkpoints.
+
+It is known also before Dagster has begun the run.
 """
 
 from dataclasses import asdict, dataclass
@@ -25,7 +26,7 @@ from resources.search.state import Control, Status
 from resources.sweep_spec import stored_spec
 
 SYSTEM_METRICS = (SAMPLED, COUNTED)
-"""The metrics of which a run's points are read, as patterns."""
+"""Patterns of the metrics of a run whose points are read."""
 _STATUS = {
     Status.SUGGESTED: "waiting",
     Status.QUEUED: "waiting",
@@ -44,18 +45,17 @@ class TrainingRun:
     Attributes:
         status: waiting, running, paused (it may be promoted), finished, stopped, failed, canceling or
             canceled.
-        on_its_own: whether it was asked for by itself, so that it can be canceled; a larger sweep decides
-            about its trials.
+        on_its_own: whether it is the only trial of its sweep, so that it can be canceled; a larger sweep
+            decides about its trials.
         error, reason: why its last attempt failed or was preempted, or why it never began; and that in short.
         waiting: why it does not train now; None while it does, and when it is over.
-        epochs: to train in all, if its sweep lets it.
-        epoch: of its newest checkpoint; 0 without one.
+        epochs: how many it trains in all, if its sweep lets it.
+        epoch: the epoch of its newest checkpoint; 0 without one.
         checkpoints: oldest first, each with ``epoch``, ``attempt``, ``digest`` and what was ``reported``.
-        unavailable: why its checkpoints cannot be shown now; None if they are.
-        time_spent: where its time went, as :meth:`resources.analysis.time_spent.TimeSpent.as_dict` gives it;
-            None where it is not known.
-        skips: what it has left out, as :meth:`resources.analysis.skips.Skips.as_dict` gives it; None where it
-            is not known.
+        unavailable: why its checkpoints cannot be read now; None if they can.
+        time_spent: where its time went (:meth:`resources.analysis.time_spent.TimeSpent.as_dict`); None where
+            it is not known.
+        skips: what it skipped (:meth:`resources.analysis.skips.Skips.as_dict`); None where it is not known.
         restored_from: the checkpoint that it began with; None if it began with nothing.
     """
 
@@ -91,10 +91,10 @@ class TrainingRun:
 def training_run(
     catalog: Catalog, store: Store, project: str, run: str, kept: KeptSystemPoints | None = None
 ) -> TrainingRun:
-    """A training run by its project and id.
+    """Find a training run by its project and id.
 
     Args:
-        kept: has the points of :data:`SYSTEM_METRICS` that were read before; None: all are read.
+        kept: a cache of the points of :data:`SYSTEM_METRICS`; None: all points are read.
 
     Raises:
         NotFound: no such run.
@@ -103,22 +103,34 @@ def training_run(
     intent = intents.of_sweep(catalog, sweep_id)
     with catalog.read() as session:
         sweep = session.get(SweepRow, sweep_id)
-    asked: dict[str, Any] = sweep.spec if sweep else intent.payload["spec"] if intent else {}
-    history = _history(catalog, run, sweep)
-    if asked.get("project", asked.get("name")) != project or (
-        history is None and run != trial_key(sweep_id, 0)
-    ):
+    origin = sweep or intent
+    if origin is None:
         raise no_training_run(project, run)
-    saved, unavailable = _checkpoints(store, project, run) if history and history.attempts else ([], None)
+    content: dict[str, Any] = origin.spec if isinstance(origin, SweepRow) else origin.payload["spec"]
+    history = _history(catalog, run, sweep)
+    is_of_project = content.get("project", content.get("name")) == project
+    if not is_of_project or (history is None and run != trial_key(sweep_id, 0)):
+        raise no_training_run(project, run)
     status, waiting = _standing(intent, sweep, history)
-    begun = sweep or intent
-    assert begun is not None  # or there would be no name
-    spec = stored_spec(asked)
-    is_recorded = history is not None and bool(history.attempts) and not unavailable
-    points = _system_points(store, project, run, kept) if is_recorded else None
-    spent = time_spent(points) if points is not None else None
-    skips = skips_of(store, project, run, points, saved) if points is not None else None
-    error = history.error if history else intent.error if intent and sweep is None else None
+    spec = stored_spec(content)
+    saved: list[SavedCheckpoint] = []
+    unavailable = None
+    points = None
+    if history and history.attempts:
+        saved, unavailable = _checkpoints(store, project, run)
+        if not unavailable:
+            points = _system_points(store, project, run, kept)
+    spent = None
+    skips = None
+    if points is not None:
+        spent = time_spent(points)
+        skips = skips_of(store, project, run, points, saved)
+    if history:
+        error = history.error
+        params = history.params
+    else:
+        error = intent.error if intent and sweep is None else None
+        params = {name: parameter.get("constant") for name, parameter in content["space"].items()}
     return TrainingRun(
         id=f"{project}/{run}",
         project=project,
@@ -129,22 +141,25 @@ def training_run(
         waiting=waiting,
         error=error,
         reason=short_reason(error),
-        params=history.params
-        if history
-        else {name: given.get("constant") for name, given in asked["space"].items()},
+        params=params,
         epochs=spec.budgets[-1],
         epoch=saved[-1].epoch if saved else 0,
         seconds=history.seconds if history else 0.0,
-        snapshot=sweep.snapshot if sweep else asked.get("snapshot"),
-        dataset=asked["dataset"]["name"],
-        created_at=begun.created_at,
+        snapshot=sweep.snapshot if sweep else content.get("snapshot"),
+        dataset=content["dataset"]["name"],
+        created_at=origin.created_at,
         finished_at=sweep.finished_at if sweep else None,
         intent=intent.id if intent else None,
-        restored_from=asked.get("restored_from"),
+        restored_from=content.get("restored_from"),
         attempts=history.attempts if history else [],
         checkpoints=[
-            {"epoch": one.epoch, "attempt": one.attempt, "digest": one.digest, "reported": dict(one.reported)}
-            for one in saved
+            {
+                "epoch": checkpoint.epoch,
+                "attempt": checkpoint.attempt,
+                "digest": checkpoint.digest,
+                "reported": dict(checkpoint.reported),
+            }
+            for checkpoint in saved
         ],
         unavailable=unavailable,
         time_spent=spent.as_dict() if spent else None,
@@ -155,14 +170,15 @@ def training_run(
 def _system_points(
     store: Store, project: str, run: str, kept: KeptSystemPoints | None
 ) -> dict[str, Points] | None:
-    return (
-        kept.of(project, run) if kept is not None else read_system_points(store, project, run, SYSTEM_METRICS)
-    )
+    if kept is not None:
+        return kept.of(project, run)
+    return read_system_points(store, project, run, SYSTEM_METRICS)
 
 
 def _checkpoints(store: Store, project: str, run: str) -> tuple[list[SavedCheckpoint], str | None]:
-    """The run's checkpoints; none, and the reason, while the store does not answer: the rest of the run is
-    still worth seeing.
+    """The run's checkpoints; none, and the reason, while the store cannot be read.
+
+    The rest of the run is still worth seeing then.
     """
     try:
         return RunRecords(store, project, run).checkpoints(), None
@@ -173,14 +189,14 @@ def _checkpoints(store: Store, project: str, run: str) -> tuple[list[SavedCheckp
 def _history(catalog: Catalog, run: str, sweep: SweepRow | None) -> TrialHistory | None:
     try:
         return history_of(catalog, run) if sweep else None
-    except NotFound:  # its sweep has been opened a moment ago
+    except NotFound:  # its sweep has only just been opened
         return None
 
 
 def _standing(
     intent: IntentRow | None, sweep: SweepRow | None, history: TrialHistory | None
 ) -> tuple[str, str | None]:
-    """Its status, and why it waits."""
+    """The run's status, and why it waits."""
     if sweep is None:
         assert intent is not None
         if intent.status in (intents.FAILED, intents.CANCELED):
@@ -190,14 +206,14 @@ def _standing(
     if history is None:
         if canceled:
             return "canceled", None
-        return (
-            ("waiting", "for the sensor start_trials, which looks every few seconds")
-            if sweep.status == "searching"
-            else ("failed", None)
-        )
+        if sweep.status != "searching":
+            return "failed", None
+        return "waiting", "for the sensor start_trials, which looks every few seconds"
     if canceled and history.status not in (Status.COMPLETED, Status.FAILED):
         return ("canceling" if sweep.status == "searching" else "canceled"), None
     if history.status == Status.PAUSED and sweep.status != "searching":
         return "stopped", None  # it will not go on
     status = _STATUS[Status(history.status)]
-    return ("waiting" if status == "running" and history.waiting else status), history.waiting
+    if status == "running" and history.waiting:
+        status = "waiting"
+    return status, history.waiting

@@ -1,6 +1,4 @@
-"""Metrics of trials: :mod:`halving.query` for runs that the catalog names, some of which may have logged
-nothing.
-"""
+"""Curves of trials that the catalog names, some of which may have logged nothing."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

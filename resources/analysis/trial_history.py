@@ -1,6 +1,4 @@
-"""One trial at a glance: its params, its status and why it waits, what it reported, and every attempt at
-it.
-"""
+"""The history of a trial: its params, its status and why it waits, its reports, and every attempt at it."""
 
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
@@ -19,8 +17,10 @@ from resources.sweep_spec import stored_spec
 
 @dataclass(frozen=True)
 class RungReport:
-    """What the trial reported at a rung; ``value``, the first objective, is None when it failed on the way
-    there.
+    """What the trial reported at a rung.
+
+    Attributes:
+        value: the first objective; None if the trial failed on the way there.
     """
 
     rung: int
@@ -40,11 +40,11 @@ class TrialHistory:
     """A trial, its results and its attempts.
 
     Attributes:
-        project: of its run.
-        final: of a trial of the final training the number of its seed, from 0; None for the search's.
+        project: the project of its run.
+        final: for a trial of the final training, the number of its seed, from 0; None for the search's.
         waiting: why a trial that is not over does not train now, in the cluster's words while its pod cannot
-            start; else None.
-        error, reason: why its last attempt failed or was preempted, and that in short.
+            start; otherwise None.
+        error, reason: why its last attempt failed or was preempted; and that in short.
         seconds: training time of all attempts.
     """
 
@@ -71,7 +71,7 @@ class TrialHistory:
 
 
 def history_of(catalog: Catalog, key: str) -> TrialHistory:
-    """A trial by its name, for example ``digits-7f3a.0007``.
+    """Find a trial by its name, for example ``digits-7f3a.0007``.
 
     Raises:
         InvalidInput: this is not the name of a trial.
@@ -129,16 +129,12 @@ def waits_for(sweep: SweepRow, trial: TrialRow) -> str | None:
         )
     if trial.status not in (Status.QUEUED, Status.SUGGESTED, Status.PAUSED):
         return None
+    if sweep.control == Control.PAUSE:
+        return "for its sweep, which is paused"
     if sweep.control != Control.RUN:
-        return (
-            "for its sweep, which is paused"
-            if sweep.control == Control.PAUSE
-            else "for nothing: its sweep is being stopped"
-        )
-    if sweep.held_back and trial.status != Status.PAUSED:
+        return "for nothing: its sweep is being stopped"
+    if trial.status == Status.PAUSED:
+        return "to be promoted, when it is among the best of its rung"
+    if sweep.held_back:
         return f"for its project: {sweep.held_back}"
-    return (
-        "to be promoted, when it is among the best of its rung"
-        if trial.status == Status.PAUSED
-        else "for a free worker"
-    )
+    return "for a free worker"

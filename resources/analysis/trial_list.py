@@ -18,8 +18,8 @@ class TrialLine:
     Attributes:
         waiting: why a trial that is not over does not train now; see
             :class:`resources.analysis.trial_history.TrialHistory`.
-        final: of a trial of the final training the number of its seed, from 0; None for the search's.
-        objective, metrics, epochs, rung: of the highest rung where it has a result; None before the first.
+        final: for a trial of the final training, the number of its seed, from 0; None for the search's.
+        objective, metrics, epochs, rung: at the highest rung where it has a result; None before the first.
         error: why its last attempt failed or was preempted, in short.
     """
 
@@ -51,7 +51,7 @@ def trials_of(catalog: Catalog, sweep: str) -> list[TrialLine]:
         opened = catalog.sweep(session, sweep)
         trials = catalog.trials(session, sweep)
         reached = select(RungResultRow).where(RungResultRow.sweep == sweep, RungResultRow.value.is_not(None))
-        # the highest rung comes last
+        # The highest rung comes last and is kept.
         results = {row.trial: row for row in session.scalars(reached.order_by(RungResultRow.rung))}
     lines = []
     for trial in trials:

@@ -1,6 +1,4 @@
-"""Reading the ledger: what attempts held, with what their trials were for, and what runs held that are no
-trials.
-"""
+"""Reading the ledger: what the attempts at trials held and what for, and what other runs held."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,8 +29,8 @@ from resources.catalog.trial_key import trial_key
 from resources.search.state import Status
 from resources.tenancy.projects import names_now
 
-# Of runs that are no trials, by their status, as trials' attempts have them; any other status is the script's
-# own word.
+# The outcome of a run that is no trial, by its status, in the words that trials' attempts have. Any other
+# status is the script's own word.
 _OUTCOMES = {
     "finished": "complete",
     "failed": "fail",
@@ -46,24 +44,23 @@ _PURPOSES = {Status.COMPLETED: OTHERS, Status.FAILED: FAILED, Status.PAUSED: PRU
 def held_of(
     session: Session, now: float, *which: ColumnElement[bool], winners: dict[str, int] | None = None
 ) -> list[Held]:
-    """The attempts of sweeps, in the order in which they were handed out, each with the name that its project
-    has now.
+    """The attempts of sweeps in the order in which they were handed out, with their projects' present names.
 
     Args:
-        now: by the catalog's clock, in seconds since the epoch; what runs is counted until then, but not
-            beyond its lease.
-        which: of which sweeps and trials; all without.
+        now: by the catalog's clock, in seconds since the epoch. A running attempt is counted until then, but
+            not beyond its lease.
+        which: conditions on sweeps and trials; all of them without.
         winners: sweep to the trial that leads, where that is known.
     """
-    of = (RungResultRow.sweep, RungResultRow.trial, RungResultRow.attempt)
-    told = (
-        select(*of, func.sum(RungResultRow.seconds).label("seconds"))
+    attempt_key = (RungResultRow.sweep, RungResultRow.trial, RungResultRow.attempt)
+    with_result = (
+        select(*attempt_key, func.sum(RungResultRow.seconds).label("seconds"))
         .where(RungResultRow.value.is_not(None))
-        .group_by(*of)
+        .group_by(*attempt_key)
         .subquery()
     )
     attempt = AttemptRow
-    shown = (
+    columns = (
         attempt.sweep,
         attempt.trial,
         attempt.attempt,
@@ -83,18 +80,18 @@ def held_of(
     )
     query = (
         select(
-            *(*shown, *held),
+            *(*columns, *held),
             *(SweepRow.name.label("model"), SweepRow.project.label("project")),
             *(TrialRow.status, TrialRow.final, TrialRow.audited, TrialRow.lease_until),
-            func.coalesce(told.c.seconds, 0.0).label("with_result"),
+            func.coalesce(with_result.c.seconds, 0.0).label("with_result"),
         )
         .join(SweepRow, SweepRow.id == attempt.sweep)
         .join(TrialRow, (TrialRow.sweep == attempt.sweep) & (TrialRow.number == attempt.trial))
         .outerjoin(
-            told,
-            (told.c.sweep == attempt.sweep)
-            & (told.c.trial == attempt.trial)
-            & (told.c.attempt == attempt.attempt),
+            with_result,
+            (with_result.c.sweep == attempt.sweep)
+            & (with_result.c.trial == attempt.trial)
+            & (with_result.c.attempt == attempt.attempt),
         )
         .where(*which)
         .order_by(attempt.started_at, attempt.sweep, attempt.trial, attempt.attempt)
@@ -107,12 +104,11 @@ def held_of(
 
 @dataclass(frozen=True)
 class RunsHeld:
-    """What runs held that are no trials.
+    """What runs that are no trials held.
 
     Attributes:
-        held: of runs of scripts and reruns; those that are alike are one.
-        elsewhere: how many attempts there are of which nobody knows what they held: another tool trained
-            them.
+        held: attempts at runs of scripts and at reruns; attempts that are alike are one entry.
+        elsewhere: how many attempts another tool trained, so that nobody knows what they held.
     """
 
     held: list[Held]
@@ -122,33 +118,36 @@ class RunsHeld:
 def held_by_runs(
     session: Session, projects: Sequence[str] | None, run: str | None = None, *, each: bool = False
 ) -> RunsHeld:
-    """What the index has of runs of scripts and of reruns, summed by the database.
+    """What runs of scripts and reruns held according to the index, summed by the database.
 
-    A run that is a trial's is left out, whose attempts the ledger has: also one that an external loop has
-    recorded under its trial's key.
+    Runs of trials are left out, because the ledger has their attempts. That includes a run that an external
+    loop recorded under its trial's key.
 
     Args:
-        projects: names of those whose runs are meant; None is all.
-        run: only the one of this id.
-        each: tell single runs apart.
+        projects: only runs of the projects of these names; None is all.
+        run: only the run of this id.
+        each: keep single runs apart.
     """
     attempt = RunAttemptRow
-    shown: list[Any] = [RunRow.project, attempt.kind, attempt.status, attempt.month, attempt.estimated]
-    shown += [attempt.nodes, attempt.gpus, attempt.cpus, attempt.gpu_type]
-    shown += [RunRow.run] if each else []
+    columns: list[Any] = [RunRow.project, attempt.kind, attempt.status, attempt.month, attempt.estimated]
+    columns += [attempt.nodes, attempt.gpus, attempt.cpus, attempt.gpu_type]
+    if each:
+        columns.append(RunRow.run)
     is_trial = exists().where(TrialRow.sweep == attempt.sweep, TrialRow.number == attempt.trial)
     query = (
         select(
-            *shown,
+            *columns,
             func.sum(attempt.seconds).label("seconds"),
             func.sum(case((attempt.last, 1), else_=0)).label("attempts"),
         )
         .join(RunRow, RunRow.id == attempt.run_id)
         .where(~is_trial)
-        .group_by(*shown)
+        .group_by(*columns)
     )
-    query = query if projects is None else query.where(RunRow.project.in_(projects))
-    query = query if run is None else query.where(RunRow.run == run)
+    if projects is not None:
+        query = query.where(RunRow.project.in_(projects))
+    if run is not None:
+        query = query.where(RunRow.run == run)
     called = names_now(session)
     rows = session.execute(query).all()
     held = [
@@ -211,6 +210,6 @@ def _purpose(row: Any, winner: int | None) -> str:
         return AUDIT
     if row.trial == winner:
         return WINNER
-    if row.audited is not None:  # pruned, whatever its audit made of it
+    if row.audited is not None:  # it was pruned, whatever became of it in the audit
         return PRUNED
     return _PURPOSES.get(Status(row.status), OPEN)

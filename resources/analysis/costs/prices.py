@@ -40,7 +40,9 @@ class Prices(Strict):
     """What resources cost."""
 
     date: datetime.date = Field(description="The day of the prices.")
-    currency: str = Field(default="USD", min_length=1, max_length=10, description="Of all prices.")
+    currency: str = Field(
+        default="USD", min_length=1, max_length=10, description="The currency of all prices."
+    )
     gpu_hour: dict[Label, Price] = Field(
         description=(
             "A GPU and hour, by resources.gpu_type or words of the name that its driver gives it; default "
@@ -52,24 +54,30 @@ class Prices(Strict):
     spot: SpotShare = Field(default=SpotShare(share=1.0), description="What resources.spot costs.")
 
     def node_hour(self, *, gpus: int, cpus: float, gpu_type: str | None, spot: bool) -> float:
-        """What a node costs an hour: its GPUs, or, where it has none, its cores."""
-        full = gpus * self._of_gpu(gpu_type or "default").price if gpus else cpus * self.cpu_hour.price
-        return full * (self.spot.share if spot else 1.0)
+        """The price of a node for an hour: of its GPUs, or of its cores if it has none."""
+        full = cpus * self.cpu_hour.price
+        if gpus:
+            full = gpus * self._gpu_price(gpu_type or "default").price
+        return full * self.spot.share if spot else full
 
-    def _of_gpu(self, gpu_type: str) -> Price:
-        """The price of the type itself, else of the most words that its name has: ``h100-80gb`` before
-        ``h100`` of an H100 80GB.
+    def _gpu_price(self, gpu_type: str) -> Price:
+        """The price of a type of GPU; without one of its own, that of the entry with the most of its words.
+
+        So for an H100 80GB the entry ``h100-80gb`` comes before ``h100``.
         """
-        if (price := self.gpu_hour.get(gpu_type)) is not None:
+        price = self.gpu_hour.get(gpu_type)
+        if price is not None:
             return price
         words = _words(gpu_type)
         matching = [
             (len(_words(name)), name) for name in self.gpu_hour if name != "default" and _words(name) <= words
         ]
-        return self.gpu_hour[max(matching)[1] if matching else "default"]
+        if not matching:
+            return self.gpu_hour["default"]
+        return self.gpu_hour[max(matching)[1]]
 
     def about(self) -> str:
-        """The list in a line, for people."""
+        """The list's name in a line, for people."""
         return f"prices of {self.date}"
 
 
@@ -78,27 +86,26 @@ def _words(name: str) -> set[str]:
 
 
 def load_prices() -> Prices:
-    """The prices in force.
+    """Load the prices in force.
 
     Raises:
-        InvalidInput: the file that ``HALVING_PRICES`` names cannot be read, or a field is not accepted; the
-            message names it.
+        InvalidInput: the file that ``HALVING_PRICES`` names cannot be read, or a field of it, which the
+            message names, is not accepted.
     """
     path = os.environ.get(VARIABLE)
     if not path:
         return Prices.model_validate(read_yaml(SHIPPED.read_bytes()))
     try:
-        given: Any = read_yaml(Path(path).read_bytes())
+        content: Any = read_yaml(Path(path).read_bytes())
     except (OSError, yaml.YAMLError) as error:
         raise InvalidInput(
             f"{VARIABLE} = {path!r} is not accepted: {error}; give the path of a list of prices in YAML"
         ) from None
     try:
-        prices = Prices.model_validate(given or {})
+        prices = Prices.model_validate(content or {})
     except ValidationError as error:
-        raise InvalidInput(
-            f"{VARIABLE} = {path!r} is not accepted:\n" + "\n".join(problems_of_model(error, Prices))
-        ) from None
+        problems = "\n".join(problems_of_model(error, Prices))
+        raise InvalidInput(f"{VARIABLE} = {path!r} is not accepted:\n{problems}") from None
     if "default" not in prices.gpu_hour:
         raise InvalidInput(
             f"{VARIABLE} = {path!r} is not accepted:\ngpu_hour: {sorted(prices.gpu_hour)} lacks default: "

@@ -1,4 +1,4 @@
-"""What people ask of the ledger: what a sweep, a model and a project cost, and what that was for."""
+"""What a sweep, a model or a project cost, and what that was for."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -23,18 +23,18 @@ from resources.tenancy.gpu_hours import GpuHours, gpu_hours_of
 from resources.tenancy.projects import names_of
 
 Kind = Literal["project", "model"]
-"""What has a name that is asked for."""
-_ASKED = "sweeps, models and projects"
+"""What a name of costs can be of."""
+_NAMED_KINDS = "sweeps, models and projects"
 
 
 @dataclass(frozen=True)
 class SweepCost:
-    """What one sweep cost, as far as it has come.
+    """What one sweep cost so far.
 
     Attributes:
-        purposes: what that was for: the winner, pruned trials, the final training…; they add up to
-            ``trained``, with the evaluation to all.
-        evaluation: of its report, by the cores that its spec gives a trial; 0 without one.
+        purposes: what the cost was for: the winner, pruned trials, the final training and so on. They add up
+            to ``trained``.
+        evaluation: the cost of its report, by the cores that its spec gives a trial; 0 without a report.
         saved: what early stopping saved, by the same estimate as on the leaderboard.
     """
 
@@ -56,7 +56,7 @@ class SweepCost:
         return replace(self, evaluation=self.evaluation + cpu_seconds / 3600 * self.prices.cpu_hour.price)
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain data, with whole lines: for a page, a report, and ``--json``."""
+        """The cost as plain data, for a page, a report and ``--json``."""
         return {
             "sweep": self.sweep,
             "cost": self.cost,
@@ -71,15 +71,14 @@ class SweepCost:
         }
 
     def in_words(self) -> str:
-        """In a line, for people."""
-        said = [f"{money(self.cost, self.prices)} ({self.prices.about()})"]
+        """The cost in a line, for people."""
+        parts = [f"{money(self.cost, self.prices)} ({self.prices.about()})"]
         if self.saved:
-            said.append(f"{money(self.saved, self.prices)} saved by early stopping")
+            parts.append(f"{money(self.saved, self.prices)} saved by early stopping")
         if self.trained.lost:
-            said.append(
-                f"at most {money(self.trained.lost, self.prices)} for work that crashed or was preempted"
-            )
-        return ", ".join(said)
+            lost = money(self.trained.lost, self.prices)
+            parts.append(f"at most {lost} for work that crashed or was preempted")
+        return ", ".join(parts)
 
 
 def sweep_cost(catalog: Catalog, sweep: str, prices: Prices) -> SweepCost:
@@ -91,17 +90,15 @@ def sweep_cost(catalog: Catalog, sweep: str, prices: Prices) -> SweepCost:
     with catalog.read() as session:
         row = catalog.sweep(session, sweep)
         state = state_of(session, row)
-        best = None
-        if (leading := next(iter(ranking(state)), None)) is not None:
-            best = leading[0].number
-        results = session.scalars(select(RungResultRow).where(RungResultRow.sweep == sweep))
-        at = {(result.trial, result.rung): result for result in results}
-        held = held_of(
-            session, catalog.now(), SweepRow.id == sweep, winners={} if best is None else {sweep: best}
-        )
+        ranked = ranking(state)
+        winners = {sweep: ranked[0][0].number} if ranked else {}
+        rows = session.scalars(select(RungResultRow).where(RungResultRow.sweep == sweep))
+        results = {(result.trial, result.rung): result for result in rows}
+        held = held_of(session, catalog.now(), SweepRow.id == sweep, winners=winners)
         evaluation = _evaluation(session, [sweep], prices)
     saved = [
-        (trial_key(sweep, one.trial), one.attempt, one.seconds) for one in saved_by_early_stopping(state, at)
+        (trial_key(sweep, trial.trial), trial.attempt, trial.seconds)
+        for trial in saved_by_early_stopping(state, results)
     ]
     purposes = lines_by("purpose", held, prices)
     return SweepCost(
@@ -118,27 +115,24 @@ def sweep_cost(catalog: Catalog, sweep: str, prices: Prices) -> SweepCost:
 
 @dataclass(frozen=True)
 class Costs:
-    """What sweeps of a project, of a model or of everybody cost, and runs of the project or of everybody that
-    are no trials.
+    """What the sweeps of a project, of a model or of all cost, and the other runs of the project or of all.
 
     Attributes:
         of: the name; None is everything.
-        kind: what has the name; None of everything.
-        trained: all trainings in one.
-        lines: by what was asked.
-        runs: of ``trained``, runs of scripts and reruns.
-        estimated: of the cost of ``runs``, what is of attempts that run or were killed, which count until
-            their last sign of life.
-        elsewhere: attempts at runs that are not counted: another tool trained them, or their records do not
-            say on what.
-        evaluation: of all their reports.
-        champion: what the model's champion cost, and its version; None without such a model, or where its
-            champion is of no sweep.
-        champion_run: what the one run cost of which a champion is that is of no sweep; None where that is not
-            known.
-        hours: the project's GPU-hours this month, of which sweeps alone take some; None where they are not
-            limited.
-        stored: of the projects, what they have in the store.
+        kind: what has the name; None for everything.
+        trained: the sum of all trainings.
+        lines: the sums by ``by``.
+        runs: the part of ``trained`` that is runs of scripts and reruns.
+        estimated: the part of the cost of ``runs`` that is of attempts that run or were killed. They count
+            until their last sign of life.
+        elsewhere: how many attempts at runs are not counted, because another tool trained them, or because
+            their records do not say on what.
+        evaluation: the cost of all their reports.
+        champion: what the sweep of the model's champion cost; None without a champion that is of a sweep.
+        champion_version: the champion's version; None without a champion.
+        champion_run: what the run of a champion that is of no sweep cost; None where that is not known.
+        hours: the project's GPU-hours this month, which only sweeps use; None where they are not limited.
+        stored: what the projects have in the store.
     """
 
     of: str | None
@@ -158,6 +152,18 @@ class Costs:
     prices: Prices
 
     def as_dict(self) -> dict[str, Any]:
+        trained = self.trained.as_dict()
+        del trained["name"]
+        del trained["cost"]
+        champion = None
+        champion_run = None
+        hours = None
+        if self.champion:
+            champion = {"version": self.champion_version, **self.champion.as_dict()}
+        if self.champion_run:
+            champion_run = {"version": self.champion_version, **self.champion_run.as_dict()}
+        if self.hours:
+            hours = {**asdict(self.hours), "left": self.hours.left}
         return {
             "of": self.of,
             "kind": self.kind,
@@ -165,41 +171,36 @@ class Costs:
             "cost": self.trained.cost + self.evaluation,
             "currency": self.prices.currency,
             "prices_of": self.prices.date.isoformat(),
-            **{name: value for name, value in self.trained.as_dict().items() if name not in ("name", "cost")},
+            **trained,
             "evaluation": self.evaluation,
             "lines": [line.as_dict() for line in self.lines],
             "runs": {**self.runs.as_dict(), "estimated": self.estimated, "elsewhere": self.elsewhere},
-            "champion": {"version": self.champion_version, **self.champion.as_dict()}
-            if self.champion
-            else None,
-            "champion_run": {"version": self.champion_version, **self.champion_run.as_dict()}
-            if self.champion_run
-            else None,
-            "gpu_hours_this_month": {**asdict(self.hours), "left": self.hours.left} if self.hours else None,
-            "storage": [one.as_dict() for one in self.stored],
+            "champion": champion,
+            "champion_run": champion_run,
+            "gpu_hours_this_month": hours,
+            "storage": [stored.as_dict() for stored in self.stored],
         }
 
 
 def costs(
     store: Store, catalog: Catalog, of: str | None, by: By, prices: Prices, kind: Kind | None = None
 ) -> Costs:
-    """What the sweeps of a project, those of a model, or all sweeps cost until now, with the project's other
-    runs, told apart by ``by``.
+    """What sweeps cost until now, and a project's other runs, grouped by ``by``.
 
     Args:
-        of: a name; None is everything.
+        of: the name of a project or a model; None is everything.
         kind: what has the name. By default the project, if there is one; a model all of whose sweeps are the
             project's is a part of it.
 
     Raises:
-        NotFound: nothing of this name.
-        InvalidInput: it is the name of a project and also of another project's model, and ``kind`` does not
-            say which is meant.
+        NotFound: nothing has this name.
+        InvalidInput: a project and another project's model have the name, and ``kind`` does not say which is
+            meant.
         StoreError: the store cannot be read.
     """
     on_store = set(_projects(store))
     with catalog.read() as session:
-        chosen = _chosen(session, of, kind, on_store, catalog.now())
+        chosen = _find_chosen(session, of, kind, on_store, catalog.now())
         sweeps = session.execute(select(SweepRow.id, SweepRow.project).where(*chosen.sweeps)).all()
         held = held_of(session, catalog.now(), *chosen.sweeps, winners=_winners(session, *chosen.sweeps))
         runs = held_by_runs(session, chosen.projects, each=by == "trial")
@@ -207,11 +208,9 @@ def costs(
         champion_run = _cost_of_run(session, champion, prices) if champion and not champion.sweep else None
         evaluation = _evaluation(session, [row.id for row in sweeps], prices)
     everything = [*held, *runs.held]
-    shown = (
-        on_store
-        if chosen.projects is None
-        else on_store & {*chosen.projects, *(row.project for row in sweeps)}
-    )
+    stored_projects = on_store
+    if chosen.projects is not None:
+        stored_projects = on_store & {*chosen.projects, *(row.project for row in sweeps)}
     return Costs(
         of=of,
         kind=chosen.kind,
@@ -219,42 +218,43 @@ def costs(
         trained=total(everything, prices),
         lines=lines_by(by, everything, prices),
         runs=replace(total(runs.held, prices), name=f"{SCRIPTS} and {RERUNS}"),
-        estimated=sum((one.cost(prices) for one in runs.held if one.estimated), 0.0),
+        estimated=sum((held.cost(prices) for held in runs.held if held.estimated), 0.0),
         elsewhere=runs.elsewhere,
         evaluation=evaluation,
         champion=sweep_cost(catalog, champion.sweep, prices) if champion and champion.sweep else None,
         champion_version=champion.version if champion else None,
         champion_run=champion_run,
         hours=chosen.hours,
-        stored=[stored_of(store, project, prices) for project in sorted(shown)],
+        stored=[stored_of(store, project, prices) for project in sorted(stored_projects)],
         prices=prices,
     )
 
 
 def _cost_of_run(session: Session, version: ModelVersionRow, prices: Prices) -> Line | None:
-    """What the run cost that a version is of; None where there is none, or nobody knows what it held."""
+    """What a version's run cost; None if it has no run, or nobody knows what the run held."""
     if version.run is None or version.project is None:
         return None
     held = held_by_runs(session, [version.project], version.run).held
-    return replace(total(held, prices), name=f"{version.project}/{version.run}") if held else None
+    if not held:
+        return None
+    return replace(total(held, prices), name=f"{version.project}/{version.run}")
 
 
 def sweep_lines(catalog: Catalog, sweep: str, by: By, prices: Prices) -> list[Line]:
-    """A sweep's costs told apart by something else than what they were for."""
+    """A sweep's costs grouped by ``by``."""
+    is_sweep = SweepRow.id == sweep
     with catalog.read() as session:
-        held = held_of(
-            session, catalog.now(), SweepRow.id == sweep, winners=_winners(session, SweepRow.id == sweep)
-        )
+        held = held_of(session, catalog.now(), is_sweep, winners=_winners(session, is_sweep))
     return lines_by(by, held, prices)
 
 
 @dataclass(frozen=True)
 class _Chosen:
-    """What is asked about.
+    """The sweeps and runs whose costs are wanted.
 
     Attributes:
-        sweeps: conditions that they meet.
-        projects: of whose runs that are no trials; None is all.
+        sweeps: conditions on the sweeps.
+        projects: the projects whose runs that are no trials are meant; None is all.
     """
 
     kind: Kind | None
@@ -264,8 +264,10 @@ class _Chosen:
     hours: GpuHours | None
 
 
-def _chosen(session: Session, of: str | None, kind: Kind | None, on_store: set[str], now: float) -> _Chosen:
-    """What a name means."""
+def _find_chosen(
+    session: Session, of: str | None, kind: Kind | None, on_store: set[str], now: float
+) -> _Chosen:
+    """Find what a name means."""
     if of is None:
         return _Chosen(None, (), None, None, None)
     names = tuple(names_of(session, of))
@@ -275,26 +277,29 @@ def _chosen(session: Session, of: str | None, kind: Kind | None, on_store: set[s
     if champion and champion.project:
         homes.add(champion.project)
     of_project = session.scalar(select(SweepRow.id).where(SweepRow.project.in_(names)).limit(1))
-    there = {"project": bool(of_project or hours or on_store & {*names}), "model": bool(homes or champion)}
-    if not any(there[each] for each in ([kind] if kind else there)):
+    is_project = bool(of_project or hours or on_store & {*names})
+    is_model = bool(homes or champion)
+    exists = {"project": is_project, "model": is_model, None: is_project or is_model}[kind]
+    if not exists:
         raise NotFound(
             f"no {kind or 'sweep, model or project'} {of!r}; "
-            f"{there_are(_ASKED, of, _names(session, on_store))}"
+            f"{there_are(_NAMED_KINDS, of, _names(session, on_store))}"
         )
     others = sorted({names_of(session, home)[0] for home in homes.difference(names)})
-    if kind is None and there["project"] and others:
+    if kind is None and is_project and others:
         raise InvalidInput(
             f"{of!r} is not accepted: it is a project, and a model of {', '.join(others)}; say which is "
-            "meant: "
-            f"--project {of} or --model {of}"
+            f"meant: --project {of} or --model {of}"
         )
-    if (kind or ("project" if there["project"] else "model")) == "project":
-        return _Chosen("project", (SweepRow.project.in_(names),), names, None if others else champion, hours)
-    return _Chosen("model", (SweepRow.name == of,), (), champion, None)
+    if kind == "model" or not is_project:
+        return _Chosen("model", (SweepRow.name == of,), (), champion, None)
+    if others:  # then the champion is of another project's model
+        champion = None
+    return _Chosen("project", (SweepRow.project.in_(names),), names, champion, hours)
 
 
 def _names(session: Session, on_store: set[str]) -> list[str]:
-    """Whatever a cost can be asked of."""
+    """All names that costs can be asked of."""
     sweeps = session.execute(select(SweepRow.id, SweepRow.name, SweepRow.project)).all()
     return sorted(
         {name for row in sweeps for name in row} | on_store | {model.name for model in models_of(session)}
@@ -302,8 +307,9 @@ def _names(session: Session, on_store: set[str]) -> list[str]:
 
 
 def _winners(session: Session, *which: ColumnElement[bool]) -> dict[str, int]:
-    """Of sweeps whose winner became a version, its trial; the leading trials of others are not worked out for
-    a sum.
+    """The winning trial of each sweep whose winner became a version.
+
+    The leading trials of other sweeps are not worked out for a sum.
     """
     query = (
         select(ModelVersionRow.sweep, ModelVersionRow.trial)
@@ -316,12 +322,10 @@ def _winners(session: Session, *which: ColumnElement[bool]) -> dict[str, int]:
 def _evaluation(session: Session, sweeps: list[str], prices: Prices) -> float:
     wanted = set(sweeps)
     query = select(ReportRow.sweep, ReportRow.cpu_seconds)
-    query = query.where(ReportRow.sweep == sweeps[0]) if len(sweeps) == 1 else query
-    return (
-        sum(seconds for sweep, seconds in session.execute(query) if sweep in wanted)
-        / 3600
-        * prices.cpu_hour.price
-    )
+    if len(sweeps) == 1:
+        query = query.where(ReportRow.sweep == sweeps[0])
+    seconds = sum(seconds for sweep, seconds in session.execute(query) if sweep in wanted)
+    return seconds / 3600 * prices.cpu_hour.price
 
 
 def _projects(store: Store) -> list[str]:

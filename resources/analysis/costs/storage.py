@@ -1,9 +1,9 @@
 """What storage costs: the bytes of a project's points, checkpoints and artifacts, from a sample of its runs.
 
-A store may have millions of blobs, so they are not walked through: of a project with more than
-:data:`SAMPLED` runs so many are looked at, spread evenly over their names, and the sums are multiplied. What
-a run names several times is counted once, and what retention has deleted is not; what runs share is counted
-once for each run of the sample that names it.
+A store may have millions of blobs, so they are not all listed. Of a project with more runs than
+:data:`SAMPLED`, that many are looked at, spread evenly over their names, and the sums are scaled up. A blob
+that a run names several times is counted once, and one that retention has deleted is not counted. A blob that
+runs share is counted once for each run of the sample that names it.
 """
 
 import json
@@ -25,11 +25,11 @@ SAMPLED = 24
 
 @dataclass(frozen=True)
 class Stored:
-    """Bytes of a project.
+    """Bytes that a project has in the store.
 
     Attributes:
-        sampled: runs that were looked at; where that is fewer than ``runs``, all else is an estimate.
-        month: what they cost a month.
+        sampled: how many runs were looked at; if they are fewer than ``runs``, all sums are estimates.
+        month: the price of the bytes for a month.
     """
 
     project: str
@@ -53,16 +53,20 @@ class Stored:
 
 
 def stored_of(store: Store, project: str, prices: Prices) -> Stored:
-    """What a project has in the store, by a sample of its runs.
+    """Measure what a project has in the store, by a sample of its runs.
 
     Raises:
         StoreError: the store cannot be read.
     """
     runs = _runs(store, project)
-    sample = [runs[place * len(runs) // SAMPLED] for place in range(SAMPLED)] if len(runs) > SAMPLED else runs
-    found = [_bytes_of(store, project, run) for run in sample]
+    sample = runs
+    if len(runs) > SAMPLED:
+        sample = [runs[place * len(runs) // SAMPLED] for place in range(SAMPLED)]
+    sizes = [_bytes_of(store, project, run) for run in sample]
     times = len(runs) / max(1, len(sample))
-    points, checkpoints, artifacts = (round(times * sum(one[kind] for one in found)) for kind in range(3))
+    points, checkpoints, artifacts = (
+        round(times * sum(of_run[kind] for of_run in sizes)) for kind in range(3)
+    )
     month = (points + checkpoints + artifacts) / 1e9 * prices.gb_month.price
     return Stored(project, len(runs), len(sample), points, checkpoints, artifacts, month)
 
@@ -72,15 +76,15 @@ def _runs(store: Store, project: str) -> list[str]:
 
 
 def _bytes_of(store: Store, project: str, run: str) -> tuple[int, int, int]:
-    """Of points, checkpoints and artifacts."""
+    """The bytes of a run's points, of its checkpoints and of its artifacts."""
     records = RunRecords(store, project, run)
     points = sum(size for _, size, _ in store.files(run_folder(project, run)))
-    saved = {one.digest: one.sharded for one in records.checkpoints()}
+    saved = {checkpoint.digest: checkpoint.sharded for checkpoint in records.checkpoints()}
     parts = {place for digest, sharded in saved.items() if sharded for place in _parts(store, digest)}
     logged = {
         digest for kind in ("artifacts", "media") for digest in _digests(store, f"{records.folder}/{kind}")
     } - saved.keys()
-    # A record stays when retention has deleted what it names, so it is the store that says what there is.
+    # A record stays when retention has deleted the blob that it names, so the store has to say what is there.
     sizes = store.sizes([blob_name(digest) for digest in (*saved, *logged)])
     checkpoints = sum(sizes.get(blob_name(digest), 0) for digest in saved) + sum(
         place.size for place in parts
@@ -89,13 +93,13 @@ def _bytes_of(store: Store, project: str, run: str) -> tuple[int, int, int]:
 
 
 def _digests(store: Store, folder: str) -> Iterator[str]:
-    """What the records in a folder name, which may be the same more than once."""
+    """The digests that the records in a folder name; the same may come more than once."""
     for name in store.names(folder):
         yield json.loads(store.read(f"{folder}/{name}"))["digest"]
 
 
 def _parts(store: Store, digest: str) -> Iterator[Place]:
-    """What the manifest of a sharded checkpoint names; nothing where that is gone."""
+    """The places that the manifest of a sharded checkpoint names; none if the manifest is gone."""
     try:
         manifest = Manifest.parse(store.get_blob(digest))
     except NotFound:

@@ -1,4 +1,4 @@
-"""Sums over attempts and a list of prices. Pure: rows in, figures out."""
+"""Sums of what attempts cost by a list of prices, as pure functions."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from resources.analysis.costs.prices import Prices
 
 By = Literal["sweep", "project", "model", "trial", "purpose", "outcome", "month", "gpu_type"]
-"""What costs may be told apart by."""
+"""What costs can be grouped by."""
 BY: tuple[By, ...] = get_args(By)
 
 WINNER = "the winner"
@@ -36,18 +36,18 @@ _LOST = ("retry", "fail", "preempted", "halved")
 
 @dataclass(frozen=True)
 class Held:
-    """One attempt as the ledger has it, or several that are alike in all but their seconds.
+    """What one attempt held, or several that are alike in all but their seconds.
 
     Attributes:
-        sweep, model: of what is no trial, the same words as ``purpose``.
-        trial: its key, ``digits-7f3a.0007``; of what is no trial, ``project/run``.
-        purpose: what its trial was for, in words.
-        outcome: as in the catalog; None while it runs. Of what is no trial it may be any other words.
-        months: its seconds by the months in which it held that (``2026-11``), in their order.
-        seconds: for which it held ``nodes`` nodes, each with ``gpus`` and ``cpus``.
-        with_result: of these seconds those that led to a result at a rung.
-        attempts: how many they are; 0 of the months of one before its last.
-        estimated: it left no end, and its seconds go to its last sign of life.
+        sweep, model: for a run that is no trial, the same words as ``purpose``.
+        trial: the trial's key, ``digits-7f3a.0007``; for a run that is no trial, ``project/run``.
+        purpose: what the trial was for, in words.
+        outcome: as in the catalog; None while it runs. For a run that is no trial it may be any other words.
+        months: its seconds by month (``2026-11``), in order.
+        seconds: how long it held ``nodes`` nodes, each with ``gpus`` and ``cpus``.
+        with_result: how many of these seconds led to a result at a rung.
+        attempts: how many attempts this is; 0 for the months of an attempt before its last one.
+        estimated: whether it left no end, so that its seconds go to its last sign of life.
     """
 
     sweep: str
@@ -69,9 +69,11 @@ class Held:
     estimated: bool = False
 
     def cost(self, prices: Prices, seconds: float | None = None) -> float:
-        """What it cost, or what so many of its seconds did."""
+        """The cost of it all, or of so many of its seconds."""
+        if seconds is None:
+            seconds = self.seconds
         rate = prices.node_hour(gpus=self.gpus, cpus=self.cpus, gpu_type=self.gpu_type, spot=self.spot)
-        return (self.seconds if seconds is None else seconds) / 3600 * self.nodes * rate
+        return seconds / 3600 * self.nodes * rate
 
     @property
     def gpu_hours(self) -> float:
@@ -79,31 +81,33 @@ class Held:
 
     @property
     def lost_seconds(self) -> float:
-        """The seconds after the last result of an attempt that crashed, failed or was preempted; a checkpoint
-        may have saved some of it.
+        """The seconds after the last result of an attempt that crashed, failed or was preempted.
+
+        A checkpoint may have saved some of that work.
         """
         return max(0.0, self.seconds - self.with_result) if self.outcome in _LOST else 0.0
 
     def by_month(self) -> Iterator["Held"]:
-        """What it held in each month.
+        """Divide it by month.
 
-        It counts as an attempt in the last one, and what led to results came before what was lost.
+        It counts as an attempt in its last month. Seconds that led to results come before those that were
+        lost.
         """
         if len(self.months) == 1:
             yield self
             return
         *earlier, _ = self.months
-        told = self.with_result
+        left_with_result = self.with_result
         for month, seconds in self.months.items():
             attempts = 0 if month in earlier else self.attempts
             yield replace(
                 self,
                 months={month: seconds},
                 seconds=seconds,
-                with_result=min(told, seconds),
+                with_result=min(left_with_result, seconds),
                 attempts=attempts,
             )
-            told = max(0.0, told - seconds)
+            left_with_result = max(0.0, left_with_result - seconds)
 
 
 @dataclass(frozen=True)
@@ -111,11 +115,11 @@ class Line:
     """A sum.
 
     Attributes:
-        name: of what.
+        name: what it is the sum of.
         cost: in the currency of the prices.
         seconds: of attempts, however many nodes they had.
-        lost: the cost of work that led to no result, because its attempt crashed, failed or was preempted; at
-            most.
+        lost: the cost, at most, of work that led to no result, because its attempt crashed, failed or was
+            preempted.
     """
 
     name: str
@@ -152,7 +156,7 @@ _NAMES: dict[By, Callable[[Held], str]] = {
 
 
 def total(attempts: Iterable[Held], prices: Prices) -> Line:
-    """All in one."""
+    """The sum of all attempts."""
     line = Line("in all")
     for held in attempts:
         line = line.plus(held, prices)
@@ -160,25 +164,26 @@ def total(attempts: Iterable[Held], prices: Prices) -> Line:
 
 
 def lines_by(by: By, attempts: Iterable[Held], prices: Prices) -> list[Line]:
-    """A line for each sweep, project…: months in their order, all else the dearest first."""
-    found: dict[str, Line] = {}
-    parts = (part for held in attempts for part in held.by_month()) if by == "month" else attempts
-    for held in parts:
-        name = _NAMES[by](held)
-        found[name] = found.get(name, Line(name)).plus(held, prices)
+    """A line for each sweep, project and so on: months in their order, all else with the dearest first."""
+    lines: dict[str, Line] = {}
     if by == "month":
-        return [found[name] for name in sorted(found)]
-    return sorted(found.values(), key=lambda line: (-line.cost, line.name))
+        attempts = [part for held in attempts for part in held.by_month()]
+    for held in attempts:
+        name = _NAMES[by](held)
+        lines[name] = lines.get(name, Line(name)).plus(held, prices)
+    if by == "month":
+        return [lines[name] for name in sorted(lines)]
+    return sorted(lines.values(), key=lambda line: (-line.cost, line.name))
 
 
 def saved_cost(attempts: Iterable[Held], saved: Iterable[tuple[str, int, float]], prices: Prices) -> float:
-    """What the training would have cost that early stopping left out.
+    """The cost of the training that early stopping left out.
 
     Args:
-        attempts: by which trials are known to have held what they did.
+        attempts: what trials held.
         saved: trial, the attempt with whose resources it would have trained, and seconds of training.
     """
-    held = {(one.trial, one.attempt): one for one in attempts}
+    held = {(attempt_held.trial, attempt_held.attempt): attempt_held for attempt_held in attempts}
     return sum(
         held[trial, attempt].cost(prices, seconds)
         for trial, attempt, seconds in saved
@@ -187,14 +192,14 @@ def saved_cost(attempts: Iterable[Held], saved: Iterable[tuple[str, int, float]]
 
 
 def money(value: float, prices: Prices) -> str:
-    """An amount for people: ``1,234.50 USD``, small ones with two digits that count: ``0.00012 USD``."""
+    """An amount for people: ``1,234.50 USD``, or with two significant digits if small: ``0.00012 USD``."""
     if 0 < abs(value) < 0.01:
         return f"{Decimal(f'{value:.2g}'):f} {prices.currency}"
     return f"{value:,.2f} {prices.currency}"
 
 
 def largest(lines: Iterable[Line], rows: int) -> Iterator[Line]:
-    """The first so many lines, and all others as one."""
+    """The first ``rows`` lines, and all others as one."""
     kept = list(lines)
     yield from kept[:rows]
     if rest := kept[rows:]:

@@ -40,7 +40,7 @@ def select_columns(
         "count", "type"}``: how many runs have the name, and whether its values are number, text, bool or
         mixed.
     """
-    kinds: tuple[str, ...] = KINDS
+    kinds: Collection[str] = KINDS
     begins = prefix
     kind, dot, rest = prefix.partition(".")
     if dot and kind in KINDS:

@@ -70,7 +70,7 @@ def test_a_run_that_is_looked_at_again_is_not_read_again(tmp_path: Path, reads: 
 
 def test_of_many_runs_those_that_were_looked_at_last_are_kept(tmp_path: Path, reads: list[int]) -> None:
     store = Store(tmp_path)
-    kept = KeptSystemPoints(store, [SAMPLED], most=2 * _SAMPLES * 28)
+    kept = KeptSystemPoints(store, [SAMPLED], limit=2 * _SAMPLES * 28)
     for run in "abc":
         _sampled(store, run, 1)
     for run in ("a", "b", "a", "c", "a", "b"):
