@@ -109,14 +109,14 @@ def measure(setting: Setting) -> Part:
 def promotion(name: str, rows: int, truth: Truth, seed: int) -> dict[str, Any]:
     """Simulate one promotion: the outcome of each gate, and of the naive comparison."""
     from resources.evaluation.comparison import gain_of
-    from resources.evaluation.statistics.verdict import improved, non_inferior
+    from resources.evaluation.statistics.verdict import non_inferior, superior
 
     problem = PROBLEMS[name]
     gain = {"equal": 0.0, "better": problem.effect, "worse": -problem.effect}[truth]
     theirs, ours = problem.draw(np.random.default_rng(seed), rows, gain)
     evidence = gain_of(ours, theirs, problem.metric)
     return {
-        "improvement": improved(evidence, problem.effect).outcome,
+        "improvement": superior(evidence, problem.effect).outcome,
         "margin": non_inferior(evidence, problem.effect).outcome,
         "naive": evidence.estimate > 0,
         "naive margin": evidence.estimate >= -problem.effect,

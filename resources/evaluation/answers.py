@@ -1,9 +1,9 @@
-"""What a predictor's process says to the one that asked, as bytes.
+"""Messages from a predictor's process to the process that started it, as bytes.
 
-That process runs a user's code, so nothing that it sends is ever unpickled: a message is JSON followed by
-arrays of fixed types, and everything in it is checked when it is read.
+The predictor's process runs a user's code, so nothing that it sends is ever unpickled: a message is JSON
+followed by arrays of fixed types, and everything in it is checked when it is read.
 
-A predictor sends an :class:`Answer` for each batch of rows, and :class:`Done` after the last; every other
+A predictor sends an :class:`Answer` for each batch of rows, and :class:`Done` after the last. Every other
 process sends one message.
 
 A message is the length of the JSON (8 bytes, big-endian), the JSON, and its parts one after another;
@@ -22,32 +22,30 @@ from numpy.typing import NDArray
 from halving.run.evaluation import Evaluation
 from resources.evaluation.columns import Coded
 
-PLAIN = (str, int, float, bool, type(None))
-"""The types that a prediction or a class may be of."""
+VALUE_TYPES = (str, int, float, bool, type(None))
+"""The types that a prediction or a class may have."""
 
 PLOTLY = "application/vnd.plotly.v1+json"
-_MOST_JSON = 256 << 20  # bytes; it becomes several times as much in memory
+_MAX_JSON = 256 << 20  # bytes; in memory it becomes several times as much
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a predictor returned for a batch of rows: numbers or plain values, or probabilities of classes,
-    shape (rows, classes).
-    """
+    """What a predictor returned for a batch: predictions, or probabilities of shape (rows, classes)."""
 
     predictions: Coded | NDArray[np.float64] | None
     probabilities: NDArray[Any] | None = None
     classes: tuple[Any, ...] | None = None
 
     def __len__(self) -> int:
-        """Of how many rows it is."""
-        given = self.predictions if self.predictions is not None else self.probabilities
-        return 0 if given is None else len(given)
+        """The number of rows."""
+        columns = self.predictions if self.predictions is not None else self.probabilities
+        return 0 if columns is None else len(columns)
 
 
 @dataclass(frozen=True)
 class Done:
-    """There is an answer for every row, and these many rows."""
+    """The end of a predictor's answers, with the number of rows."""
 
     rows: int
 
@@ -63,7 +61,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What an evaluator returned; the evaluation itself has no figures any more."""
+    """What an evaluator returned; its figures are here, and no longer in the evaluation."""
 
     evaluation: Evaluation
     figures: list[Figure]
@@ -71,9 +69,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Served:
-    """What serving costs: latencies by shape in ms, peak memory in bytes, and the error that ended the
-    measurement.
-    """
+    """What serving costs: latencies in ms, peak memory in bytes, and the error that ended the measurement."""
 
     one_row: dict[str, float] | None = None
     batch: dict[str, float] | None = None
@@ -92,51 +88,53 @@ Message = Answer | Done | Evaluated | Served | Failed
 
 
 class Unreadable(ValueError):
-    """The bytes are no message."""
+    """Raised when the bytes are no message."""
 
 
 def to_bytes(message: Message) -> bytes:
-    """A message as bytes; its values must be of plain types."""
+    """Encode a message; its values must be of :data:`VALUE_TYPES`."""
     match message:
         case Answer(predictions=None):
             probabilities = np.ascontiguousarray(message.probabilities, np.float64)
             classes = None if message.classes is None else list(message.classes)
-            return _packed(
+            return _encode(
                 {"kind": "probabilities", "shape": probabilities.shape, "classes": classes},
                 [probabilities.tobytes()],
             )
         case Answer(predictions=Coded() as column):
-            return _packed(
+            return _encode(
                 {"kind": "values", "values": column.values},
                 [np.ascontiguousarray(column.codes, np.int32).tobytes()],
             )
         case Answer():
-            return _packed(
+            return _encode(
                 {"kind": "numbers"}, [np.ascontiguousarray(message.predictions, np.float64).tobytes()]
             )
         case Evaluated():
-            given = message.evaluation
+            evaluation = message.evaluation
             about = {
                 "kind": "evaluation",
-                "metrics": given.metrics,
-                "scores": list(given.scores),
-                "lower_is_better": list(given.lower_is_better),
+                "metrics": evaluation.metrics,
+                "scores": list(evaluation.scores),
+                "lower_is_better": list(evaluation.lower_is_better),
                 "figures": [(figure.title, figure.media_type) for figure in message.figures],
             }
-            columns = [np.ascontiguousarray(column, np.float64).tobytes() for column in given.scores.values()]
-            return _packed(about, [*columns, *(figure.content for figure in message.figures)])
+            columns = [
+                np.ascontiguousarray(column, np.float64).tobytes() for column in evaluation.scores.values()
+            ]
+            return _encode(about, [*columns, *(figure.content for figure in message.figures)])
         case Done() | Served() | Failed():
-            return _packed({"kind": type(message).__name__.lower(), **message.__dict__}, [])
+            return _encode({"kind": type(message).__name__.lower(), **message.__dict__}, [])
 
 
 def from_bytes(content: bytes | bytearray) -> Message:
-    """The message that was sent.
+    """Decode a message.
 
     Raises:
-        Unreadable: it is not one.
+        Unreadable: the bytes are no message.
     """
     try:
-        about, parts = _unpacked(memoryview(content))
+        about, parts = _decode(memoryview(content))
         return _message(about, parts)
     except (
         ValueError,
@@ -151,14 +149,14 @@ def from_bytes(content: bytes | bytearray) -> Message:
         raise Unreadable(f"it sent what is no answer: {type(error).__name__}: {error}") from error
 
 
-def _packed(about: dict[str, Any], parts: Sequence[bytes]) -> bytes:
+def _encode(about: dict[str, Any], parts: Sequence[bytes]) -> bytes:
     header = json.dumps({**about, "parts": [len(part) for part in parts]}).encode()
     return b"".join([len(header).to_bytes(8, "big"), header, *parts])
 
 
-def _unpacked(content: memoryview) -> tuple[dict[str, Any], list[memoryview]]:
+def _decode(content: memoryview) -> tuple[dict[str, Any], list[memoryview]]:
     size = int.from_bytes(content[:8], "big")
-    if size > min(_MOST_JSON, len(content) - 8):
+    if size > min(_MAX_JSON, len(content) - 8):
         raise ValueError(f"{size} bytes of JSON in {len(content)}")
     about = json.loads(bytes(content[8 : 8 + size]))
     start = 8 + size
@@ -177,11 +175,13 @@ def _message(about: dict[str, Any], parts: list[memoryview]) -> Message:
             classes = about["classes"]
             (rows, columns) = about["shape"]
             probabilities = np.frombuffer(parts[0], np.float64).reshape(_count(rows), _count(columns))
-            return Answer(None, probabilities, None if classes is None else tuple(_plain(classes)))
+            if classes is not None:
+                classes = tuple(_check_values(classes))
+            return Answer(None, probabilities, classes)
         case "numbers":
             return Answer(np.frombuffer(parts[0], np.float64))
         case "values":
-            values = _plain(about["values"])
+            values = _check_values(about["values"])
             codes = np.frombuffer(parts[0], np.int32)
             if len(codes) and not 0 <= codes.min() <= codes.max() < len(values):
                 raise ValueError("a code of no value")
@@ -196,21 +196,16 @@ def _message(about: dict[str, Any], parts: list[memoryview]) -> Message:
             evaluation = Evaluation(
                 metrics=about["metrics"], scores=scores, lower_is_better=_texts(about["lower_is_better"])
             )
-            contents = parts[len(names) :]
+            contents = zip(figures, parts[len(names) :], strict=True)
             return Evaluated(
-                evaluation,
-                [_figure(title, of, part) for (title, of), part in zip(figures, contents, strict=True)],
+                evaluation, [_figure(title, media_type, part) for (title, media_type), part in contents]
             )
         case "served":
-            one_row, batch = (
-                None if about[name] is None else {key: _number(value) for key, value in about[name].items()}
-                for name in ("one_row", "batch")
-            )
             peak = about["peak_memory_bytes"]
             error = about["error"]
             return Served(
-                one_row,
-                batch,
+                _latencies(about["one_row"]),
+                _latencies(about["batch"]),
                 None if peak is None else _count(peak),
                 None if error is None else _text(error),
             )
@@ -222,13 +217,17 @@ def _message(about: dict[str, Any], parts: list[memoryview]) -> Message:
 
 def _figure(title: Any, media_type: Any, content: memoryview) -> Figure:
     if media_type != PLOTLY and not re.fullmatch(r"image/[a-z0-9.+-]+", media_type):
-        # it becomes a part of the page
+        # Checked because it becomes a part of the page.
         raise ValueError(f"a figure of the type {media_type!r:.100}")
     return Figure(_text(title), _text(media_type), bytes(content))
 
 
-def _plain(values: Any) -> list[Any]:
-    if not isinstance(values, list) or any(type(value) not in PLAIN for value in values):
+def _latencies(values: Any) -> dict[str, float] | None:
+    return None if values is None else {key: _number(value) for key, value in values.items()}
+
+
+def _check_values(values: Any) -> list[Any]:
+    if not isinstance(values, list) or any(type(value) not in VALUE_TYPES for value in values):
         raise TypeError("values that are not plain")
     return values
 
@@ -256,8 +255,8 @@ def _count(value: Any) -> int:
 
 
 __all__ = [
-    "PLAIN",
     "PLOTLY",
+    "VALUE_TYPES",
     "Answer",
     "Done",
     "Evaluated",

@@ -1,6 +1,4 @@
-"""Asking a checkpoint: its predictor or evaluator runs in a process of its own, which is ended at a limit of
-time or memory.
-"""
+"""Running a checkpoint's predictor or evaluator in a process of its own, with limits of time and memory."""
 
 import os
 import signal
@@ -28,7 +26,7 @@ from resources.evaluation.answers import (
     Unreadable,
     from_bytes,
 )
-from resources.evaluation.memory_limit import LOOK_SECONDS, Family, MostMemory, most_memory
+from resources.evaluation.memory_limit import LOOK_SECONDS, Family, MemoryLimit, memory_limit_of
 from resources.evaluation.predictor_process import Question, answer
 from resources.execution.main_module import start_without_main
 from resources.sweep_spec.evaluation import EvaluationLimits
@@ -36,21 +34,19 @@ from resources.sweep_spec.evaluation import EvaluationLimits
 _END_SECONDS = 30.0
 _LENGTH = 8
 _AT_ONCE = 1 << 20
-_MOST_BYTES = 2 << 30
-# a checkpoint that is read once for all batches takes at most this part of the memory, beside its copy in
-# each call
+_MAX_BYTES = 2 << 30
+# A checkpoint that is read once for all batches takes at most this part of the memory, beside its copy in
+# each call.
 _KEPT = 4
 
 
 class PredictionFailed(HalvingError, RuntimeError):
-    """The predictor or evaluator raised, was ended at a limit, or did not return what it must."""
+    """Raised when a predictor or evaluator raises, meets a limit, or does not return what it must."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """What came back: an evaluator's evaluation (:class:`halving.Evaluation`) and figures, or what serving a
-    predictor costs.
-    """
+    """What a function gave: an evaluator's evaluation and figures, or what serving a predictor costs."""
 
     evaluation: Evaluation | None
     figures: list[Figure]
@@ -60,63 +56,63 @@ class Answered:
 def ask(
     question: Question, limits: EvaluationLimits, take: Callable[[Answer], None] = lambda _: None
 ) -> Answered:
-    """Run a predictor or an evaluator within its limits; what serving costs is measured in a second process,
-    which only serves.
+    """Run a predictor or an evaluator within its limits.
+
+    What serving costs is measured in a second process, which only serves.
 
     Args:
-        take: is given a predictor's answer for each batch of the rows, in their order, as it comes; what it
-            raises ends the process.
+        take: called with a predictor's answer for each batch of the rows, in their order, as it comes. If it
+            raises, the process is ended.
 
     Raises:
         PredictionFailed: naming the function, and what it raised or the limit that it met.
     """
-    most = most_memory(limits.memory, "evaluation_limits.memory")
-    last = _sent(replace(question, kept_bytes=most.memory // _KEPT), limits, most, take)
+    limit = memory_limit_of(limits.memory, "evaluation_limits.memory")
+    last = _run_process(replace(question, kept_bytes=limit.memory // _KEPT), limits, limit, take)
     match last:
         case Evaluated():
             return Answered(last.evaluation, last.figures, None)
         case Done():
-            return Answered(None, [], _serving(question, limits, most))
+            return Answered(None, [], _measure_serving(question, limits, limit))
         case _:
             raise PredictionFailed(f"{question.field} {question.function} sent no answer")
 
 
-def _serving(question: Question, limits: EvaluationLimits, most: MostMemory) -> dict[str, Any]:
+def _measure_serving(question: Question, limits: EvaluationLimits, limit: MemoryLimit) -> dict[str, Any]:
     """What serving costs, as the report has it; it has predicted, so it can be judged also where that cannot
     be measured.
     """
     served = Served()
     if question.serving_seconds:
         try:
-            sent = _sent(question, limits, most)
-            served = sent if isinstance(sent, Served) else Served(error="it sent no cost of serving")
+            message = _run_process(question, limits, limit)
+            served = message if isinstance(message, Served) else Served(error="it sent no cost of serving")
         except PredictionFailed as error:
             served = Served(error=str(error))
     return {"checkpoint_bytes": _checkpoint_bytes(question), **served.__dict__}
 
 
 def _checkpoint_bytes(question: Question) -> int | None:
-    """The checkpoint's size; None where there is none, which a predictor that restores nothing can do
-    without.
-    """
+    """The checkpoint's size; None without one, as for a predictor that restores nothing."""
     with suppress(InvalidInput, NotFound):  # it is no digest
         return checkpoint_bytes(Store(question.root), question.checkpoint)
     return None
 
 
-def _sent(
+def _run_process(
     question: Question,
     limits: EvaluationLimits,
-    most: MostMemory,
+    limit: MemoryLimit,
     take: Callable[[Answer], None] | None = None,
 ) -> Message:
-    """The last message of a process that is started for it.
+    """Run the function in a process of its own, and give the last message of that.
 
     Args:
-        take: of the answers before that; None: the process measures what serving costs, and sends no answers.
+        take: called with the answers before that. None: the process measures what serving costs, and sends no
+            answers.
 
     Raises:
-        PredictionFailed: it raised, met a limit, ended without a word, or sent what is no message.
+        PredictionFailed: it raised, met a limit, ended without a message, or sent what is no message.
     """
     ours, theirs = get_context("forkserver").Pipe()
     with _fork_server(question.function) as server:
@@ -127,7 +123,7 @@ def _sent(
         start_without_main(process)
     theirs.close()
     try:
-        for content in _received(process, ours, question, limits, most, memory):
+        for content in _receive(process, ours, question, limits, limit, memory):
             message = from_bytes(content)
             if take is None or not isinstance(message, Answer):
                 break
@@ -144,7 +140,7 @@ def _sent(
 
 @contextmanager
 def _fork_server(function: str) -> Iterator[Any]:
-    """The fork server of this process; the first to use it decides what it holds ready."""
+    """The fork server of this process; its first user decides which modules it has imported."""
     server = get_context("forkserver")
     imports = ["resources.execution.drop_credentials", "resources.evaluation.predictor_process"]
     server.set_forkserver_preload([*imports, function.partition(":")[0]])
@@ -162,20 +158,20 @@ def _fork_server(function: str) -> Iterator[Any]:
             os.environ["PYTHONPATH"] = before
 
 
-def _received(
+def _receive(
     process: Any,
     connection: Connection,
     question: Question,
     limits: EvaluationLimits,
-    most: MostMemory,
+    limit: MemoryLimit,
     memory: MemoryKills,
 ) -> Iterator[bytearray]:
-    """The bytes of each message that it sends, without an end.
+    """Receive the bytes of each message of a process, without an end.
 
-    Neither the length that one announces nor one that is not whole can make this wait or grow.
+    Neither a message's announced length nor one that is incomplete can make this wait or grow.
 
     Raises:
-        PredictionFailed: it met a limit, or ended without a word more.
+        PredictionFailed: it met a limit, or ended without another message.
     """
     title = f"{question.field} {question.function}"
     until = time.monotonic() + limits.seconds
@@ -186,9 +182,10 @@ def _received(
         ready = wait([connection, process.sentinel], LOOK_SECONDS)
         if connection in ready:
             message.read()
-            if (size := before + message.size) > _MOST_BYTES:
+            size = before + message.size
+            if size > _MAX_BYTES:
                 raise PredictionFailed(
-                    f"{title} returned {size >> 20}Mi, more than the {_MOST_BYTES >> 20}Mi that are accepted"
+                    f"{title} returned {size >> 20}Mi, more than the {_MAX_BYTES >> 20}Mi that are accepted"
                 )
             if message.whole:
                 yield message.content
@@ -200,13 +197,13 @@ def _received(
         if time.monotonic() > until:
             raise PredictionFailed(
                 f"{title} was ended after {limits.seconds:g} seconds without an answer, the limit "
-                "evaluation_limits.seconds: "
-                "look for what it waits for, or raise the limit"
+                "evaluation_limits.seconds: look for what it waits for, or raise the limit"
             )
-        if (held := family.memory()) > most.memory:
+        held = family.memory()
+        if held > limit.memory:
             raise PredictionFailed(
-                f"{title} was {most.exceeded(held)}: have it go through the rows in batches, or raise the "
-                "limit"
+                f"{title} was {limit.excess(held)}: have it go through the rows in batches, or "
+                "raise the limit"
             )
 
 
@@ -221,7 +218,7 @@ class _Incoming:
 
     @property
     def size(self) -> int:
-        """The content's length; 0 until that has come."""
+        """The content's length; 0 until the length has come."""
         return int.from_bytes(self._length, "big") if len(self._length) == _LENGTH else 0
 
     @property
@@ -229,8 +226,12 @@ class _Incoming:
         return len(self._length) == _LENGTH and len(self.content) == self.size
 
     def read(self) -> None:
-        """Take what is there, at most as much as is missing."""
-        filled, wanted = (self._length, _LENGTH) if len(self._length) < _LENGTH else (self.content, self.size)
+        """Take what is there, but no more than the message lacks."""
+        filled = self.content
+        wanted = self.size
+        if len(self._length) < _LENGTH:
+            filled = self._length
+            wanted = _LENGTH
         try:
             some = os.read(self._descriptor, min(wanted - len(filled), _AT_ONCE))
         except ConnectionResetError:
@@ -241,16 +242,15 @@ class _Incoming:
 
 def _how_it_ended(code: int | None, memory: MemoryKills) -> str:
     if code is not None and code < 0:
-        return (
-            f"was killed by {signal.Signals(-code).name}{memory.reason() if code == -signal.SIGKILL else ''}"
-        )
+        reason = memory.reason() if code == -signal.SIGKILL else ""
+        return f"was killed by {signal.Signals(-code).name}{reason}"
     return f"ended its process with exit code {code} and without an answer"
 
 
 def _end(process: Any) -> None:
-    """Wait until it has ended what it started, which it does as soon as the connection is closed."""
+    """Wait until a process has ended what it started, as it does once the connection is closed."""
     process.join(_END_SECONDS)
-    if process.is_alive():  # something below it cannot be ended, such as what waits for a dead disk
+    if process.is_alive():  # a process below it cannot be ended, such as one that waits for a dead disk
         process.kill()
         process.join()
     process.close()

@@ -1,6 +1,4 @@
-"""Columns of many rows that are no Python object for each row: of classes each different one is held once,
-and numbers are float64.
-"""
+"""Compact columns of many rows: each distinct class is held once, and numbers are float64."""
 
 import math
 from collections.abc import Iterable
@@ -14,11 +12,11 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Coded:
-    """Texts, numbers or booleans of which each different one is held once; 1, 1.0 and True are different.
+    """A column of texts, numbers or booleans that holds each distinct value once; 1, 1.0 and True differ.
 
     Attributes:
-        values: the different ones, in the order in which they came.
-        codes: of each row, the place of its value in ``values``. Shape (rows,), int32.
+        values: the distinct values, in the order in which they came.
+        codes: for each row, the place of its value in ``values``. Shape (rows,), int32.
     """
 
     values: list[Any]
@@ -29,22 +27,19 @@ class Coded:
 
     @property
     def types(self) -> set[type]:
-        """The types that its values are of."""
+        """The types of its values."""
         return {type(value) for value in self.values}
 
     def objects(self) -> NDArray[Any]:
-        """The value of each row, which rows share.
-
-        Shape (rows,), of objects, so that values stay what they are in the table.
-        """
-        return shared(self.values)[self.codes]
+        """The value of each row, as an array of objects that equal rows share. Shape (rows,)."""
+        return object_array(self.values)[self.codes]
 
 
 class Coding:
-    """Gives equal values of several columns one code.
+    """Gives equal values of several columns the same code.
 
     Attributes:
-        values: those that have one, by which they can be found again.
+        values: the values in the order of their codes.
     """
 
     def __init__(self) -> None:
@@ -55,57 +50,58 @@ class Coding:
         return [value for _, value in self._places]
 
     def codes_of(self, values: Iterable[Any]) -> NDArray[np.int32]:
-        """The code of each value; one that is new gets the next."""
+        """The code of each value; a new value gets the next code."""
         places = self._places
         return np.fromiter(
             (places.setdefault((type(value), value), len(places)) for value in values), np.int32
         )
 
-    def recoded(self, column: Coded) -> NDArray[np.int32]:
+    def recode(self, column: Coded) -> NDArray[np.int32]:
         """The codes of a column's rows among all values."""
         return self.codes_of(column.values)[column.codes]
 
 
-def coded(values: Iterable[Any]) -> Coded:
-    """Plain values, which may be of several types."""
+def encode(values: Iterable[Any]) -> Coded:
+    """Encode values, which may be of several types."""
     coding = Coding()
     codes = coding.codes_of(values)
     return Coded(coding.values, codes)
 
 
-def coded_arrow(column: pa.Array) -> Coded:
-    """A column of Arrow's; null is None."""
+def encode_arrow(column: pa.Array) -> Coded:
+    """Encode an Arrow column; null becomes None."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_null(column.type):
-        return coded(column.to_pylist())
+        return encode(column.to_pylist())
     encoded = column.dictionary_encode()
     values = encoded.dictionary.to_pylist()
     if encoded.null_count:
-        return Coded([*values, None], encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False))
+        codes = encoded.indices.fill_null(len(values))
+        return Coded([*values, None], codes.to_numpy(zero_copy_only=False))
     return Coded(values, encoded.indices.to_numpy(zero_copy_only=False))
 
 
-def joined(columns: Iterable[Coded]) -> Coded:
-    """Columns one after the other, as one."""
+def join_columns(columns: Iterable[Coded]) -> Coded:
+    """Join columns, one after the other."""
     coding = Coding()
-    parts = [np.zeros(0, np.int32), *(coding.recoded(column) for column in columns)]
+    parts = [np.zeros(0, np.int32), *(coding.recode(column) for column in columns)]
     return Coded(coding.values, np.concatenate(parts))
 
 
 def numbers_of(column: pa.Array) -> NDArray[np.float64]:
-    """A column of numbers; null is NaN. Shape (rows,)."""
+    """A column of numbers as float64; null becomes NaN. Shape (rows,)."""
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return column.to_numpy(zero_copy_only=False).astype(np.float64)
-    # such as decimals
+    # Other types, such as decimals.
     return np.array([math.nan if value is None else float(value) for value in column.to_pylist()], np.float64)
 
 
-def shared(values: list[Any]) -> NDArray[Any]:
-    """An array of these very objects, never of NumPy's types. Shape (values,)."""
+def object_array(values: list[Any]) -> NDArray[Any]:
+    """An array of these very objects, which NumPy does not convert. Shape (values,)."""
     objects = np.empty(len(values), object)
     objects[:] = values
     return objects
 
 
-__all__ = ["Coded", "Coding", "coded", "coded_arrow", "joined", "numbers_of", "shared"]
+__all__ = ["Coded", "Coding", "encode", "encode_arrow", "join_columns", "numbers_of", "object_array"]

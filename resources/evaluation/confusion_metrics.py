@@ -1,5 +1,4 @@
-"""What follows from a confusion matrix, for as many matrices at once as are given: scikit-learn's values,
-without a look at any row.
+"""Metrics of confusion matrices, many at once, with scikit-learn's values and without a look at any row.
 
 Counts have the shape (…, classes, classes), true classes first; values have the shape (…). A class that
 neither is nor was predicted does not count, and 0 of 0 is 0, as in scikit-learn.
@@ -15,7 +14,7 @@ OfCounts = Callable[[Floats], Floats]
 _Part = Callable[[Floats, Floats, Floats], Floats]
 
 
-def _averaged(part: _Part, *, weighted: bool) -> OfCounts:
+def _average(part: _Part, *, weighted: bool) -> OfCounts:
     def of_counts(counts: Floats) -> Floats:
         right, support, predicted = _margins(counts)
         weights = support if weighted else ((support + predicted) > 0).astype(np.float64)
@@ -26,7 +25,7 @@ def _averaged(part: _Part, *, weighted: bool) -> OfCounts:
 
 
 def _of_the_greater(part: _Part) -> OfCounts:
-    """Of two classes that of the greater, the positive one."""
+    """The metric of the positive class, which is the greater one of two."""
 
     def of_counts(counts: Floats) -> Floats:
         return part(*_margins(counts))[..., -1]
@@ -47,8 +46,10 @@ def _jaccard_micro(counts: Floats) -> Floats:
 
 
 def _matthews(counts: Floats) -> Floats:
-    """Gorodkin, "Comparing two K-category assignments by a K-category correlation coefficient" (2004),
-    equation 8; 0 where it has none.
+    """Matthews' correlation coefficient; 0 where it has none.
+
+    Gorodkin, "Comparing two K-category assignments by a K-category correlation coefficient" (2004), equation
+    8.
     """
     right, support, predicted = _margins(counts)
     rows = support.sum(axis=-1)
@@ -58,23 +59,20 @@ def _matthews(counts: Floats) -> Floats:
 
 
 def _positive_likelihood(counts: Floats) -> Floats:
-    """How much oftener a row of the positive class is called so than another (Altman & Bland, BMJ 309
-    (1994)).
+    """How much oftener a row of the positive class is called positive than a row of the other class.
+
+    Altman & Bland, BMJ 309 (1994).
     """
     return _likelihood(counts[..., 1, 1], counts[..., 0, 1], counts)
 
 
 def _negative_likelihood(counts: Floats) -> Floats:
-    """The negative, so that higher is better, of how much oftener a row of the positive class is missed than
-    another is left alone.
-    """
+    """The negated negative likelihood ratio; negated, so that higher is better."""
     return -_likelihood(counts[..., 1, 0], counts[..., 0, 0], counts)
 
 
 def _likelihood(positive: Floats, negative: Floats, counts: Floats) -> Floats:
-    """The share of the positive class by that of the other; as the scorer has it, 1 without any of the other,
-    or NaN.
-    """
+    """The positive class's share divided by the other's; like the scorer 1 without the other, or NaN."""
     support = counts.sum(axis=-1)
     below = negative * support[..., 1]
     ratio = np.divide(positive * support[..., 0], below, out=np.full_like(below, np.nan), where=below > 0)
@@ -82,7 +80,7 @@ def _likelihood(positive: Floats, negative: Floats, counts: Floats) -> Floats:
 
 
 def _margins(counts: Floats) -> tuple[Floats, Floats, Floats]:
-    """Of each class the rows that are right, those that are of it, and those that were predicted to be."""
+    """For each class the rows that are right, the rows that are of it, and the rows predicted to be of it."""
     return np.diagonal(counts, axis1=-2, axis2=-1), counts.sum(axis=-1), counts.sum(axis=-2)
 
 
@@ -114,8 +112,8 @@ FROM_CONFUSION: dict[str, OfCounts] = {
     "neg_negative_likelihood_ratio": _negative_likelihood,
     "positive_likelihood_ratio": _positive_likelihood,
     **{name: _of_the_greater(part) for name, part in _PARTS.items()},
-    **{f"{name}_macro": _averaged(part, weighted=False) for name, part in _PARTS.items()},
-    **{f"{name}_weighted": _averaged(part, weighted=True) for name, part in _PARTS.items()},
+    **{f"{name}_macro": _average(part, weighted=False) for name, part in _PARTS.items()},
+    **{f"{name}_weighted": _average(part, weighted=True) for name, part in _PARTS.items()},
 }
 """By the scorer's name."""
 

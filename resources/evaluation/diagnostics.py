@@ -1,6 +1,4 @@
-"""What is behind a metric: whether probabilities mean what they say, where the errors of numbers lie, and
-what knowing nothing scores.
-"""
+"""What is behind a metric: calibration of probabilities, residuals of numbers, and a baseline."""
 
 import math
 from typing import Any
@@ -8,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from halving import Dataset
-from resources.evaluation.columns import numbers_of, shared
+from resources.evaluation.columns import numbers_of, object_array
 from resources.evaluation.predictions import Predictions, sorted_classes
 from resources.evaluation.target_classes import class_counts
 from resources.search.spread import spread
@@ -27,10 +25,10 @@ def calibration(predictions: Predictions) -> dict[str, Any] | None:
         ``error`` and ``bins`` (``low``, ``high``, ``rows``, ``confidence``, ``accuracy``; empty ones are left
         out). None without probabilities, or with some that are not finite.
     """
-    given = predictions.probabilities
-    if given is None or predictions.target is None or not np.isfinite(given).all():
+    probabilities = predictions.probabilities
+    if probabilities is None or predictions.target is None or not np.isfinite(probabilities).all():
         return None
-    confidence = given.max(axis=1)
+    confidence = probabilities.max(axis=1)
     right = (predictions.target == predictions.prediction).astype(np.float64)
     places = np.clip(np.ceil(confidence * _BINS).astype(int) - 1, 0, _BINS - 1)  # (low, high]
     bins = []
@@ -39,7 +37,8 @@ def calibration(predictions: Predictions) -> dict[str, Any] | None:
         if rows.any():
             means = {"confidence": float(confidence[rows].mean()), "accuracy": float(right[rows].mean())}
             bins.append({"low": place / _BINS, "high": (place + 1) / _BINS, "rows": int(rows.sum()), **means})
-    error = sum(one["rows"] * abs(one["accuracy"] - one["confidence"]) for one in bins) / len(right)
+    distances = [part["rows"] * abs(part["accuracy"] - part["confidence"]) for part in bins]
+    error = sum(distances) / len(right)
     return {"error": float(error), "bins": bins}
 
 
@@ -56,7 +55,7 @@ def residuals(predictions: Predictions) -> dict[str, Any] | None:
     errors = predicted - np.asarray(predictions.target, np.float64)
     if not np.isfinite(errors).all():
         return None
-    shown = np.array(spread(range(len(errors)), _POINTS))
+    sample = np.array(spread(range(len(errors)), _POINTS))
     quantiles = dict(
         zip(
             ("5", "25", "50", "75", "95"),
@@ -65,16 +64,15 @@ def residuals(predictions: Predictions) -> dict[str, Any] | None:
         )
     )
     points = {
-        "row": shown.tolist(),
-        "predicted": predicted[shown].tolist(),
-        "residual": errors[shown].tolist(),
+        "row": sample.tolist(),
+        "predicted": predicted[sample].tolist(),
+        "residual": errors[sample].tolist(),
     }
     return {"quantiles": quantiles, "mean": float(errors.mean()), **points}
 
 
 def baseline(dataset: Dataset, predictions: Predictions) -> tuple[str, Predictions]:
-    """What a model that ignores the features predicts for the same rows, by scikit-learn's dummies fitted to
-    the training split's target.
+    """Predict the same rows with a model that ignores the features: scikit-learn's dummy for the target.
 
     Returns:
         What it is, for people, and its predictions: the most frequent class with the classes' shares as
@@ -97,7 +95,7 @@ def baseline(dataset: Dataset, predictions: Predictions) -> tuple[str, Predictio
     prior = DummyClassifier(strategy="prior").fit(nothing, codes, sample_weight=list(counts.values()))
     probabilities = np.zeros((predictions.rows, len(classes)))
     probabilities[:, prior.classes_] = prior.predict_proba(nothing[:1])
-    predicted = shared(list(classes))[np.full(predictions.rows, prior.predict(nothing[:1])[0])]
+    predicted = object_array(list(classes))[np.full(predictions.rows, prior.predict(nothing[:1])[0])]
     return "the most frequent class of the training split", Predictions(
         target, predicted, probabilities, classes=classes, clusters=predictions.clusters
     )

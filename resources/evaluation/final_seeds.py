@@ -1,10 +1,9 @@
-"""The final training as a report has it: every seed judged on the same rows, their spread, and the median
-one, which may be promoted.
+"""The final training in a report: every seed judged on the same rows, their spread, and the median seed.
 
 The seeds are samples of one training procedure, and their mean is what it can be expected to give
-(Bouthillier et al., "Accounting for Variance in Machine Learning Benchmarks", MLSys 2021, section 2). Of them
-the median is taken, and not the best: the best of several on the test split would be a selection on it, whose
-score is too good, while the median's is as likely too bad as too good.
+(Bouthillier et al., "Accounting for Variance in Machine Learning Benchmarks", MLSys 2021, section 2). The
+median seed may be promoted, and not the best. The best of several on the test split would be a selection on
+it, whose score is too good, while the median's is as likely too bad as too good.
 """
 
 import math
@@ -24,10 +23,10 @@ from resources.search.state import Status
 
 @dataclass(frozen=True)
 class FinalSeeds:
-    """What came of a final training.
+    """The result of a final training.
 
     Attributes:
-        data: for the report, plain data; see :func:`judge_seeds`.
+        data: plain data for the report; see :func:`judge_seeds`.
         promotable: the median seed as the report's winner; None if no seed is complete.
     """
 
@@ -59,7 +58,8 @@ def judge_seeds(summary: SweepSummary, on: list[str], evaluate: Callable[[FinalT
             try:
                 scored[trial.key] = evaluate(trial)
             except (PredictionFailed, InvalidInput) as error:
-                # the others can be judged; a store that is away is no seed's fault
+                # The other seeds can still be judged. A store that is away is not caught: it is no seed's
+                # fault.
                 unjudged[trial.key] = str(error)
     metrics = {key: scores.metrics for key, scores in scored.items()}
     median = _median([trial for trial in summary.final if trial.key in scored], scored)
@@ -71,7 +71,9 @@ def judge_seeds(summary: SweepSummary, on: list[str], evaluate: Callable[[FinalT
         "metric": _main_metric(scored) if scored else None,
         "mean": {name: statistics.fmean(of_seeds) for name, of_seeds in values.items()},
         "std": {name: _deviation(of_seeds) for name, of_seeds in values.items()},
-        "seeds": [_seed(trial, metrics.get(trial.key), unjudged.get(trial.key)) for trial in summary.final],
+        "seeds": [
+            _seed_data(trial, metrics.get(trial.key), unjudged.get(trial.key)) for trial in summary.final
+        ],
         "promotable": median.key if median else None,
         "missing": _missing(summary, unjudged),
     }
@@ -79,9 +81,9 @@ def judge_seeds(summary: SweepSummary, on: list[str], evaluate: Callable[[FinalT
 
 
 def _median(trials: Sequence[FinalTrial], scored: Mapping[str, Scores]) -> FinalTrial | None:
-    """The middle one, best first; of an even number the worse of the two in the middle.
+    """The middle trial, best first; of an even number the worse of the two in the middle.
 
-    What is not finite comes last.
+    Scores that are not finite come last.
     """
 
     def loss(trial: FinalTrial) -> tuple[float, int]:
@@ -96,15 +98,15 @@ def _median(trials: Sequence[FinalTrial], scored: Mapping[str, Scores]) -> Final
 
 
 def _main_metric(scored: Mapping[str, Scores]) -> str:
-    """One for all seeds: an evaluator need not give each of them the same metrics."""
+    """The main metric of the first seed, for all: an evaluator may give seeds different metrics."""
     return next(iter(scored.values())).main_metric
 
 
 def _as_winner(best: Standing, median: FinalTrial) -> Standing:
     """The median seed in the place of the search's winner.
 
-    What it reported of the validation split says nothing, as that was trained on. So the objective, and the
-    metrics that are within bounds or not, stay those of the search's trial with the same params.
+    Its own report on the validation split says nothing, as that was trained on. So the objective, and the
+    metrics with bounds, stay those of the search's trial with the same params.
     """
     trained = ("trial", "key", "status", "epochs", "attempts", "preemptions", "seconds", "checkpoint")
     return replace(best, **{name: getattr(median, name) for name in trained})
@@ -121,33 +123,30 @@ def _deviation(values: list[float]) -> float | None:
     return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
 
 
-def _seed(trial: FinalTrial, metrics: dict[str, float] | None, unjudged: str | None) -> dict[str, Any]:
-    known = {
-        name: getattr(trial, name) for name in ("seed", "key", "status", "epochs", "attempts", "seconds")
-    }
-    return {**known, "metrics": metrics, "error": unjudged if trial.complete else _reason(trial)}
+def _seed_data(trial: FinalTrial, metrics: dict[str, float] | None, unjudged: str | None) -> dict[str, Any]:
+    copied = ("seed", "key", "status", "epochs", "attempts", "seconds")
+    data = {name: getattr(trial, name) for name in copied}
+    return {**data, "metrics": metrics, "error": unjudged if trial.complete else _reason(trial)}
 
 
 def _missing(summary: SweepSummary, unjudged: Mapping[str, str]) -> list[str]:
-    """What became of each seed that is not complete, and why one could not be judged."""
-    found = []
+    """Why seeds are not complete or could not be judged, a sentence for each."""
+    problems = []
     for trial in summary.final:
-        if not trial.complete:
-            reason = f": {_reason(trial)}" if trial.status == Status.FAILED else ""
-            found.append(
-                f"seed {trial.seed + 1} ({trial.key}) {'is ' if not reason else ''}{trial.status}{reason}"
-            )
+        seed = f"seed {trial.seed + 1} ({trial.key})"
+        if trial.status == Status.FAILED:
+            problems.append(f"{seed} {trial.status}: {_reason(trial)}")
+        elif not trial.complete:
+            problems.append(f"{seed} is {trial.status}")
         elif trial.key in unjudged:
-            found.append(f"seed {trial.seed + 1} ({trial.key}) could not be judged: {unjudged[trial.key]}")
+            problems.append(f"{seed} could not be judged: {unjudged[trial.key]}")
     begun = len(summary.final)
     if begun < summary.final_seeds:
-        rest = (
-            f"seeds {begun + 1} to {summary.final_seeds}"
-            if begun + 1 < summary.final_seeds
-            else f"seed {summary.final_seeds}"
-        )
-        found.append(f"{rest}: not begun, {_why_not_begun(summary)}")
-    return found
+        rest = f"seed {summary.final_seeds}"
+        if begun + 1 < summary.final_seeds:
+            rest = f"seeds {begun + 1} to {summary.final_seeds}"
+        problems.append(f"{rest}: not begun, {_why_not_begun(summary)}")
+    return problems
 
 
 def _why_not_begun(summary: SweepSummary) -> str:

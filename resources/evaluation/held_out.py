@@ -1,6 +1,4 @@
-"""The rows that checkpoints are judged on, read once for all of them and batch by batch: in memory is only
-the target.
-"""
+"""The rows that checkpoints are judged on, read once for all of them; only the target is in memory."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,9 +14,9 @@ from halving import Dataset
 from halving.errors import InvalidInput
 from halving.machine.temporary_folders import scratch_folder
 from resources.datasets.row_hashes import column_words, hash_rows
-from resources.evaluation.columns import Coded, Coding, coded_arrow, numbers_of
+from resources.evaluation.columns import Coded, Coding, encode_arrow, numbers_of
 from resources.evaluation.slices import columns_of
-from resources.evaluation.statistics.clusters import Clusters, among, numbered
+from resources.evaluation.statistics.clusters import Clusters, among, number_clusters
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.evaluation import judged_as_number
 from resources.sweep_spec.metrics import CLASS_METRICS, NUMBER_METRICS
@@ -31,16 +29,17 @@ class HeldOut:
     """A split that checkpoints are scored on.
 
     Attributes:
-        dataset: what a checkpoint's function is given; its train split is what that was trained on.
-        rows: how many there are.
+        dataset: the dataset for a checkpoint's function; its train split is what the checkpoint was trained
+            on.
+        rows: the number of rows.
         regression: whether the target is a number to come close to; see :func:`judged_as_number`.
         metrics: the metrics by which a predictor is scored.
-        target: of each row, for a predictor: numbers, or classes of which each is held once. Shape (rows,);
-            None for an evaluator.
-        without_target: how many rows have none.
+        target: the target of each row, for a predictor: numbers or classes. Shape (rows,); None for an
+            evaluator.
+        without_target: how many rows have no target.
         file: the rows without the target column, for a predictor's process (Arrow IPC).
-        slices: the columns that the slices are of, mapped from a file.
-        clusters: of each row the number of its group, where the dataset has one and it is of several rows.
+        slices: the columns of the slices, mapped from a file.
+        clusters: the number of each row's group, if the dataset has groups and some have several rows.
     """
 
     dataset: Dataset
@@ -54,22 +53,21 @@ class HeldOut:
     clusters: Clusters | None = None
 
     def trained_on(self, splits: Sequence[str]) -> "HeldOut":
-        """The same rows for a checkpoint that was trained on these splits: to its function they are the
-        dataset's train split.
-        """
+        """The same rows for a checkpoint that was trained on these splits, its dataset's train split."""
         dataset = self.dataset
         return self.seen_with(Dataset(dataset.store, dataset.name, dataset.digest, splits))
 
     def seen_with(self, dataset: Dataset) -> "HeldOut":
-        """The same rows for a checkpoint that was trained on another snapshot, by which its predictor scales
-        them and orders classes.
+        """The same rows for a checkpoint that was trained on another snapshot.
+
+        By that its predictor scales the rows and orders classes.
         """
         return replace(self, dataset=dataset)
 
 
 @contextmanager
 def held_out(dataset: Dataset, spec: SweepSpec) -> Iterator[HeldOut]:
-    """The test split of a snapshot, for as long as checkpoints are scored on it.
+    """Hold the test split of a snapshot ready while checkpoints are scored on it.
 
     Raises:
         InvalidInput: a metric does not fit the target, or there are no rows.
@@ -77,7 +75,7 @@ def held_out(dataset: Dataset, spec: SweepSpec) -> Iterator[HeldOut]:
     regression = judged_as_number(dataset.manifest["schema"][dataset.target], spec.metrics, spec.gate_metrics)
     metrics = spec.metrics or (NUMBER_METRICS if regression else CLASS_METRICS)
     group = spec.dataset.group or []
-    sliced = list(dict.fromkeys(name for given in spec.slices for name in columns_of(given)))
+    sliced = list(dict.fromkeys(name for condition in spec.slices for name in columns_of(condition)))
     with scratch_folder("rows") as folder:
         features = _Rows(folder / "rows.arrow")
         of_slices = _Rows(folder / "slices.arrow")
@@ -98,6 +96,7 @@ def held_out(dataset: Dataset, spec: SweepSpec) -> Iterator[HeldOut]:
             raise InvalidInput(
                 f"there are no rows to score: the {TEST_SPLIT} split of {dataset.name} is empty"
             )
+        clusters = among(number_clusters(np.concatenate(hashes)), np.arange(count)) if group else None
         yield HeldOut(
             dataset,
             count,
@@ -106,8 +105,8 @@ def held_out(dataset: Dataset, spec: SweepSpec) -> Iterator[HeldOut]:
             target=target.whole() if spec.predictor else None,
             without_target=target.missing,
             file=str(features.path) if spec.predictor else None,
-            slices=of_slices.mapped() if sliced else pa.table({}),
-            clusters=among(numbered(np.concatenate(hashes)), np.arange(count)) if group else None,
+            slices=of_slices.map_file() if sliced else pa.table({}),
+            clusters=clusters,
         )
 
 
@@ -131,16 +130,16 @@ class _Rows:
             self._writer = self._open.enter_context(pa.ipc.new_file(sink, batch.schema))
         self._writer.write_batch(batch)
 
-    def mapped(self) -> pa.Table:
-        """All rows, in the file's pages."""
+    def map_file(self) -> pa.Table:
+        """All rows, mapped from the file."""
         return pa.ipc.open_file(pa.memory_map(str(self.path))).read_all()
 
 
 class _Target:
-    """The target of all rows, which comes batch by batch.
+    """The target of all rows, added batch by batch.
 
     Attributes:
-        missing: how many rows have none.
+        missing: how many rows have no target.
     """
 
     def __init__(self, name: str, regression: bool) -> None:
@@ -154,13 +153,13 @@ class _Target:
         if pa.types.is_nested(column.type):
             raise InvalidInput(
                 f"predictor is not accepted for the column {self._name!r}, which is {column.type}: a "
-                "predictor gives texts, numbers or "
-                "booleans; give an evaluator"
+                "predictor gives texts, numbers or booleans; give an evaluator"
             )
         self.missing += column.null_count
-        self._parts.append(
-            numbers_of(column) if self._regression else self._coding.recoded(coded_arrow(column))
-        )
+        if self._regression:
+            self._parts.append(numbers_of(column))
+        else:
+            self._parts.append(self._coding.recode(encode_arrow(column)))
 
     def whole(self) -> Coded | NDArray[np.float64]:
         whole = np.concatenate(self._parts)

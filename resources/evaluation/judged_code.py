@@ -1,7 +1,6 @@
-"""The code by which a winner is judged, kept with its report: whatever the checkout says later, its version
-is made of this.
+"""The code that judged a winner, kept with the report so that the winner's version is made of it.
 
-The report's data names it by its digest, and is itself named by one.
+The report's data names it by its digest.
 """
 
 import json
@@ -15,13 +14,14 @@ from resources.evaluation.asking import PredictionFailed
 from resources.sweep_spec import SweepSpec
 
 _held: dict[str, str] = {}
-"""The text of each module when this process first judged by it: its fork server may hold that, and runs it
-whatever the file says later.
+"""The text of each module when this process first judged by it.
+
+The fork server may have imported it, and then runs it whatever the file says later.
 """
 
 
 def code_here(spec: SweepSpec) -> Code | None:
-    """The code of a spec's predictor and exporter, as it is on disk now; None: there is no predictor.
+    """Read the code of a spec's predictor and exporter from disk; None without a predictor.
 
     Raises:
         InvalidInput: a file of it cannot be read.
@@ -32,13 +32,11 @@ def code_here(spec: SweepSpec) -> Code | None:
 
 
 def keep_code(store: Store, spec: SweepSpec, began_with: Code | None) -> str | None:
-    """Put the code that judged into the store; gives its digest, for the report's data.
-
-    None: there is no predictor.
+    """Put the code that judged into the store; give its digest, or None without a predictor.
 
     Raises:
-        PredictionFailed: it is not what it was when the evaluation began, or when this process first judged
-            by it, so nobody can say which of it has judged.
+        PredictionFailed: the code changed since the evaluation began, or since this process first judged by
+            it, so nobody can say which code judged.
     """
     if began_with is None:
         return None
@@ -57,11 +55,12 @@ def keep_code(store: Store, spec: SweepSpec, began_with: Code | None) -> str | N
 
 
 def code_of_report(store: Store, data: dict[str, Any]) -> Code | None:
-    """The code that judged a report's winner; None: it has no predictor, or the report is from before reports
-    had their code.
+    """Read the code that judged a report's winner.
+
+    None if there was no predictor, or the report is from before reports kept their code.
 
     Raises:
-        NotFound: it is gone from the store.
+        NotFound: the code is gone from the store.
         StoreError: it is damaged.
     """
     digest = data.get("code")

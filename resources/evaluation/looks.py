@@ -1,5 +1,4 @@
-"""How often a test split has judged a winner: it wears out, because the luckiest of many winners looks better
-than it is.
+"""How often a test split has judged a winner: it wears out, as the luckiest of many looks better than it is.
 
 Of k equally good winners the best is expected to lie E(k) standard errors above its true value, the expected
 largest of k normal draws (Blom 1958: about the quantile at (k - 0.375) / (k + 0.25)). Where each was made
@@ -27,8 +26,8 @@ class Looks:
     """What a split has judged so far.
 
     Attributes:
-        winners: different checkpoints, the present one among them.
-        looks: reports that were made of them; one that is made again tells nothing new of the split.
+        winners: how many different checkpoints, the present one included.
+        looks: how many reports of them; a repeated report tells nothing new about the split.
     """
 
     winners: int
@@ -36,14 +35,10 @@ class Looks:
 
     @property
     def optimism(self) -> float:
-        """Standard errors by which the best of so many equally good winners is expected to look better than
-        it is.
-        """
-        return (
-            max(0.0, NormalDist().inv_cdf((self.winners - 0.375) / (self.winners + 0.25)))
-            if self.winners > 1
-            else 0.0
-        )
+        """Standard errors by which the best of so many equally good winners is expected to look too good."""
+        if self.winners <= 1:
+            return 0.0
+        return max(0.0, NormalDist().inv_cdf((self.winners - 0.375) / (self.winners + 0.25)))
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -55,16 +50,13 @@ class Looks:
 
 
 def content_of(manifest: Mapping[str, Any], split: str) -> str:
-    """A digest of a split's rows, in their stored order: another snapshot that has the same test rows goes on
-    with the count.
-    """
-    return (
-        "sha256:" + sha256("".join(shard.sha256 for shard in shards_of(manifest, split)).encode()).hexdigest()
-    )
+    """Digest of a split's rows in their stored order; snapshots with the same test rows share the count."""
+    digests = "".join(shard.sha256 for shard in shards_of(manifest, split))
+    return f"sha256:{sha256(digests.encode()).hexdigest()}"
 
 
 def count_look(catalog: Catalog, *, content: str, split: str, checkpoint: str, sweep: str) -> Looks:
-    """Write down that a split is about to judge a winner; gives what it has judged until now, this included.
+    """Record that a split is about to judge a winner; give what it has judged so far, this included.
 
     Args:
         content: of the split; see :func:`content_of`.
@@ -74,8 +66,8 @@ def count_look(catalog: Catalog, *, content: str, split: str, checkpoint: str, s
         row = session.get(SplitLookRow, (content, split, checkpoint))
         now = utcnow()
         if row is None:
-            given = {"content": content, "split": split, "checkpoint": checkpoint, "sweep": sweep}
-            session.add(SplitLookRow(**given, times=1, first_at=now, last_at=now))
+            columns = {"content": content, "split": split, "checkpoint": checkpoint, "sweep": sweep}
+            session.add(SplitLookRow(**columns, times=1, first_at=now, last_at=now))
         else:
             row.times = row.times + 1
             row.last_at = now

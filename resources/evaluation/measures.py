@@ -1,8 +1,7 @@
-"""Metrics of predictions, prepared so that their value on any of the rows is cheap: intervals and slices ask
-for thousands.
+"""Metrics of predictions, prepared for cheap values on any rows: intervals and slices need thousands.
 
-Three kinds: what is the mean of something that each row has, what follows from the confusion matrix, and
-scikit-learn's scorer for all the rest. The first two give what the scorer gives (a test compares them).
+There are four kinds: the mean of a value of each row, a function of the confusion matrix, a function of the
+ranking, and scikit-learn's scorer for all the rest. The first three give what the scorer gives.
 """
 
 import math
@@ -40,13 +39,13 @@ _CHUNK = 4_000_000  # row numbers drawn at a time
 
 
 def measure(predictions: Predictions, metric: str) -> Resampled:
-    """A metric of predictions, to be asked for its value on any of their rows.
+    """Prepare a metric of predictions, which then gives its value on any of their rows.
 
     Args:
-        metric: a scorer's name, ``mae``, ``rmse``, or the name of an evaluator's scores, whose mean it is.
+        metric: a scorer's name, ``mae``, ``rmse``, or the name of an evaluator's scores for their mean.
 
     Raises:
-        InvalidInput: it does not fit the predictions, or needs what they do not have.
+        InvalidInput: the metric does not fit the predictions, or needs what they do not have.
     """
     if metric in predictions.scores:
         values = predictions.scores[metric]
@@ -93,8 +92,8 @@ def _of_numbers(predictions: Predictions, metric: str) -> Resampled:
     truth = np.asarray(predictions.target, np.float64)
     predicted = np.asarray(predictions.prediction, np.float64)
     if not np.isfinite(predicted).all():
-        # NaN and not an error: the gate on finite metrics then stops the promotion, and there is a report to
-        # look at.
+        # NaN and not an error, so that there is a report to look at. The gate on finite metrics then stops
+        # the promotion.
         return RowMean(np.full(len(truth), math.nan))
     error = predicted - truth
     means: dict[str, RowMean] = {
@@ -111,8 +110,9 @@ def _of_numbers(predictions: Predictions, metric: str) -> Resampled:
 
 
 def _r2(means: NDArray[np.float64]) -> NDArray[np.float64]:
-    """From the means of squared errors, of the truth and of its square, along the last axis; 0 for rows of
-    one value, as scikit-learn.
+    """R² from the means of squared errors, of the truth and of its square, along the last axis.
+
+    Rows of a single true value give 0, or 1 without errors, as in scikit-learn.
     """
     error = means[..., 0]
     variance = means[..., 2] - means[..., 1] ** 2
@@ -136,8 +136,8 @@ def _of_classes(predictions: Predictions, metric: str) -> Resampled:
         if not np.isfinite(probabilities).all():
             return RowMean(np.full(len(truth), math.nan))
         if metric == "neg_log_loss":
-            given = probabilities[np.arange(len(truth)), truth] / probabilities.sum(axis=1)
-            return RowMean(np.log(np.clip(given, np.finfo(np.float64).eps, 1.0)))
+            probability = probabilities[np.arange(len(truth)), truth] / probabilities.sum(axis=1)
+            return RowMean(np.log(np.clip(probability, np.finfo(np.float64).eps, 1.0)))
         if metric in OF_RANKS:
             return Ranked.of(truth, probabilities, OF_RANKS[metric])
         if metric == "neg_brier_score":
@@ -149,7 +149,7 @@ def _of_classes(predictions: Predictions, metric: str) -> Resampled:
 def class_codes(labels: NDArray[Any], code: dict[Any, int]) -> NDArray[np.int64]:
     """The number of each row's class. Shape (rows,)."""
     if labels.dtype.kind in "iu":
-        # many at once; those of a store are objects, which stay what they are in the table
+        # Integers are looked up at once by distinct value. Labels from a store are objects.
         values, places = np.unique(labels, return_inverse=True)
         return np.array([code[value] for value in values.tolist()], np.int64)[places]
     return np.fromiter((code[label] for label in labels), np.int64, len(labels))
@@ -161,17 +161,17 @@ def _itself(mean: Any) -> Any:
 
 @dataclass(frozen=True)
 class RowMean:
-    """The mean of what each row has, or what follows from it.
+    """The mean of a value of each row, or a function of it.
 
     Attributes:
         values: shape (rows,), or (rows, values) where it takes several means.
-        is_share: they are zeros and ones.
+        is_share: whether they are zeros and ones.
     """
 
     values: NDArray[np.float64]
     of_mean: Callable[[Any], Any] = _itself
     is_share: bool = False
-    most_rows: int = 20_000
+    max_rows: int = 20_000
     resamples: int = 1_000
 
     @property
@@ -180,11 +180,11 @@ class RowMean:
 
     @property
     def is_mean(self) -> bool:
-        """Whether it is the mean itself, and nothing that follows from it."""
+        """Whether it is the mean itself, and no function of it."""
         return self.of_mean is _itself
 
     def of_means(self, means: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Its values by means of ``values``, shape (…, values) to (…)."""
+        """Its values for means of ``values``, shape (…, values) to (…)."""
         return np.asarray(self.of_mean(means if self.values.ndim > 1 else means[..., 0]))
 
     def on(self, rows: NDArray[np.int64]) -> float:
@@ -203,17 +203,17 @@ class RowMean:
 
 @dataclass(frozen=True)
 class Confusion:
-    """What follows from how often each pair of true and predicted class occurs.
+    """A function of how often each pair of true and predicted class occurs.
 
     Attributes:
-        cells: of each row, its true class times ``classes`` plus its predicted one.
+        cells: for each row, its true class times ``classes`` plus its predicted one.
         of_counts: from counts, shape (…, classes, classes), true classes first, to values, shape (…).
     """
 
     cells: NDArray[np.int64]
     classes: int
     of_counts: Callable[[NDArray[np.float64]], NDArray[np.float64]]
-    most_rows: int = 10_000_000
+    max_rows: int = 10_000_000
     resamples: int = 1_000
 
     @property
@@ -224,8 +224,7 @@ class Confusion:
         return float(self.of_counts(self._counts(rows))) if len(rows) else math.nan
 
     def bootstrap(self, rows: NDArray[np.int64], rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-        # Rows drawn with replacement fall into the cells as a multinomial draw does: no row has to be
-        # touched.
+        # Rows drawn with replacement fall into the cells as a multinomial draw does, so no row is touched.
         counts = self._counts(rows)
         shares = (counts / counts.sum()).ravel()
         at_once = max(1, _CELLS // counts.size)
@@ -243,19 +242,19 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Scored:
-    """Any scorer of scikit-learn's, called on each resample; hence on fewer and smaller ones.
+    """Any scorer of scikit-learn, called on each resample and therefore on fewer and smaller ones.
 
     Attributes:
-        truth: numbers, or classes by their number.
+        truth: numbers, or the numbers of classes.
         probabilities: of each class, shape (rows, classes).
-        reasons: why there was no value, the last time that there was none.
+        reasons: why there was no value the last time that there was none.
     """
 
     metric: str
     truth: NDArray[Any]
     predicted: NDArray[Any]
     probabilities: NDArray[np.float64] | None
-    most_rows: int = 5_000
+    max_rows: int = 5_000
     resamples: int = 200
     reasons: list[str] = field(default_factory=list, repr=False)
     _scorer: list[Any] = field(default_factory=list, repr=False)
@@ -272,10 +271,10 @@ class Scored:
         if not self._scorer:
             self._scorer.append(get_scorer(SHORT_NAMES.get(self.metric, self.metric)))
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")  # that it has no value on these rows, which NaN says as well
+            warnings.simplefilter("ignore")  # they say that there is no value, and so does NaN
             try:
-                value = float(self._scorer[0](_recorded(self), rows, self.truth[rows]))
-            except ValueError as error:  # such as without a row of one of the classes
+                value = float(self._scorer[0](_estimator_of(self), rows, self.truth[rows]))
+            except ValueError as error:  # for example because no row is of one of the classes
                 self.reasons[:] = [str(error)]
                 return math.nan
         return value
@@ -284,10 +283,8 @@ class Scored:
         return np.array([self.on(rows[rng.integers(len(rows), size=size)]) for _ in range(self.resamples)])
 
 
-def _recorded(scored: Scored) -> Any:
-    """An estimator as scorers want one, whose features are row numbers: it answers with what was predicted
-    for these rows.
-    """
+def _estimator_of(scored: Scored) -> Any:
+    """An estimator for scorers whose features are row numbers, and which gives the recorded predictions."""
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
     probabilities = scored.probabilities

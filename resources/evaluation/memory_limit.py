@@ -1,9 +1,9 @@
-"""How much memory a user's function may take that runs in a process of its own.
+"""The memory limit of a user's function that runs in a process of its own.
 
-The limit is on what the process and its children hold for themselves, looked at every 50 ms: a limit on
+The limit is on what the process and its children hold for themselves, measured every 50 ms. A limit on
 addresses (RLIMIT_AS) would refuse what CUDA reserves and never touches, and a control group needs rights that
-a worker rarely has. What fills memory faster than that is left to the kernel, which is told to take that
-process first (:func:`goes_first`).
+a worker rarely has. A process that fills memory faster than that is left to the kernel, which is told to end
+this one first (:func:`goes_first`).
 """
 
 import math
@@ -22,38 +22,38 @@ _SHARE = 0.9  # of the memory that is available
 
 
 @dataclass(frozen=True)
-class MostMemory:
-    """Memory that a function may take, in bytes, and by what limit."""
+class MemoryLimit:
+    """The memory that a function may take, in bytes, and where this limit is from."""
 
     memory: int
-    whose: str
+    source: str
 
-    def exceeded(self, held: int) -> str:
-        """What became of the process that held so much."""
+    def excess(self, held: int) -> str:
+        """Say what happened to the process that held so much."""
         return (
             f"ended with {held >> 20}Mi of memory, more than the limit of {self.memory >> 20}Mi "
-            f"({self.whose})"
+            f"({self.source})"
         )
 
 
-def most_memory(given: str | None, field: str) -> MostMemory:
-    """What a spec's field gives, or most of what is free now."""
-    if given is not None:
-        return MostMemory(quantity_bytes(given), f"{field} = {given}")
+def memory_limit_of(quantity: str | None, field: str) -> MemoryLimit:
+    """The limit by a spec's field; most of the memory that is free now if the field is not set."""
+    if quantity is not None:
+        return MemoryLimit(quantity_bytes(quantity), f"{field} = {quantity}")
     free = available_memory() or usable_memory()
-    return MostMemory(int(_SHARE * free), f"{field}, by default {100 * _SHARE:.0f} % of what was free")
+    return MemoryLimit(int(_SHARE * free), f"{field}, by default {100 * _SHARE:.0f} % of what was free")
 
 
 def goes_first() -> None:
-    """Where the kernel runs out of memory, this process is the first that it ends."""
+    """Make this process the first that the kernel ends when it runs out of memory."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 class Family:
-    """What a process has started, and it itself where that is wanted.
+    """The processes that a process has started, and on request that process itself.
 
-    To list it takes a machine's whole process table, so that is done once a second.
+    Listing them takes a machine's whole process table, so it is done once a second.
     """
 
     def __init__(self, pid: int, *, with_itself: bool = False) -> None:
@@ -63,17 +63,19 @@ class Family:
         self._listed = -math.inf
 
     def memory(self) -> int:
-        """Bytes that they hold for themselves: without files that are mapped."""
+        """The bytes that they hold for themselves, without mapped files."""
         import psutil
 
         held = 0
         with suppress(psutil.Error):
             if time.monotonic() > self._listed + _LIST_SECONDS:
                 head = psutil.Process(self._pid)
-                self._members = [*([head] if self._with_itself else []), *head.children(recursive=True)]
+                self._members = head.children(recursive=True)
+                if self._with_itself:
+                    self._members.append(head)
                 self._listed = time.monotonic()
-        for one in self._members:
+        for process in self._members:
             with suppress(psutil.Error):
-                info = one.memory_info()
+                info = process.memory_info()
                 held += info.rss - getattr(info, "shared", 0)
         return held

@@ -1,4 +1,4 @@
-"""The report as people see it: one self-contained HTML page, and a Markdown preview for Dagster's UI."""
+"""The report for people: one self-contained HTML page, and a Markdown preview for Dagster's UI."""
 
 import math
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from halving.cli.output import duration
 from resources.analysis.summary import SweepSummary, outcome
 from resources.analysis.time_spent import SHARES
 from resources.analysis.timeline import Timeline
-from resources.evaluation.answers import Figure as GivenFigure
+from resources.evaluation.answers import Figure as EvaluatorFigure
 from resources.evaluation.figures import judgement, ladder, model, search
 from resources.evaluation.figures.params import ParamFigures
-from resources.evaluation.figures.style import Figure, drawn
+from resources.evaluation.figures.style import Figure, draw_guarded
 from resources.evaluation.looks import WORN_FROM
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.base import listed
@@ -26,144 +26,141 @@ _PLOTLY = {"displaylogo": False, "responsive": True}
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What the page draws in addition to the report's data.
+class PageContent:
+    """What the page shows in addition to the report's data.
 
     Attributes:
         curves: rows ``run, step, value`` of the objective, for the leading trials.
-        given: figures that an evaluator gave.
+        evaluator_figures: figures that an evaluator gave.
     """
 
     spec: SweepSpec
     summary: SweepSummary
     timeline: Timeline
     curves: list[dict[str, Any]]
-    given: Sequence[GivenFigure] = ()
+    evaluator_figures: Sequence[EvaluatorFigure] = ()
 
 
-def render_page(report: dict[str, Any], shown: Shown) -> str:
-    """The whole report as one HTML file that needs no network (Plotly's script is inside).
+def render_page(report: dict[str, Any], content: PageContent) -> str:
+    """Render the whole report as one HTML file that needs no network, with Plotly's script inside.
 
     Args:
         report: the report's data; ``winner`` is None when no trial has a result.
     """
     from plotly.offline import get_plotlyjs
 
-    summary = shown.summary
+    summary = content.summary
+    params = {name for standing in summary.standings for name in standing.params}
+    bounds = [name for name in summary.bounds if name != summary.objective]
     return _template("report.html").render(
         report=report,
         verdict=_verdict(report),
         summary=summary,
-        sections=_sections(report, shown),
+        sections=_sections(report, content),
         rungs=search.rung_table(summary),
         searching=summary.status == "searching",
-        params=[
-            name
-            for name in shown.spec.space
-            if any(name in standing.params for standing in summary.standings)
-        ],
-        others=[objective["metric"] for objective in summary.objectives[1:]]
-        + [name for name in summary.bounds if name != summary.objective],
+        params=[name for name in content.spec.space if name in params],
+        others=[*(objective["metric"] for objective in summary.objectives[1:]), *bounds],
         standings=summary.standings[:_TRIALS],
         failed=summary.failed[:_FAILURES],
-        replay=_replay_hint(report, shown),
+        replay=_replay_hint(report, content),
         plotly=get_plotlyjs(),
         worn_from=WORN_FROM,
         headline=_headline(report) if report["winner"] else "",
     )
 
 
-def _sections(report: dict[str, Any], shown: Shown) -> dict[str, list[dict[str, str]]]:
+def _sections(report: dict[str, Any], content: PageContent) -> dict[str, list[dict[str, str]]]:
     """The figures of each section, as the template takes them: title, reading, html, left_out."""
-    summary = shown.summary
-    timeline = shown.timeline
-    params = ParamFigures(shown.spec, summary, timeline)
+    summary = content.summary
+    timeline = content.timeline
+    params = ParamFigures(content.spec, summary, timeline)
     several = len(summary.objectives) > 1
     bounded = list(summary.bounds)[:_BOUNDS]
-    found: dict[str, list[Figure]] = {
+    figures_of: dict[str, list[Figure]] = {
         "search": [
-            *drawn("Optimisation history", search.history, summary, timeline),
-            *drawn("Learning curves", model.learning_curves, report["summary"], shown.curves),
-            *drawn("What was stopped, and where", search.rungs, summary),
-            *drawn("Rung ladder", ladder.ladder, summary, timeline),
+            *draw_guarded("Optimisation history", search.history, summary, timeline),
+            *draw_guarded("Learning curves", model.learning_curves, report["summary"], content.curves),
+            *draw_guarded("What was stopped, and where", search.rungs, summary),
+            *draw_guarded("Rung ladder", ladder.ladder, summary, timeline),
         ],
-        "pareto": drawn("Pareto front", params.pareto) if several else [],
+        "pareto": draw_guarded("Pareto front", params.pareto) if several else [],
         "bounds": [
-            figure for name in bounded for figure in drawn(f"Bound on {name}", search.bounds, summary, name)
+            figure
+            for name in bounded
+            for figure in draw_guarded(f"Bound on {name}", search.bounds, summary, name)
         ],
         # Importances come first: they decide which parameters the other figures leave out.
         "params": [
-            *drawn("Hyperparameter importances", params.importances),
-            *drawn("Parallel coordinates", params.parallel),
-            *drawn("Slices", params.slices),
+            *draw_guarded("Hyperparameter importances", params.importances),
+            *draw_guarded("Parallel coordinates", params.parallel),
+            *draw_guarded("Slices", params.slices),
         ],
-        "model": _of_model(report, shown),
-        "slices": _of_slices(report),
+        "model": _model_figures(report, content),
+        "slices": _slice_figures(report),
     }
     if summary.best is None:
-        found["params"] = []
-        found["pareto"] = []
-        found["bounds"] = []
-    return {section: [_html(figure) for figure in figures] for section, figures in found.items()}
+        figures_of["params"] = []
+        figures_of["pareto"] = []
+        figures_of["bounds"] = []
+    return {section: [_html(figure) for figure in figures] for section, figures in figures_of.items()}
 
 
-def _of_slices(report: dict[str, Any]) -> list[Figure]:
+def _slice_figures(report: dict[str, Any]) -> list[Figure]:
     if not report["winner"]:
         return []
     metric = report["main_metric"]
     slices = report["slices"]
-    if not any(metric in group["metrics"] for one in slices for group in one["groups"]):
+    groups = [group for judged in slices for group in judged["groups"]]
+    if not any(metric in group["metrics"] for group in groups):
         return []
-    return drawn("Slices", judgement.slice_intervals, slices, metric, report["metrics"][metric])
+    return draw_guarded("Slices", judgement.slice_intervals, slices, metric, report["metrics"][metric])
 
 
-def _of_model(report: dict[str, Any], shown: Shown) -> list[Figure]:
+def _model_figures(report: dict[str, Any], content: PageContent) -> list[Figure]:
     if not report["winner"]:
         return []
-    found: list[Figure] = []
+    figures: list[Figure] = []
     if report["confusion"]:
-        found += drawn("Confusion matrix", model.confusion, report)
+        figures += draw_guarded("Confusion matrix", model.confusion, report)
     if report["calibration"]:
-        found += drawn("Calibration", judgement.reliability, report["calibration"])
+        figures += draw_guarded("Calibration", judgement.reliability, report["calibration"])
     if report["residuals"]:
-        found += drawn(
+        figures += draw_guarded(
             "Residuals",
             judgement.residual_plot,
             report["residuals"],
             report["snapshot"]["splits"][report["split"]],
         )
-    return [
-        *found,
-        *(figure for given in shown.given for figure in drawn(given.title, judgement.given_figure, given)),
-    ]
+    for figure in content.evaluator_figures:
+        figures += draw_guarded(figure.title, judgement.evaluator_figure, figure)
+    return figures
 
 
 def _html(figure: Figure) -> dict[str, str]:
     from plotly.io import to_html
 
     drawing = figure.drawing()
-    html = (
-        to_html(drawing, full_html=False, include_plotlyjs=False, config=_PLOTLY, validate=False)
-        if drawing
-        else ""
-    )
+    html = ""
+    if drawing:
+        html = to_html(drawing, full_html=False, include_plotlyjs=False, config=_PLOTLY, validate=False)
     return {"title": figure.title, "reading": figure.reading, "html": html, "left_out": figure.left_out}
 
 
-def _replay_hint(report: dict[str, Any], shown: Shown) -> str:
+def _replay_hint(report: dict[str, Any], content: PageContent) -> str:
     """A command that replays other strategies on this sweep's curves; empty where that would say nothing."""
-    summary = shown.summary
-    strategy = shown.spec.strategy
-    if len(summary.objectives) > 1 or summary.best is None or shown.spec.budgets[-1] < 3:
+    summary = content.summary
+    strategy = content.spec.strategy
+    if len(summary.objectives) > 1 or summary.best is None or content.spec.budgets[-1] < 3:
         return ""
-    audit = report["audit"]
-    budget = audit["raise_to"] if audit and audit["raise_to"] else max(1, shown.spec.budgets[-1] // 9)
+    audit = report["audit"] or {}
+    budget = audit.get("raise_to") or max(1, content.spec.budgets[-1] // 9)
     other = "hyperband" if strategy.name != "hyperband" else "median"
     return f"halving replay {summary.sweep} --strategy 'asha: {{min_budget: {budget}}}' --strategy {other}"
 
 
 def render_preview(report: dict[str, Any], path: str) -> str:
-    """A screenful of Markdown: the result, the champion, the leading trials, what early stopping saved."""
+    """Render the result, the champion, the leading trials and the savings as a screenful of Markdown."""
     return _template("preview.md").render(
         report=report,
         summary=report["summary"],
@@ -196,9 +193,7 @@ def _template(name: str) -> Any:
 
 
 def number(value: Any) -> str:
-    """A value as tables show it: whole numbers and texts as they are, other numbers short, lists and mappings
-    by their names.
-    """
+    """A value as tables show it: other than whole numbers are short, lists and mappings have their names."""
     if value is None:
         return "null"
     if isinstance(value, list | dict):
@@ -223,12 +218,12 @@ def megabytes(size: int | None) -> str:
 
 
 def _headline(report: dict[str, Any]) -> str:
-    shown = [f"{name} {number(value)}" for name, value in report["metrics"].items()]
-    return f"{', '.join(shown)} on the {report['split']} split"
+    metrics = [f"{name} {number(value)}" for name, value in report["metrics"].items()]
+    return f"{', '.join(metrics)} on the {report['split']} split"
 
 
 def _verdict(report: dict[str, Any]) -> str:
-    """What the gates say together, in a sentence; empty where none was judged."""
+    """What the gates say together, in a sentence; empty if none was judged."""
     gates = report.get("gates") or []
     failed = [gate["name"].replace("_", " ") for gate in gates if gate["outcome"] == "fail"]
     unsure = [gate["name"].replace("_", " ") for gate in gates if gate["outcome"] == "too little evidence"]

@@ -1,4 +1,4 @@
-"""What a predictor says of held-out rows, batch by batch, beside their true values."""
+"""A predictor's answers for held-out rows, collected batch by batch beside the true values."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,8 +18,7 @@ _SUM_TOLERANCE = 1e-3  # of probabilities, which may be of half precision
 
 
 class Predicted:
-    """The predictions for all rows, as far as they have come: of each row eight bytes, or as many for each
-    class's probability.
+    """The predictions so far, in eight bytes a row, or eight for each class's probability.
 
     Args:
         predictor: its ``module:function``, for messages.
@@ -36,10 +35,10 @@ class Predicted:
         self._probabilities: NDArray[np.float64] | None = None
 
     def add(self, answer: Answer) -> None:
-        """Take what was returned for the next rows.
+        """Add the answer for the next rows.
 
         Raises:
-            PredictionFailed: it is of another kind than the target, or than what came before, or of more rows
+            PredictionFailed: it is of another kind than the target or the answers before, or has more rows
                 than there are.
         """
         self._check_kind(answer)
@@ -57,16 +56,16 @@ class Predicted:
         except (ValueError, TypeError) as error:
             raise PredictionFailed(
                 f"predictor {self._predictor} returned {_types_of(answer)} where the column "
-                f"{self._rows.dataset.target!r} holds "
-                f"{_names(self._types())}: {error}; return values of its kind"
+                f"{self._rows.dataset.target!r} holds {_names(self._types())}: {error}; return values of its "
+                "kind"
             ) from error
         self._count += count
 
     def predictions(self) -> Predictions:
-        """All of it.
+        """The predictions for all rows.
 
         Raises:
-            PredictionFailed: it is not one prediction for each row.
+            PredictionFailed: there is not one prediction for each row.
         """
         if self._count != self._rows.rows:
             raise self._wrong_count(self._count)
@@ -89,18 +88,14 @@ class Predicted:
         )
 
     def _check_kind(self, answer: Answer) -> None:
-        kind = (
-            "probabilities"
-            if answer.predictions is None
-            else "numbers"
-            if self._rows.regression
-            else "classes"
-        )
+        if answer.predictions is None:
+            kind = "probabilities"
+        else:
+            kind = "numbers" if self._rows.regression else "classes"
         if self._kind is not None and kind != self._kind:
             raise PredictionFailed(
                 f"predictor {self._predictor} returned {self._kind} for the first rows and {kind} for rows "
-                f"{self._count:,} and later; "
-                "return one kind for all rows"
+                f"{self._count:,} and later; return one kind for all rows"
             )
         self._kind = kind
 
@@ -111,30 +106,28 @@ class Predicted:
         )
 
     def _types(self) -> set[type]:
-        """The types that the target's values are of."""
+        """The types of the target's values."""
         return self._rows.target.types if isinstance(self._rows.target, Coded) else {float}
 
-    def _add_predictions(self, given: Coded | NDArray[np.float64], taken: slice) -> None:
+    def _add_predictions(self, predictions: Coded | NDArray[np.float64], taken: slice) -> None:
         if self._rows.regression:
-            if isinstance(given, Coded):
+            if isinstance(predictions, Coded):
                 raise TypeError("the target is judged as a number")
-            self._place(given, taken, np.float64)
+            self._place(predictions, taken, np.float64)
             return
-        if not isinstance(given, Coded) or given.types - self._types():
+        if not isinstance(predictions, Coded) or predictions.types - self._types():
             raise TypeError("classes are compared by value, so their types must be the same")
-        self._place(self._coding.recoded(given), taken, np.int32)
+        self._place(self._coding.recode(predictions), taken, np.int32)
 
     def _add_probabilities(self, answer: Answer, taken: slice) -> None:
         target = self._rows.target
         if not isinstance(target, Coded):
             raise TypeError("the target is a number, which has no probabilities")
-        given = np.asarray(answer.probabilities, np.float64)
+        probabilities = np.asarray(answer.probabilities, np.float64)
         if self._classes is None:
-            named = (
-                answer.classes
-                if answer.classes is not None
-                else sorted_classes(all_classes(self._rows.dataset))
-            )
+            named = answer.classes
+            if named is None:
+                named = sorted_classes(all_classes(self._rows.dataset))
             if {type(label) for label in named} - self._types():
                 raise TypeError("classes are compared by value, so their types must be the same")
             self._classes = _Classes(sorted_classes(target.values, named), named)
@@ -145,27 +138,27 @@ class Predicted:
                 "probabilities of other classes than for the rows before, which were "
                 f"{list(self._classes.named)[:20]}"
             )
-        if given.shape[1] != len(labels):
+        if probabilities.shape[1] != len(labels):
             raise ValueError(
-                f"probabilities of {given.shape[1]} classes are not accepted: the target has "
+                f"probabilities of {probabilities.shape[1]} classes are not accepted: the target has "
                 f"{len(labels)}, sorted {list(labels)[:20]}"
             )
-        finite = np.isfinite(given).all(axis=1)
+        finite = np.isfinite(probabilities).all(axis=1)
         wrong = finite & (
-            (given < -_SUM_TOLERANCE).any(axis=1) | (np.abs(given.sum(axis=1) - 1) > _SUM_TOLERANCE)
+            (probabilities < -_SUM_TOLERANCE).any(axis=1)
+            | (np.abs(probabilities.sum(axis=1) - 1) > _SUM_TOLERANCE)
         )
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             raise ValueError(
-                f"the probabilities of row {taken.start + row} sum to {given[row].sum():.4g}, smallest "
-                f"{given[row].min():.4g}; "
-                "they must sum to 1"
+                f"the probabilities of row {taken.start + row} sum to {probabilities[row].sum():.4g}, "
+                f"smallest {probabilities[row].min():.4g}; they must sum to 1"
             )
-        # What half precision rounded: some scorers want a sum of 1 exactly.
-        given = np.clip(given, 0.0, None)
+        # Half precision rounds, and some scorers want a sum of exactly 1.
+        probabilities = np.clip(probabilities, 0.0, None)
         assert self._probabilities is not None
         whole = self._probabilities[taken]
-        whole[:, self._classes.places(labels)] = given / given.sum(axis=1, keepdims=True)
+        whole[:, self._classes.places(labels)] = probabilities / probabilities.sum(axis=1, keepdims=True)
         self._place(np.where(finite, np.nan_to_num(whole).argmax(axis=1), 0), taken, np.int32)
 
     def _place(self, values: NDArray[Any], taken: slice, kind: type) -> None:
@@ -176,15 +169,18 @@ class Predicted:
 
 @dataclass(frozen=True)
 class _Classes:
-    """The classes of probabilities: all that there are, sorted, and those that the predictor gives, in its
-    order for the first rows.
+    """The classes of probabilities.
+
+    Attributes:
+        all: all classes, sorted.
+        named: the classes of the predictor, in its order for the first rows.
     """
 
     all: tuple[Any, ...]
     named: tuple[Any, ...]
 
     def places(self, labels: Iterable[Any]) -> list[int]:
-        """Where the columns of these are among all."""
+        """The places of these labels among all."""
         place = {label: number for number, label in enumerate(self.all)}
         return [place[label] for label in labels]
 

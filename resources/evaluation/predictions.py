@@ -1,10 +1,9 @@
-"""What a checkpoint predicted for each row of a split, kept in the store: comparisons of checkpoints are made
-row by row.
+"""A checkpoint's predictions for each row of a split, kept in the store for comparisons row by row.
 
-One Parquet file, named by its content: ``row`` (int64, the position in the split), ``target``,
-``prediction``, ``probability_<class>`` for each class where the predictor gave probabilities; of an evaluator
-one column for each of its scores. Where several rows are of one group of the dataset, ``group`` (int64) is
-the number of each row's.
+They are one Parquet file, named by its content, with the columns ``row`` (int64, the position in the split),
+``target``, ``prediction``, and ``probability_<class>`` for each class if the predictor gave probabilities.
+For an evaluator there is one column for each of its scores instead. If the dataset has groups of several
+rows, ``group`` (int64) is the number of each row's group.
 """
 
 import json
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from halving import Store
 from halving.errors import StoreError
-from resources.evaluation.columns import coded_arrow, joined
+from resources.evaluation.columns import encode_arrow, join_columns
 from resources.evaluation.statistics.clusters import Clusters
 from resources.sweep_spec.metrics import higher_is_better
 
@@ -32,17 +31,17 @@ _GROUP = "group"
 
 @dataclass(frozen=True)
 class Predictions:
-    """What was predicted for the rows of a split, in its stored order. All arrays have a value for each row.
+    """Predictions for the rows of a split, in its stored order; all arrays have a value for each row.
 
     Attributes:
         target: the true values, shape (rows,); None for an evaluator, which knows them itself.
-        prediction: the predicted ones, of the same kind.
-        probabilities: of each class, shape (rows, classes), columns as in ``classes``; None where the
-            predictor gave none.
+        prediction: the predicted values, of the same kind.
+        probabilities: of each class, shape (rows, classes), columns as in ``classes``; None if the predictor
+            gave none.
         scores: an evaluator's scores of each row by name, shape (rows,) each.
         classes: all classes that occur, sorted; None where the target is a number.
-        clusters: of each row the number of its group, shape (rows,), where the dataset has one: its rows are
-            no independent evidence.
+        clusters: the number of each row's group, shape (rows,), if the dataset has groups. The rows of a
+            group are no independent evidence.
     """
 
     target: NDArray[Any] | None
@@ -54,16 +53,18 @@ class Predictions:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
-        given = self.target if self.target is not None else next(iter(self.scores.values()), np.empty(0))
-        return len(given)
+        """The number of rows."""
+        if self.target is not None:
+            return len(self.target)
+        return len(next(iter(self.scores.values()), ()))
 
 
 def write(store: Store, predictions: Predictions) -> str:
-    """Keep predictions in the store; gives the digest that names them."""
+    """Write predictions to the store; give the digest that names them."""
     columns: dict[str, pa.Array] = {_ROW: pa.array(np.arange(predictions.rows), pa.int64())}
     if predictions.target is not None and predictions.prediction is not None:
-        columns |= {"target": _stored(predictions.target), "prediction": _stored(predictions.prediction)}
+        columns["target"] = _to_arrow(predictions.target)
+        columns["prediction"] = _to_arrow(predictions.prediction)
     about: dict[str, Any] = {"classes": predictions.classes is not None, "probabilities": None}
     if predictions.probabilities is not None and predictions.classes is not None:
         about["probabilities"] = list(predictions.classes)
@@ -79,13 +80,14 @@ def write(store: Store, predictions: Predictions) -> str:
     return store.put_blob(sink.getvalue().to_pybytes())
 
 
-def _stored(values: NDArray[Any]) -> pa.Array:
-    """Numbers as they lie there; of classes the list is one of objects that rows share."""
-    return pa.array(values if values.dtype.kind == "f" else values.tolist())
+def _to_arrow(values: NDArray[Any]) -> pa.Array:
+    if values.dtype.kind == "f":
+        return pa.array(values)
+    return pa.array(values.tolist())  # a list of objects that rows share
 
 
 def read(store: Store, digest: str) -> Predictions:
-    """The predictions that a digest names.
+    """Read the predictions that a digest names.
 
     Raises:
         NotFound: there are none in the store.
@@ -101,10 +103,12 @@ def read(store: Store, digest: str) -> Predictions:
 
 
 def _read(table: pa.Table, about: dict[str, Any]) -> Predictions:
-    told = {_ROW, "target", "prediction", *([_GROUP] if about.get("groups") else [])}
-    known = {name: table[name].to_numpy() for name in table.column_names if name not in told}
+    common = {_ROW, "target", "prediction"}
+    if about.get("groups"):
+        common.add(_GROUP)
+    columns = {name: table[name].to_numpy() for name in table.column_names if name not in common}
     if "target" not in table.column_names:
-        return Predictions(None, None, scores=known)
+        return Predictions(None, None, scores=columns)
     target, prediction = (_values(table[name], about["classes"]) for name in ("target", "prediction"))
     if not about["classes"]:
         return Predictions(target, prediction)
@@ -114,7 +118,7 @@ def _read(table: pa.Table, about: dict[str, Any]) -> Predictions:
     return Predictions(
         target,
         prediction,
-        np.column_stack([known[f"{_PROBABILITY}{label}"] for label in classes]),
+        np.column_stack([columns[f"{_PROBABILITY}{label}"] for label in classes]),
         classes=classes,
     )
 
@@ -122,24 +126,23 @@ def _read(table: pa.Table, about: dict[str, Any]) -> Predictions:
 def _values(column: pa.ChunkedArray, classes: bool) -> NDArray[Any]:
     if not classes:
         return np.asarray(column.to_numpy(), np.float64)
-    return joined(map(coded_arrow, column.chunks)).objects()
+    return join_columns(map(encode_arrow, column.chunks)).objects()
 
 
 def sorted_classes(*values: Any) -> tuple[Any, ...]:
-    """All classes that occur, in the order in which a report shows them: scikit-learn's, within each type."""
-    return tuple(
-        sorted({value for some in values for value in some}, key=lambda label: (str(type(label)), label))
-    )
+    """All classes that occur, in the order of a report: by type, then as scikit-learn sorts them."""
+    labels = {value for some in values for value in some}
+    return tuple(sorted(labels, key=lambda label: (str(type(label)), label)))
 
 
 def metric_on(predictions: Predictions, metric: str, rows: NDArray[np.int64]) -> float:
-    """The value of a metric on some of the rows, by their positions; one that is given twice counts twice.
+    """The value of a metric on some of the rows, by their positions; a repeated position counts twice.
 
     For many sets of rows call :func:`resources.evaluation.measures.measure` once, which prepares what they
     share.
 
     Returns:
-        NaN where the metric has no value on these rows, such as ROC AUC on rows of one class.
+        NaN if the metric has no value on these rows, such as ROC AUC on rows of one class.
 
     Raises:
         InvalidInput: the predictions do not have what the metric needs.

@@ -1,11 +1,11 @@
-"""The process that a predictor or an evaluator runs in: it answers with what that returned, or with what
-serving costs.
+"""The process in which a predictor or an evaluator runs; it sends what that returned, or what serving costs.
 
-A predictor is called with a batch of the rows at a time, so however many there are, they take bounded memory
-here.
+A predictor is called with one batch of the rows at a time, so they take bounded memory however many there
+are.
 
-Above it is one that waits for its end, and then ends everything that it has started. It imports little,
-because a fork server holds it ready; the process that asks is in :mod:`resources.evaluation.asking`.
+The parent of this process waits for its end, and then ends everything that it has started. The module imports
+little, because a fork server imports it ahead. The process that asks is in
+:mod:`resources.evaluation.asking`.
 """
 
 import ctypes
@@ -36,8 +36,8 @@ from halving.run.evaluation import Evaluation
 from halving.store.retry import retry_while_unavailable
 from halving.trial.import_string import import_function, where
 from resources.evaluation.answers import (
-    PLAIN,
     PLOTLY,
+    VALUE_TYPES,
     Answer,
     Done,
     Evaluated,
@@ -47,28 +47,27 @@ from resources.evaluation.answers import (
     Served,
     to_bytes,
 )
-from resources.evaluation.columns import Coded, coded
+from resources.evaluation.columns import Coded, encode
 from resources.evaluation.memory_limit import goes_first
 
-_MOST_CALLS = 200
-_FEWEST_CALLS = 5
+_MAX_CALLS = 200
+_MIN_CALLS = 5
 _PR_SET_CHILD_SUBREAPER = 36
-# of a batch
-_MOST_ROWS = 1 << 16
-_MOST_BYTES = 64 << 20
+_MAX_ROWS = 1 << 16  # of a batch
+_MAX_BYTES = 64 << 20  # of a batch
 
 
 @dataclass(frozen=True)
 class Question:
-    """What one checkpoint is asked.
+    """What a checkpoint's function is to do.
 
     Attributes:
         field: ``predictor`` or ``evaluator``.
         function: its ``module:function``.
         dataset: name and digest of the snapshot, and the splits that are its train split.
         rows: a file with the predictor's table (Arrow IPC).
-        serving_seconds: how long calls with one row, and with a batch, are timed; 0: they are not.
-        numbers: whether the target is judged as a number; what is predicted and is none is NaN then.
+        serving_seconds: how long calls with one row, and with a batch, are timed; 0: not at all.
+        numbers: whether the target is judged as a number; a prediction that is no number then becomes NaN.
         kept_bytes: a checkpoint of at most this size is read once for all batches after the first.
     """
 
@@ -87,11 +86,10 @@ class Question:
 
 
 class RunOfBatches(TrainedRun):
-    """A run whose predictor is called for one batch after the other: a checkpoint that is small enough is
-    read once for many calls.
+    """A run whose predictor is called batch by batch, with a small checkpoint read once for many calls.
 
     Attributes:
-        kept_bytes: the most that a checkpoint may have for that.
+        kept_bytes: the size up to which a checkpoint is read only once.
     """
 
     kept_bytes = 0
@@ -120,17 +118,16 @@ class TimedRun(TrainedRun):
 
 
 def answer(question: Question, connection: Connection, serving: bool) -> None:
-    """Run the function in a process of its own below this one, and end as that does, with everything that it
-    has started.
+    """Run the function in a child process, and end as that does, with everything that it has started.
 
-    Ends also with the process that asks, when the connection's other end is closed.
+    It ends also with the process that asks, when the connection's other end is closed.
 
     Args:
         serving: measure what serving costs, and send that in place of what the function returned.
     """
     os.setsid()
     with suppress(AttributeError, OSError):
-        # where Linux has it: what loses its parent comes to this process (prctl(2))
+        # On Linux this process becomes the parent of processes that lose theirs (prctl(2)).
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     worker = os.fork()
     if worker == 0:
@@ -168,20 +165,20 @@ def _work(question: Question, connection: Connection, serving: bool) -> NoReturn
 
 def _end_with_asker(connection: Connection, worker: int) -> None:
     with suppress(EOFError, OSError):
-        connection.recv_bytes()  # nothing is ever sent here: it returns when the other end is closed
+        connection.recv_bytes()  # returns when the other end is closed, as nothing is ever sent here
     with suppress(ProcessLookupError):
         os.kill(worker, signal.SIGKILL)
 
 
 def _end_children() -> None:
-    """End what is left below this process; as each ends, what it had started comes to this one."""
+    """End all processes below this one; when one ends, this process becomes the parent of its children."""
     import psutil
 
     with suppress(ChildProcessError):  # there are no more
         while True:
-            for one in psutil.Process().children(recursive=True):
+            for process in psutil.Process().children(recursive=True):
                 with suppress(psutil.Error):
-                    one.kill()
+                    process.kill()
             os.waitpid(-1, 0)
 
 
@@ -193,11 +190,9 @@ def _send(connection: Connection, content: bytes) -> None:
 
 
 def messages(question: Question, serving: bool) -> Iterator[Message]:
-    """What the function returned, of a predictor for one batch of the rows after the other; or what serving
-    costs.
-    """
+    """What the function returned, for a predictor batch by batch; or what serving costs."""
     try:
-        function = _imported(question)
+        function = _import_function(question)
         dataset = Dataset(Store(question.root), *question.dataset)
         about: dict[str, Any] = {
             "params": question.params,
@@ -205,12 +200,12 @@ def messages(question: Question, serving: bool) -> Iterator[Message]:
             "checkpoint_digest": question.checkpoint,
         }
         if question.rows is None:
-            yield _evaluated(question, function(TrainedRun(dataset.store, **about), question.split))
+            yield _message_of(question, function(TrainedRun(dataset.store, **about), question.split))
         elif serving:
             with pa.ipc.open_file(pa.memory_map(question.rows)) as reader:
-                yield _cost(question, TimedRun(dataset.store, **about), function, reader.read_all())
+                yield _measure_cost(question, TimedRun(dataset.store, **about), function, reader.read_all())
         else:
-            yield from _predicted(question, RunOfBatches(dataset.store, **about), function)
+            yield from _predict(question, RunOfBatches(dataset.store, **about), function)
     except InvalidInput as error:
         yield Failed(str(error))
     except Exception as error:  # noqa: BLE001  # a user's function may raise anything
@@ -219,11 +214,11 @@ def messages(question: Question, serving: bool) -> Iterator[Message]:
         )
 
 
-def _predicted(question: Question, run: RunOfBatches, function: Callable[..., Any]) -> Iterator[Message]:
+def _predict(question: Question, run: RunOfBatches, function: Callable[..., Any]) -> Iterator[Message]:
     rows = 0
     with pa.ipc.open_file(pa.memory_map(question.rows)) as reader:
         for table in _batches(reader):
-            answer = _plain(question, function(run, table))
+            answer = _answer_of(question, function(run, table))
             if len(answer) != table.num_rows:
                 which = f" (rows {rows:,} to {rows + table.num_rows - 1:,})" if rows else ""
                 raise InvalidInput(
@@ -232,22 +227,20 @@ def _predicted(question: Question, run: RunOfBatches, function: Callable[..., An
                 )
             yield answer
             rows += table.num_rows
-            # from here on: of a single batch the checkpoint is read as its predictor wants it
+            # Only from the second batch on, so that for a single batch restore() reads what it is asked for.
             run.kept_bytes = question.kept_bytes
     yield Done(rows)
 
 
 def _batches(reader: pa.RecordBatchFileReader) -> Iterator[pa.Table]:
-    """The rows of a file in tables of at most so many rows and, but for a single larger row, so many
-    bytes.
-    """
+    """The rows of a file in tables of bounded rows and bytes; a single row may be larger."""
     held = list[pa.RecordBatch]()
     rows = 0
     size = 0
     for number in range(reader.num_record_batches):
         rest = reader.get_batch(number)
         while rest.num_rows:
-            some = _beginning(rest, _MOST_ROWS - rows, _MOST_BYTES - size)
+            some = _beginning(rest, _MAX_ROWS - rows, _MAX_BYTES - size)
             if some.num_rows:
                 held.append(some)
                 rows += some.num_rows
@@ -273,7 +266,7 @@ def _beginning(batch: pa.RecordBatch, rows: int, size: int) -> pa.RecordBatch:
     return some
 
 
-def _imported(question: Question) -> Callable[..., Any]:
+def _import_function(question: Question) -> Callable[..., Any]:
     try:
         return import_function(question.field, question.function)
     except InvalidInput:
@@ -285,18 +278,15 @@ def _imported(question: Question) -> Callable[..., Any]:
         ) from error
 
 
-def _plain(question: Question, returned: Any) -> Answer:
-    """What a predictor returned, without the types of the library that it came from."""
+def _answer_of(question: Question, returned: Any) -> Answer:
+    """What a predictor returned, as values without the types of its library."""
 
-    def item(value: Any) -> Any:
-        value = (
-            value.item()
-            if hasattr(value, "item")
-            else value.as_py()
-            if isinstance(value, pa.Scalar)
-            else value
-        )
-        if type(value) not in PLAIN:
+    def to_value(value: Any) -> Any:
+        if hasattr(value, "item"):
+            value = value.item()
+        elif isinstance(value, pa.Scalar):
+            value = value.as_py()
+        if type(value) not in VALUE_TYPES:
             raise InvalidInput(
                 f"predictor {question.function} returned a {type(value).__name__}: return texts, numbers "
                 "or booleans"
@@ -306,37 +296,34 @@ def _plain(question: Question, returned: Any) -> Answer:
     if isinstance(returned, Mapping):
         if not returned:
             raise InvalidInput("the predictor returned an empty dict; give the probabilities of each class")
-        classes = tuple(item(label) for label in returned)
-        return Answer(
-            None, np.column_stack([np.asarray(column, np.float64) for column in returned.values()]), classes
-        )
-    if getattr(returned, "ndim", 1) == 2 or (
-        isinstance(returned, list | tuple) and returned and isinstance(returned[0], list | tuple)
-    ):
+        classes = tuple(to_value(label) for label in returned)
+        probabilities = np.column_stack([np.asarray(column, np.float64) for column in returned.values()])
+        return Answer(None, probabilities, classes)
+    is_nested = isinstance(returned, list | tuple) and returned and isinstance(returned[0], list | tuple)
+    if getattr(returned, "ndim", 1) == 2 or is_nested:
         return Answer(None, np.asarray(returned, np.float64))
-    if (
-        isinstance(returned, np.ndarray)
-        and returned.dtype.kind in "fiub"
-        and (question.numbers or returned.dtype.kind == "f")
-    ):
-        return Answer(returned.astype(np.float64))
-    if isinstance(returned, np.ndarray) and returned.dtype.kind in "iubU":
-        values, codes = np.unique(returned, return_inverse=True)
-        return Answer(Coded(values.tolist(), codes.astype(np.int32)))
-    if isinstance(returned, np.ndarray | pa.Array | pa.ChunkedArray):
-        returned = returned.tolist() if isinstance(returned, np.ndarray) else returned.to_pylist()
-    column = coded(map(item, returned))
+    if isinstance(returned, np.ndarray):
+        kind = returned.dtype.kind
+        if kind == "f" or (question.numbers and kind in "iub"):
+            return Answer(returned.astype(np.float64))
+        if kind in "iubU":
+            values, codes = np.unique(returned, return_inverse=True)
+            return Answer(Coded(values.tolist(), codes.astype(np.int32)))
+        returned = returned.tolist()
+    elif isinstance(returned, pa.Array | pa.ChunkedArray):
+        returned = returned.to_pylist()
+    column = encode(map(to_value, returned))
     if question.numbers:
         return Answer(np.array(list(map(_number, column.values)), np.float64)[column.codes])
     return Answer(column)
 
 
 def _number(value: Any) -> float:
-    """NaN for what is no number, such as None, and not a refusal, so that there is a report to look at."""
+    """The value as a number; NaN for no number, such as None, so that there is a report to look at."""
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-def _evaluated(question: Question, returned: Any) -> Evaluated:
+def _message_of(question: Question, returned: Any) -> Evaluated:
     if not isinstance(returned, Evaluation):
         raise InvalidInput(
             f"evaluator {question.function} returned a {type(returned).__name__}; return "
@@ -351,27 +338,25 @@ def _evaluated(question: Question, returned: Any) -> Evaluated:
     return Evaluated(returned, figures)
 
 
-def _cost(question: Question, run: TimedRun, function: Callable[..., Any], table: pa.Table) -> Served:
-    """Latencies, and the peak memory of this process, which has opened no more than the rows that it
-    serves.
-    """
-    found: dict[str, Any] = {}
+def _measure_cost(question: Question, run: TimedRun, function: Callable[..., Any], table: pa.Table) -> Served:
+    """Measure latencies, and the peak memory of this process, which opens only the rows that it serves."""
+    latencies: dict[str, Any] = {}
     try:
         for name, rows in (("one_row", 1), ("batch", min(question.serving_batch, table.num_rows))):
-            found[name] = _latency(run, function, table, rows, question.serving_seconds)
-    except Exception as error:  # noqa: BLE001  # as above
-        return Served(**found, error=f"{type(error).__name__} at {where(error)}: {error}")
-    return Served(**found, peak_memory_bytes=_peak_memory())
+            latencies[name] = _latency(run, function, table, rows, question.serving_seconds)
+    except Exception as error:  # noqa: BLE001  # a user's function may raise anything
+        return Served(**latencies, error=f"{type(error).__name__} at {where(error)}: {error}")
+    return Served(**latencies, peak_memory_bytes=_peak_memory())
 
 
 def _latency(
     run: TimedRun, function: Callable[..., Any], table: pa.Table, rows: int, seconds: float
 ) -> dict[str, Any]:
-    function(run, table.slice(0, rows))  # warm in this shape, too
+    function(run, table.slice(0, rows))  # warms up for this shape
     taken = list[float]()
     restoring = list[float]()
     until = time.perf_counter() + seconds
-    while len(taken) < _FEWEST_CALLS or (len(taken) < _MOST_CALLS and time.perf_counter() < until):
+    while len(taken) < _MIN_CALLS or (len(taken) < _MAX_CALLS and time.perf_counter() < until):
         some = table.slice(len(taken) * rows % (table.num_rows - rows + 1), rows)
         run.seconds_restoring = 0.0
         began = time.perf_counter()

@@ -1,5 +1,4 @@
-"""What follows from the order into which a class's probability brings the rows: the area under the ROC curve,
-and average precision.
+"""Metrics of the ranking of rows by a class's probability: area under the ROC curve and average precision.
 
 Both are computed for many resamples at once, from how often each row counts in them.
 """
@@ -17,15 +16,15 @@ _AT_ONCE = 1 << 17  # weights, which stay in the cache
 
 @dataclass(frozen=True)
 class Ranks:
-    """Of each row of a class how many rows are ranked higher, or as high as it and higher.
+    """For each row of a class, how many rows are ranked higher, or at least as high.
 
-    Shape (…, rows of the class), but for the sums.
+    The shape is (…, rows of the class), except for the sums.
 
     Attributes:
-        times: how often it counts.
-        higher, not_lower: all rows; each of them as often as it counts.
-        own_higher, own_not_lower: those of the class.
-        own, every: the class, and all rows, in sum, shape (…, 1).
+        times: how often the row counts.
+        higher, not_lower: of all rows; each as often as it counts.
+        own_higher, own_not_lower: of the rows of the class.
+        own, every: the sums of the class and of all rows, shape (…, 1).
     """
 
     times: NDArray[Any]
@@ -38,23 +37,24 @@ class Ranks:
 
 
 def _area(ranks: Ranks) -> Floats:
-    """ROC AUC: the share of pairs of rows, one of the class and one other, of which the first is ranked
-    higher; ties count half (Hanley & McNeil, Radiology 143 (1982)).
+    """ROC AUC: the share of pairs, a row of the class and another, in which the first is ranked higher.
+
+    Ties count half (Hanley & McNeil, Radiology 143 (1982)).
     """
-    others = (ranks.every - ranks.own).astype(np.float64)  # pairs of 100,000 rows are more than 32 bits count
+    others = (ranks.every - ranks.own).astype(np.float64)  # 32 bits cannot count the pairs of 100,000 rows
     beaten = others - (ranks.higher - ranks.own_higher + ranks.not_lower - ranks.own_not_lower) / 2
     area: Floats = (ranks.times * beaten).sum(axis=-1) / (ranks.own * others)[..., 0]
     return area
 
 
 def _average_precision(ranks: Ranks) -> Floats:
-    """The precision at each row of the class, among all that are ranked as high or higher, on average; tied
-    rows are taken at once.
+    """The average of the precision at each row of the class, among all rows that are ranked at least as high.
+
+    Tied rows are taken at once.
     """
-    precision: Floats = (ranks.times * (ranks.own_not_lower / np.maximum(ranks.not_lower, 1))).sum(
-        axis=-1
-    ) / ranks.own[..., 0]
-    return precision
+    precisions = ranks.own_not_lower / np.maximum(ranks.not_lower, 1)
+    average: Floats = (ranks.times * precisions).sum(axis=-1) / ranks.own[..., 0]
+    return average
 
 
 OF_RANKS: dict[str, Callable[[Ranks], Floats]] = {
@@ -67,13 +67,13 @@ OF_RANKS: dict[str, Callable[[Ranks], Floats]] = {
 
 @dataclass(frozen=True)
 class _Order:
-    """The rows as one class's probability ranks them.
+    """The rows in the order of one class's probability.
 
     Attributes:
-        rows: all of them, the highest first.
-        own: the places of those of the class, in this order.
-        before, after: of each of these, where the rows that are tied with it begin and end.
-        own_before, own_after: the same among those of the class.
+        rows: all rows, the highest first.
+        own: the places of the class's rows in this order.
+        before, after: for each of these, where the rows that are tied with it begin and end.
+        own_before, own_after: the same among the rows of the class.
     """
 
     rows: NDArray[np.int64]
@@ -95,7 +95,7 @@ class _Order:
         return cls(rows, own, *ends)
 
     def among(self, kept: NDArray[np.bool_]) -> "_Order":
-        """The same of some of the rows, numbered anew. Nothing is sorted again."""
+        """The order of some of the rows, numbered anew; nothing is sorted again."""
         numbers = np.cumsum(kept) - 1
         place = _up_to(kept[self.rows].astype(np.int64))
         own = kept[self.rows[self.own]]
@@ -127,41 +127,35 @@ class _Order:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A metric of the ranking of rows; of several classes the mean over each against the rest, of two that of
-    the greater.
-    """
+    """A metric of the ranking of rows: for two classes of the greater one, for more the mean over all."""
 
     orders: tuple[_Order, ...]
     of_ranks: Callable[[Ranks], Floats]
     rows: int
-    most_rows: int = 20_000
+    max_rows: int = 20_000
     resamples: int = 1_000
 
     @classmethod
     def of(
         cls, truth: NDArray[np.int64], probabilities: Floats, of_ranks: Callable[[Ranks], Floats]
     ) -> "Ranked":
-        """Args: each row's class by its number, and the probabilities, shape (rows, classes)."""
+        """Prepare the metric from each row's class number and probabilities of shape (rows, classes)."""
         several = probabilities.shape[1] != 2
         classes = range(probabilities.shape[1]) if several else [1]
         orders = tuple(_Order.of(truth == number, probabilities[:, number]) for number in classes)
         return cls(orders, of_ranks, len(truth), resamples=200 if several else 1_000)
 
-    def weighted(self, weights: NDArray[Any]) -> Floats:
-        """Its value where each row counts so often, shape (…, rows) to (…); NaN where there is no row of a
-        class.
-        """
+    def at_weights(self, weights: NDArray[Any]) -> Floats:
+        """Its value where each row counts so often, shape (…, rows) to (…); NaN where a class has no row."""
         with np.errstate(invalid="ignore", divide="ignore"):
             values: Floats = np.mean([self.of_ranks(order.ranks(weights)) for order in self.orders], axis=0)
         return values
 
     def on(self, rows: NDArray[np.int64]) -> float:
-        return float(self.weighted(np.bincount(rows, minlength=self.rows)))
+        return float(self.at_weights(np.bincount(rows, minlength=self.rows)))
 
     def among(self, rows: NDArray[np.int64]) -> "Ranked":
-        """The same of some of the rows, each given once and ascending: what is resampled then costs no look
-        at the others.
-        """
+        """The same metric of some of the rows, distinct and ascending; the others then cost no time."""
         if len(rows) == self.rows:
             return self
         kept = np.zeros(self.rows, np.bool_)
@@ -177,15 +171,15 @@ class Ranked:
         for start in range(0, self.resamples, step):
             part = values[start : start + step]
             drawn = (rows[rng.integers(len(rows), size=size)] for _ in part)
-            # Of half the width, so that more of what is looked up here and there is near the processor.
-            part[:] = self.weighted(
+            # int32, so that more of the numbers fit into the cache.
+            part[:] = self.at_weights(
                 np.stack([np.bincount(some, minlength=self.rows).astype(np.int32) for some in drawn])
             )
         return values
 
 
 def _up_to(weights: NDArray[Any]) -> NDArray[Any]:
-    """The sums of the first 0, 1, … of them. Shape (…, n) to (…, n + 1)."""
+    """The sums of the first 0, 1, … weights. Shape (…, n) to (…, n + 1)."""
     sums = np.zeros((*weights.shape[:-1], weights.shape[-1] + 1), weights.dtype)
     np.cumsum(weights, axis=-1, out=sums[..., 1:])
     return sums

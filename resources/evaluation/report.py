@@ -1,6 +1,4 @@
-"""The evaluation report of a sweep: the winner on data that it was not trained on, the champion on the same,
-and the search.
-"""
+"""The evaluation report of a sweep: the winner and the champion on held-out data, and the search."""
 
 import json
 import math
@@ -16,6 +14,7 @@ from sqlalchemy import select
 
 from halving import Dataset, HalvingError, Store
 from halving.errors import InvalidInput
+from halving.query.units import counted
 from halving.store.json_files import now
 from resources.analysis.costs.prices import load_prices
 from resources.analysis.costs.questions import sweep_cost
@@ -35,7 +34,7 @@ from resources.evaluation.final_seeds import FinalSeeds, judge_seeds
 from resources.evaluation.held_out import TEST_SPLIT, HeldOut, held_out
 from resources.evaluation.judged_code import code_here, keep_code
 from resources.evaluation.looks import content_of, count_look
-from resources.evaluation.page import Shown, render_page, render_preview
+from resources.evaluation.page import PageContent, render_page, render_preview
 from resources.evaluation.scoring import Judged, Scores, judge_checkpoint, score
 from resources.evaluation.slices import groups_of, judge_slices
 from resources.evaluation.statistics.clusters import count_of
@@ -43,7 +42,7 @@ from resources.search.audit import audit_of
 from resources.sweep_spec import SweepSpec, stored_spec
 
 Judge = Callable[[dict[str, Any], dict[str, NDArray[np.int64]]], list[dict[str, Any]]]
-"""Verdicts by a report and the positions of the rows of each slice, as plain data."""
+"""Gives verdicts as plain data, from a report and the positions of the rows of each slice."""
 
 _CURVES = 10  # trials whose learning curves the page shows
 
@@ -64,18 +63,19 @@ class EvaluationReport:
 
 
 class NoWinner(HalvingError, RuntimeError):
-    """No trial of the sweep has a result, so there is nothing to evaluate."""
+    """Raised when no trial of the sweep has a result, so that there is nothing to evaluate."""
 
 
 def evaluate_sweep(
     store: Store, catalog: Catalog, sweep: str, judge: Judge | None = None
 ) -> EvaluationReport:
-    """Evaluate the winner's best checkpoint on the test split, or that of the median seed of its final
-    training, and publish the report.
+    """Evaluate the winner's best checkpoint on the test split, and publish the report.
+
+    After a final training it is the checkpoint of the median seed.
 
     Args:
-        judge: gives the verdicts of the gates by all else that the report says; without it the report has
-            none, and nothing is promoted by it.
+        judge: gives the verdicts of the gates by the rest of the report. Without it the report has no
+            verdicts, and nothing is promoted by it.
 
     Raises:
         NoWinner: no trial has a result; the message has the trials' errors, and the page shows what happened.
@@ -110,48 +110,48 @@ def evaluate_sweep(
         "audit": asdict(audit) if audit else None,
         "cost": cost.as_dict(),
     }
-    shown = Shown(spec, summary, timeline_of(catalog, sweep), _learned(store, spec, summary))
+    curves_of_leaders = _learning_curves(store, spec, summary)
+    content = PageContent(spec, summary, timeline_of(catalog, sweep), curves_of_leaders)
     if spec.judged_by is None:
         raise InvalidInput(
             f"sweep {sweep} cannot be evaluated: its spec has neither a predictor nor an evaluator"
         )
     if summary.best is None:
-        store.replace(report_path(sweep), render_page(data, shown).encode())
+        store.replace(report_path(sweep), render_page(data, content).encode())
         failures = explain_failures(summary.failed)
         raise NoWinner(
             f"sweep {sweep} has no result: {failures}. What happened: {store.address(report_path(sweep))}"
         )
     code = code_here(spec)
     with held_out(Dataset(store, snapshot.name, snapshot.digest), spec) as rows:
-        # Before anything is judged: an evaluator may print what it sees, and fail after that.
+        # Counted before anything is judged, because an evaluator may print what it sees and then fail.
         of_split = content_of(rows.dataset.manifest, TEST_SPLIT)
         looks = count_look(
             catalog, content=of_split, split=TEST_SPLIT, checkpoint=summary.best.checkpoint, sweep=sweep
         )
         final = _final(spec, summary, rows) if spec.final else None
-        winner, on = (
-            (final.promotable, spec.train_on(0))
-            if final and final.promotable
-            else (summary.best, spec.train_on(None))
-        )
-        judged, about = _judged(store, catalog, spec, rows.trained_on(on), sweep, winner)
+        winner = summary.best
+        trained_on = spec.train_on(None)
+        if final and final.promotable:
+            winner = final.promotable
+            trained_on = spec.train_on(0)
+        judged, about = _judge_winner(store, catalog, spec, rows.trained_on(trained_on), sweep, winner)
         groups = groups_of(spec.slices, rows.slices)
     points = read_system_points(store, spec.project, winner.key, [SAMPLED])
     spent = time_spent(points) if points is not None else None
-    about |= {"time_spent": spent.as_dict() if spent else None}
     about |= {
+        "time_spent": spent.as_dict() if spent else None,
         "looks": looks.as_dict(),
         "final": final.data if final else None,
         "code": keep_code(store, spec, code),
     }
     data = data | about
-    shown = replace(shown, given=judged.answered.figures)
+    content = replace(content, evaluator_figures=judged.answered.figures)
     data["gates"] = judge(data, groups) if judge else None
     cpu_seconds = (time.monotonic() - began) * spec.resources.cpus
     data["cost"] = cost.with_evaluation(cpu_seconds).as_dict()
-    page = render_page(data, shown).encode()
-    content = json.dumps(data, sort_keys=True, indent=1).encode()
-    digest = store.put_blob(content)
+    page = render_page(data, content).encode()
+    digest = store.put_blob(json.dumps(data, sort_keys=True, indent=1).encode())
     html_digest = store.put_blob(page)
     store.replace(report_path(sweep), page)
     _register(catalog, sweep, digest, html_digest, data, cpu_seconds)
@@ -159,7 +159,7 @@ def evaluate_sweep(
 
 
 def _final(spec: SweepSpec, summary: SweepSummary, rows: HeldOut) -> FinalSeeds:
-    """The final training, every complete seed scored on the rows."""
+    """Judge the final training: score every complete seed on the rows."""
     params = summary.standings[0].params
 
     def evaluate(trial: FinalTrial) -> Scores:
@@ -170,19 +170,20 @@ def _final(spec: SweepSpec, summary: SweepSummary, rows: HeldOut) -> FinalSeeds:
     return judge_seeds(summary, list(spec.train_on(0)), evaluate)
 
 
-def _judged(
+def _judge_winner(
     store: Store, catalog: Catalog, spec: SweepSpec, rows: HeldOut, sweep: str, winner: Standing
 ) -> tuple[Judged, dict[str, Any]]:
-    """The winner on the held-out rows, and what the report says of it and of the champion."""
+    """Judge the winner on the held-out rows; give also the report's data on it and on the champion."""
     judged = judge_checkpoint(rows, spec, params=winner.params, checkpoint=winner.checkpoint, serving=True)
-    champion = _champion(catalog, spec, sweep, rows)
-    without = champion is None and judged.predictions.target is not None
+    champion = _judge_champion(catalog, spec, sweep, rows)
+    needs_baseline = champion is None and judged.predictions.target is not None
+    clusters = None
+    if rows.clusters is not None:
+        clusters = {"columns": spec.dataset.group, "count": count_of(rows.clusters)}
     return judged, {
         "winner": winner.__dict__,
         **asdict(judged.scores),
-        "clusters": None
-        if rows.clusters is None
-        else {"columns": spec.dataset.group, "count": count_of(rows.clusters)},
+        "clusters": clusters,
         "predictions": stored.write(store, judged.predictions),
         "serving": judged.answered.serving,
         "slices": judge_slices(
@@ -198,16 +199,14 @@ def _judged(
             {"title": figure.title, "media_type": figure.media_type, "digest": store.put_blob(figure.content)}
             for figure in judged.answered.figures
         ],
-        "baseline": _baseline(rows, judged) if without else None,
+        "baseline": _baseline(rows, judged) if needs_baseline else None,
         "champion": champion,
         "is_champion": _is_champion(catalog, spec, sweep),
     }
 
 
 def _baseline(rows: HeldOut, judged: Judged) -> dict[str, Any]:
-    """What a model that ignores the features scores on the same rows: for a winner without a champion to be
-    compared with.
-    """
+    """Score a model that ignores the features on the same rows, for a winner without a champion."""
     name, predictions = baseline(rows.dataset, judged.predictions)
     scores = score(predictions, rows.metrics)
     return {
@@ -219,19 +218,22 @@ def _baseline(rows: HeldOut, judged: Judged) -> dict[str, Any]:
 
 
 def _on_any_rows(scores: Scores) -> dict[str, bool]:
-    """The metrics that can be computed of some of the rows, with whether higher is better: all but single
-    figures of an evaluator.
+    """The metrics that can be computed on some of the rows, with whether higher is better.
+
+    These are all but an evaluator's metrics that it does not give row by row.
     """
     return {metric: scores.higher_is_better[metric] for metric in scores.intervals}
 
 
-def _learned(store: Store, spec: SweepSpec, summary: SweepSummary) -> list[dict[str, Any]]:
+def _learning_curves(store: Store, spec: SweepSpec, summary: SweepSummary) -> list[dict[str, Any]]:
     leaders = [standing.key for standing in summary.standings[:_CURVES]]
-    return curves(store, spec.project, leaders, spec.objective.metric).to_pylist() if leaders else []
+    if not leaders:
+        return []
+    return curves(store, spec.project, leaders, spec.objective.metric).to_pylist()
 
 
 def load_report(store: Store, catalog: Catalog, sweep: str) -> EvaluationReport:
-    """The report that was made of a sweep.
+    """Load the report of a sweep.
 
     Raises:
         NoWinner: no report was made of it.
@@ -262,30 +264,30 @@ def explain_failures(failed: list[dict[str, Any]]) -> str:
         reason = short_reason(trial["error"]) or "no reason was recorded"
         lines_of_code = re.findall(r'File "(?:.*/)?([^"/]+)", line (\d+)', trial["error"])
         if lines_of_code and "Traceback (most recent call last)" in trial["error"]:
-            # the stacks of a hang say where ranks waited
+            # Only for tracebacks: the stacks of a hang say where ranks waited.
             reason += f" ({':'.join(lines_of_code[-1])})"
         reasons.setdefault(reason, []).append(trial["key"])
-    shown = [
-        f"{', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}: {reason}"
-        for reason, keys in reasons.items()
-    ]
-    return f"{len(failed)} trial{'s' if len(failed) != 1 else ''} failed: " + "; ".join(shown)
+    parts = []
+    for reason, keys in reasons.items():
+        more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+        parts.append(f"{', '.join(keys[:3])}{more}: {reason}")
+    return f"{counted(len(failed), 'trial')} failed: {'; '.join(parts)}"
 
 
 def _is_champion(catalog: Catalog, spec: SweepSpec, sweep: str) -> str | None:
-    """The champion's version where that is of this sweep, which is judged again then."""
+    """The champion's version if it is of this sweep, which is then judged again."""
     with catalog.read() as session:
         champion = champion_of(session, spec.name)
         return champion.version if champion is not None and champion.sweep == sweep else None
 
 
-def _champion(catalog: Catalog, spec: SweepSpec, sweep: str, rows: HeldOut) -> dict[str, Any] | None:
-    """The current champion, evaluated on the rows that this sweep's winner was."""
+def _judge_champion(catalog: Catalog, spec: SweepSpec, sweep: str, rows: HeldOut) -> dict[str, Any] | None:
+    """Judge the current champion on the same rows as this sweep's winner; None without another champion."""
     with catalog.read() as session:
         champion = champion_of(session, spec.name)
         if champion is None or champion.sweep == sweep:
             return None
-        known: dict[str, Any] = {
+        data: dict[str, Any] = {
             "model": champion.model,
             "version": champion.version,
             "checkpoint": champion.checkpoint,
@@ -302,25 +304,33 @@ def _champion(catalog: Catalog, spec: SweepSpec, sweep: str, rows: HeldOut) -> d
             or champion.checkpoint is None
             or champion.snapshot is None
         ):
-            return {**known, "error": "a client registered it, and no sweep's checkpoint is known of it"}
+            return {**data, "error": "a client registered it, and no sweep's checkpoint is known of it"}
         row = catalog.sweep(session, champion.sweep)
         trial = catalog.trials(session, champion.sweep)[champion.trial]
     theirs = stored_spec(row.spec)
     if theirs.judged_by is None or (theirs.predictor is None) != (spec.predictor is None):
         wanted = "predictor" if spec.predictor else "evaluator"
-        return {**known, "error": f"the spec of sweep {champion.sweep} has no {wanted}"}
+        return {**data, "error": f"the spec of sweep {champion.sweep} has no {wanted}"}
     try:
-        same_rows = rows.trained_on(train_on := theirs.train_on(trial.final))
-        if theirs.predictor:  # as in production; an evaluator reads the new split itself
+        train_on = theirs.train_on(trial.final)
+        same_rows = rows.trained_on(train_on)
+        if (
+            theirs.predictor
+        ):  # with its own snapshot as in production; an evaluator reads the new split itself
             trained = known_snapshot(catalog, champion.snapshot)
             same_rows = rows.seen_with(Dataset(rows.dataset.store, trained.name, trained.digest, train_on))
         judged = judge_checkpoint(same_rows, theirs, params=trial.params, checkpoint=champion.checkpoint)
     except HalvingError as error:
-        return {**known, "error": str(error)}
+        return {**data, "error": str(error)}
     digest = stored.write(rows.dataset.store, judged.predictions)
     scores = judged.scores
-    found = {"metrics": scores.metrics, "intervals": scores.intervals, "without_value": scores.without_value}
-    return {**known, **found, "predictions": digest}
+    return {
+        **data,
+        "metrics": scores.metrics,
+        "intervals": scores.intervals,
+        "without_value": scores.without_value,
+        "predictions": digest,
+    }
 
 
 def _register(
@@ -328,8 +338,7 @@ def _register(
 ) -> None:
     with catalog.write() as session:
         earlier = session.scalar(select(ReportRow.cpu_seconds).where(ReportRow.sweep == sweep)) or 0.0
-        # JSON in SQL has no NaN: a metric that is not finite is null there, and as it is in the report's own
-        # data.
+        # JSON in SQL has no NaN, so a metric that is not finite is null there. The report itself has it.
         metrics = {name: value if math.isfinite(value) else None for name, value in data["metrics"].items()}
         session.merge(
             ReportRow(

@@ -1,7 +1,7 @@
-"""How sure a metric is: intervals at 95 % by resampling the rows that it was measured on.
+"""Intervals of metrics at 95 %, by resampling the rows that they were measured on.
 
 The percentile bootstrap (Efron & Tibshirani 1993, section 13.3), seeded: equal predictions give equal
-intervals. Its time is bounded: where a split has more rows than a measure's ``most_rows``, resamples of that
+intervals. Its time is bounded: where a split has more rows than a measure's ``max_rows``, resamples of that
 many are drawn (m out of n) and the interval is narrowed by sqrt(m / n) around the value (Bickel, Götze & van
 Zwet 1997, for estimators that converge with the root of the rows). A share of rows, such as accuracy or an
 evaluator's scores of 0 and 1, has Wilson's interval (Wilson 1927; Brown, Cai & DasGupta 2001) instead: the
@@ -19,8 +19,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from resources.evaluation.statistics.clusters import Clusters, among, count_of, effective_count, redrawn
-from resources.evaluation.statistics.too_few import LEAST_ROWS
+from resources.evaluation.statistics.clusters import Clusters, among, count_of, effective_count, redraw
+from resources.evaluation.statistics.too_few import MIN_ROWS
 
 CONFIDENCE = 0.95
 SEED = 17
@@ -28,34 +28,30 @@ _Z = 1.959963984540054  # of the normal distribution at 0.975
 
 
 class Resampled(Protocol):
-    """What has a value on any of the rows."""
+    """A metric that has a value on any of its rows."""
 
     @property
     def rows(self) -> int:
-        """How many rows it was prepared for."""
+        """The number of rows that it was prepared for."""
 
     @property
-    def most_rows(self) -> int:
-        """Rows of a resample, at most."""
+    def max_rows(self) -> int:
+        """The greatest number of rows in a resample."""
 
     @property
     def resamples(self) -> int:
-        """How many it makes."""
+        """The number of resamples that it makes."""
 
     def on(self, rows: NDArray[np.int64]) -> float:
         """Its value on these rows."""
 
     def bootstrap(self, rows: NDArray[np.int64], rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-        """Its values on as many resamples as it makes, each of ``size`` of these rows drawn with
-        replacement.
-        """
+        """Its values on resamples, each of ``size`` of these rows drawn with replacement."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A metric's value on some rows with what its interval is made of; ``low`` and ``high`` are NaN where it
-    has none.
-    """
+    """A metric's value on some rows with its interval; ``low`` and ``high`` are NaN if it has none."""
 
     value: float
     low: float
@@ -74,32 +70,36 @@ def interval_of(
     *,
     seed: int = SEED,
 ) -> Interval:
-    """A metric on some rows (default: all), with its interval; none where all resamples are equal, as those
-    of perfect predictions.
+    """A metric on some rows (default: all) with its interval.
+
+    It has no interval if all resamples are equal, as with perfect predictions.
 
     Args:
-        clusters: of all rows, where some belong together.
+        clusters: of all rows, if some belong together.
     """
-    rows = np.arange(measured.rows) if rows is None else rows
+    if rows is None:
+        rows = np.arange(measured.rows)
     value = measured.on(rows) if len(rows) else math.nan
     if len(rows) < 2 or not math.isfinite(value):
         return Interval(value, math.nan, math.nan, len(rows))
     held = among(clusters, rows)
+    independent = len(rows) if held is None else count_of(held)
+    effective = len(rows) if held is None else effective_count(held)
+    without_resamples = (math.nan, math.nan)
     is_share = getattr(measured, "is_share", False)
-    independent, effective = (len(rows),) * 2 if held is None else (count_of(held), effective_count(held))
-    if is_share and held is None:
-        return Interval(value, *wilson(value, len(rows)), len(rows))
-    if held is not None and effective < LEAST_ROWS:
-        return Interval(value, *(wilson(value, effective) if is_share else (math.nan, math.nan)), len(rows))
-    share = min(1.0, measured.most_rows / len(rows))
+    if is_share:
+        without_resamples = wilson(value, effective)
+    if (is_share and held is None) or (held is not None and effective < MIN_ROWS):
+        return Interval(value, *without_resamples, len(rows))
+    share = min(1.0, measured.max_rows / len(rows))
     rng = np.random.default_rng(seed)
     size = max(2, round(share * independent))
     if held is None:
         estimates = measured.bootstrap(rows, rng, size)
     else:
-        estimates = np.array([measured.on(rows[redrawn(held, rng, size)]) for _ in range(measured.resamples)])
+        estimates = np.array([measured.on(rows[redraw(held, rng, size)]) for _ in range(measured.resamples)])
     if _all_equal(estimates):
-        return Interval(value, *(wilson(value, effective) if is_share else (math.nan, math.nan)), len(rows))
+        return Interval(value, *without_resamples, len(rows))
     return Interval(value, *percentile(estimates, value, narrowed=math.sqrt(size / independent)), len(rows))
 
 
@@ -109,10 +109,7 @@ def _all_equal(estimates: NDArray[np.float64]) -> bool:
 
 
 def percentile(estimates: NDArray[np.float64], value: float, *, narrowed: float = 1.0) -> tuple[float, float]:
-    """The percentile interval of bootstrap estimates; those that are NaN do not count.
-
-    NaN twice where more than half are.
-    """
+    """The percentile interval of bootstrap estimates without NaN; NaN twice if more than half are NaN."""
     finite = estimates[np.isfinite(estimates)]
     if 2 * len(finite) < len(estimates) or not len(finite):
         return math.nan, math.nan

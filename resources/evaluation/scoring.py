@@ -23,16 +23,16 @@ from resources.sweep_spec.metrics import NUMBER_METRICS
 
 @dataclass(frozen=True)
 class Scores:
-    """Metrics of one checkpoint on one split, as the report keeps them.
+    """Metrics of one checkpoint on one split, in the form of the report.
 
     Attributes:
-        intervals: of each metric that has one: ``low`` and ``high`` at 95 %, and the rows.
-        higher_is_better: of each metric.
-        main_metric: what versions are compared by where no gate names another.
-        without_value: why a metric has none on these rows, such as that there is no row of one of the
-            classes; it is NaN then.
+        intervals: by metric, if it has one: ``low`` and ``high`` at 95 %, and the rows.
+        higher_is_better: by metric.
+        main_metric: the metric that versions are compared by, unless a gate names another.
+        without_value: why a metric has no value on these rows and is NaN, such as that no row is of one of
+            the classes.
         labels: the classes; None where the target is a number.
-        confusion: rows are true classes and columns predicted ones.
+        confusion: rows are true classes, and columns are predicted ones.
     """
 
     metrics: dict[str, float]
@@ -47,7 +47,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Judged:
-    """A checkpoint's scores, with what they were computed from, and what its function gave besides."""
+    """A checkpoint's scores, the predictions behind them, and what else its function gave."""
 
     scores: Scores
     predictions: Predictions
@@ -60,8 +60,8 @@ def judge_checkpoint(
     """Have the predictor or evaluator of a spec judge one checkpoint on held-out rows.
 
     Args:
-        spec: of the sweep that the checkpoint is from; the metrics are those of ``rows``.
-        serving: also measure what serving costs.
+        spec: the spec of the checkpoint's sweep; the metrics are those of ``rows``.
+        serving: whether to measure what serving costs, too.
 
     Raises:
         PredictionFailed: naming the function and what went wrong.
@@ -91,7 +91,7 @@ def judge_checkpoint(
 
 
 def score(predictions: Predictions, metrics: Sequence[str], main_metric: str | None = None) -> Scores:
-    """Metrics with intervals; of classes also the confusion matrix and a table of them.
+    """Compute metrics with intervals; for classes also the confusion matrix and a table of the classes.
 
     Raises:
         InvalidInput: the predictions do not have what a metric needs, or there are none.
@@ -99,24 +99,29 @@ def score(predictions: Predictions, metrics: Sequence[str], main_metric: str | N
     if not predictions.rows:
         raise InvalidInput("there are no rows to score")
     measured = {metric: measure(predictions, metric) for metric in metrics}
-    without = {metric: reason for metric, one in measured.items() if (reason := _why_none(one, predictions))}
-    found = {metric: interval_of(one, clusters=predictions.clusters) for metric, one in measured.items()}
+    without_value = {}
+    intervals = {}
+    for metric, measure_of in measured.items():
+        intervals[metric] = interval_of(measure_of, clusters=predictions.clusters)
+        reason = _why_no_value(measure_of, predictions)
+        if reason:
+            without_value[metric] = reason
     scores = Scores(
-        metrics={metric: interval.value for metric, interval in found.items()},
-        intervals={metric: interval.as_dict() for metric, interval in found.items()},
+        metrics={metric: interval.value for metric, interval in intervals.items()},
+        intervals={metric: interval.as_dict() for metric, interval in intervals.items()},
         higher_is_better={metric: higher_is_better(metric) for metric in metrics},
-        main_metric=main_metric if main_metric in found else _main_of(metrics),
-        without_value=without,
+        main_metric=main_metric if main_metric in intervals else _main_of(metrics),
+        without_value=without_value,
     )
     return scores if predictions.classes is None else replace(scores, **_by_class(predictions))
 
 
-def _why_none(measured: Resampled, predictions: Predictions) -> str | None:
-    """Why a metric has no value on all of the rows; None where it has one."""
+def _why_no_value(measured: Resampled, predictions: Predictions) -> str | None:
+    """Why a metric has no value on all of the rows; None if it has one."""
     if not math.isnan(measured.on(np.arange(predictions.rows))):
         return None
-    given = predictions.prediction if predictions.probabilities is None else predictions.probabilities
-    if given is not None and np.asarray(given).dtype.kind == "f" and not np.isfinite(given).all():
+    returned = predictions.prediction if predictions.probabilities is None else predictions.probabilities
+    if returned is not None and np.asarray(returned).dtype.kind == "f" and not np.isfinite(returned).all():
         return "the predictor returned numbers that are not finite"
     if predictions.classes is not None and len(predictions.classes) == 1:
         return f"all rows and predictions are of one class, {predictions.classes[0]!r}"
@@ -129,9 +134,7 @@ def _why_none(measured: Resampled, predictions: Predictions) -> str | None:
 
 
 def _main_of(metrics: Sequence[str]) -> str:
-    """The metric that versions are compared by when the spec names none: the first, but of the usual ones of
-    numbers rmse.
-    """
+    """The metric that versions are compared by if the spec names none: the first, or rmse by default."""
     return "rmse" if list(metrics) == NUMBER_METRICS else metrics[0]
 
 
@@ -156,17 +159,19 @@ def _by_class(predictions: Predictions) -> dict[str, Any]:
 
 
 def _of_evaluation(
-    answered: Answered, given: Evaluation, rows: HeldOut, evaluator: str, gate_metric: str | None
+    answered: Answered, evaluation: Evaluation, rows: HeldOut, evaluator: str, gate_metric: str | None
 ) -> Judged:
-    for name, values in given.scores.items():
+    for name, values in evaluation.scores.items():
         if len(values) != rows.rows:
             raise PredictionFailed(
                 f"evaluator {evaluator} returned {len(values)} {name!r} scores for {rows.rows} rows; "
                 "return one a row"
             )
-    predictions = Predictions(None, None, scores=given.scores, clusters=rows.clusters)
-    found = {name: interval_of(measure(predictions, name), clusters=rows.clusters) for name in given.scores}
-    metrics = {**{name: interval.value for name, interval in found.items()}, **given.metrics}
+    predictions = Predictions(None, None, scores=evaluation.scores, clusters=rows.clusters)
+    intervals = {
+        name: interval_of(measure(predictions, name), clusters=rows.clusters) for name in evaluation.scores
+    }
+    metrics = {**{name: interval.value for name, interval in intervals.items()}, **evaluation.metrics}
     if gate_metric is not None and gate_metric not in metrics:
         raise InvalidInput(
             f"metric {gate_metric!r} of the gates is not accepted: evaluator {evaluator} gave "
@@ -174,8 +179,8 @@ def _of_evaluation(
         )
     scores = Scores(
         metrics=metrics,
-        intervals={name: interval.as_dict() for name, interval in found.items()},
-        higher_is_better={name: name not in given.lower_is_better for name in metrics},
+        intervals={name: interval.as_dict() for name, interval in intervals.items()},
+        higher_is_better={name: name not in evaluation.lower_is_better for name in metrics},
         main_metric=gate_metric or next(iter(metrics)),
         without_value={
             name: "the evaluator gave NaN" for name, value in metrics.items() if math.isnan(value)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from halving.errors import InvalidInput
-from resources.evaluation.columns import coded_arrow, joined, shared
+from resources.evaluation.columns import encode_arrow, join_columns, object_array
 from resources.evaluation.measures import measure
 from resources.evaluation.predictions import Predictions
 from resources.evaluation.resampling import Resampled, interval_of
@@ -27,13 +27,23 @@ from resources.sweep_spec.evaluation import is_column
 SMALL = 30
 """Rows below which a group is small."""
 
-_MOST_GROUPS = 50  # of one slice
+_MAX_GROUPS = 50  # of one slice
 _AT_ONCE = 1 << 16  # rows
-_PLAIN = ("int", "uint", "float", "double", "halffloat", "bool", "string", "large_string", "dictionary")
+_ACCEPTED_TYPES = (
+    "int",
+    "uint",
+    "float",
+    "double",
+    "halffloat",
+    "bool",
+    "string",
+    "large_string",
+    "dictionary",
+)
 
 
 def check_slices(slices: Sequence[str], schema: Mapping[str, str]) -> None:
-    """Refuse a slice by what is no column.
+    """Refuse a slice by a column that the snapshot does not have, or whose type is not accepted.
 
     Args:
         schema: Arrow's names of types by column.
@@ -41,45 +51,43 @@ def check_slices(slices: Sequence[str], schema: Mapping[str, str]) -> None:
     Raises:
         InvalidInput: naming the slice, and the columns that there are.
     """
-    for index, given in enumerate(slices):
-        for name in columns_of(given):
+    for index, condition in enumerate(slices):
+        for name in columns_of(condition):
             if name not in schema:
                 hint = did_you_mean(name, schema)
                 raise InvalidInput(
-                    f"slices.{index} = {given!r} is not accepted: the snapshot has no column "
+                    f"slices.{index} = {condition!r} is not accepted: the snapshot has no column "
                     f"{name!r}{hint}; it has {listed(schema)}"
                 )
-            if not schema[name].startswith(_PLAIN):
+            if not schema[name].startswith(_ACCEPTED_TYPES):
                 raise InvalidInput(
-                    f"slices.{index} = {given!r} is not accepted: the column {name!r} is of type "
-                    f"{schema[name]}; "
-                    "give a column of texts, numbers or booleans"
+                    f"slices.{index} = {condition!r} is not accepted: the column {name!r} is of type "
+                    f"{schema[name]}; give a column of texts, numbers or booleans"
                 )
 
 
-def columns_of(given: str) -> list[str]:
-    """The columns that a slice is of."""
-    return [given] if is_column(given) else sorted(constraint(given).names)
+def columns_of(condition: str) -> list[str]:
+    """The columns of a slice, which is a column's name or a condition."""
+    return [condition] if is_column(condition) else sorted(constraint(condition).names)
 
 
 def groups_of(slices: Sequence[str], table: pa.Table) -> dict[str, NDArray[np.int64]]:
-    """The positions of each group's rows, named ``SLICE = GROUP``; of a condition's two groups the one that
-    meets it, by the condition.
+    """The positions of each group's rows, by ``COLUMN = GROUP`` or by the condition.
 
-    A slice that could not be judged has none.
+    For a condition it is the group that meets it. A slice that could not be judged has no groups.
     """
-    found: dict[str, NDArray[np.int64]] = {}
-    for given in slices:
+    groups: dict[str, NDArray[np.int64]] = {}
+    for condition in slices:
         try:
-            names = group_names(given, table)
+            names = group_names(condition, table)
         except InvalidInput:
             continue
-        wanted = sorted(set(names), key=_order) if is_column(given) else [given]
-        found |= {
-            f"{given} = {name}" if is_column(given) else name: np.flatnonzero(names == name)
-            for name in wanted
-        }
-    return found
+        if not is_column(condition):
+            groups[condition] = np.flatnonzero(names == condition)
+            continue
+        for name in sorted(set(names), key=_order):
+            groups[f"{condition} = {name}"] = np.flatnonzero(names == name)
+    return groups
 
 
 def judge_slices(
@@ -89,24 +97,26 @@ def judge_slices(
     metrics: Mapping[str, bool],
     main_metric: str,
 ) -> list[dict[str, Any]]:
-    """Every slice with its groups: rows, metrics with intervals, the worst group, and the differences between
-    groups.
+    """Judge every slice: its groups with metrics and intervals, the worst group, and differences of groups.
 
     Args:
         table: the rows that were predicted, in the same order.
-        metrics: those that have a value on any rows, and whether higher is better.
+        metrics: the metrics that have a value on any rows, and whether higher is better.
 
     Returns:
-        For each slice ``slice``, ``groups``, ``worst`` (of the main metric; None with fewer than two groups
-        that are not small), ``difference`` and ``ratio`` by metric, the latter where all values are positive,
-        and ``error`` where it could not be judged.
+        For each slice ``slice``, ``groups``, ``worst`` (by the main metric; None with fewer than two groups
+        that are not small), ``difference`` and ``ratio`` by metric, the latter if all values are positive,
+        and ``error`` if it could not be judged.
     """
     measures = {metric: measure(predictions, metric) for metric in metrics}
-    return [_judged(given, table, measures, metrics, main_metric, predictions.clusters) for given in slices]
+    return [
+        _judge_slice(condition, table, measures, metrics, main_metric, predictions.clusters)
+        for condition in slices
+    ]
 
 
-def _judged(
-    given: str,
+def _judge_slice(
+    condition: str,
     table: pa.Table,
     measures: Mapping[str, Resampled],
     higher: Mapping[str, bool],
@@ -114,7 +124,7 @@ def _judged(
     clusters: Clusters | None,
 ) -> dict[str, Any]:
     nothing: dict[str, Any] = {
-        "slice": given,
+        "slice": condition,
         "groups": [],
         "worst": None,
         "difference": {},
@@ -122,13 +132,15 @@ def _judged(
         "error": None,
     }
     try:
-        names = group_names(given, table)
+        names = group_names(condition, table)
     except InvalidInput as error:
         return {**nothing, "error": str(error)}
     groups = []
     for name in dict.fromkeys(sorted(set(names), key=_order)):
         rows = np.flatnonzero(names == name)
-        metrics = {metric: interval_of(one, rows, clusters).as_dict() for metric, one in measures.items()}
+        metrics = {
+            metric: interval_of(measured, rows, clusters).as_dict() for metric, measured in measures.items()
+        }
         groups.append({"name": name, "rows": len(rows), "small": len(rows) < SMALL, "metrics": metrics})
     large = [group["name"] for group in groups if not group["small"]]
     if len(large) < 2:
@@ -155,8 +167,9 @@ def _judged(
 
 
 def _frame(names: list[str], values: Mapping[str, list[float]]) -> Any:
-    """Fairlearn's frame of what groups have: it is given the groups in place of their rows, of which it would
-    make several copies.
+    """Fairlearn's frame of the groups' values.
+
+    It gets the groups in place of their rows, of which it would make several copies.
     """
     from fairlearn.metrics import MetricFrame
 
@@ -168,39 +181,40 @@ def _frame(names: list[str], values: Mapping[str, list[float]]) -> Any:
     return MetricFrame(metrics=functions, y_true=places, y_pred=places, sensitive_features=np.array(names))
 
 
-def group_names(given: str, table: pa.Table) -> NDArray[Any]:
+def group_names(condition: str, table: pa.Table) -> NDArray[Any]:
     """The name of each row's group.
 
     Raises:
-        InvalidInput: it has too many values, or compares what cannot be compared.
+        InvalidInput: the column has too many values, or the condition compares what cannot be compared.
     """
-    if not is_column(given):
-        return shared([f"not ({given})", given])[_holds(given, table).astype(np.intp)]
-    values = table.column(given).unify_dictionaries()
-    if (count := len(values.unique())) > _MOST_GROUPS:
+    if not is_column(condition):
+        return object_array([f"not ({condition})", condition])[_holds(condition, table).astype(np.intp)]
+    values = table.column(condition).unify_dictionaries()
+    count = len(values.unique())
+    if count > _MAX_GROUPS:
         raise InvalidInput(
-            f"the column {given!r} has {count} values in these rows, more than {_MOST_GROUPS}; give a "
-            f"condition, such as {given!r} >= …"
+            f"the column {condition!r} has {count} values in these rows, more than {_MAX_GROUPS}; give a "
+            f"condition, such as {condition!r} >= …"
         )
-    column = joined(map(coded_arrow, values.chunks))
-    return shared(["(none)" if value is None else f"{value}" for value in column.values])[column.codes]
+    column = join_columns(map(encode_arrow, values.chunks))
+    return object_array(["(none)" if value is None else f"{value}" for value in column.values])[column.codes]
 
 
-def _holds(given: str, table: pa.Table) -> NDArray[np.bool_]:
-    """Whether each row meets a condition; one without a value in a column that it compares does not.
+def _holds(text: str, table: pa.Table) -> NDArray[np.bool_]:
+    """Whether each row meets a condition; a row without a value in one of its columns does not.
 
-    Rows are Python's objects only some thousands at a time, of which equal ones are asked once.
+    Rows become Python objects only some thousands at a time, and equal rows are checked once.
     """
-    condition = constraint(given)
+    condition = constraint(text)
     columns = sorted(condition.names)
     holds = [np.zeros(0, np.bool_)]
     for batch in table.select(columns).to_batches(max_chunksize=_AT_ONCE):
         rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-        known = {
+        holds_for = {
             row: not any(map(_is_missing, row)) and condition.holds(dict(zip(columns, row, strict=True)))
             for row in dict.fromkeys(rows)
         }
-        holds.append(np.fromiter((known[row] for row in rows), np.bool_, len(rows)))
+        holds.append(np.fromiter((holds_for[row] for row in rows), np.bool_, len(rows)))
     return np.concatenate(holds)
 
 

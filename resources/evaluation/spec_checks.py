@@ -1,6 +1,4 @@
-"""Whether a spec's metrics and slices fit a snapshot: asked as soon as there is one, before anything is
-trained.
-"""
+"""Checks that a spec's metrics and slices fit a snapshot, before anything is trained on it."""
 
 from collections.abc import Collection
 from typing import Any
@@ -15,8 +13,7 @@ from resources.sweep_spec.metrics import CLASS_SCORERS, TWO_CLASS_SCORERS
 
 
 def check_evaluation(spec: SweepSpec, manifest: dict[str, Any]) -> None:
-    """Refuse metrics that do not fit the target, and slices and ``leakage.ignore`` by columns that there are
-    not.
+    """Refuse metrics that do not fit the target, and slices and ``leakage.ignore`` of missing columns.
 
     Args:
         manifest: the snapshot's.
@@ -37,8 +34,8 @@ def check_evaluation(spec: SweepSpec, manifest: dict[str, Any]) -> None:
             several = sorted(name for name in CLASS_SCORERS if name.startswith(f"{metric}_"))
             raise InvalidInput(
                 f"metrics.{index} = {metric!r} is not accepted: it is of two classes, and "
-                f"{manifest['target']!r} has {len(classes)}; "
-                f"give one of {listed(several or sorted(CLASS_SCORERS - TWO_CLASS_SCORERS))}"
+                f"{manifest['target']!r} has {len(classes)}; give one of "
+                f"{listed(several or sorted(CLASS_SCORERS - TWO_CLASS_SCORERS))}"
             )
 
 
@@ -48,6 +45,5 @@ def _check_leakage(spec: SweepSpec, columns: Collection[str]) -> None:
         if unknown := [name for name in ignored if name not in columns]:
             raise InvalidInput(
                 f"gates.{index}.leakage.ignore = {unknown[0]!r} is not accepted: the snapshot has no such "
-                "column; its columns are "
-                f"{listed(columns)}"
+                f"column; its columns are {listed(columns)}"
             )

@@ -1,92 +1,188 @@
-"""What may change in a version of a feature view, and what needs a new one."""
+"""The registry of feature views in the catalog: which definition each version has, and who uses it."""
 
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
-from halving.errors import InvalidInput
-from resources.features.view import FeatureView
-from resources.sweep_spec.base import listed
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
-_MEANING = ("entity", "event_time", "created", "delay", "timezone", "ttl", "transform")
+from halving.errors import InvalidInput, NotFound
+from halving.features.reference import parse_reference
+from halving.store.json_files import now
+from resources.catalog import Catalog, FeatureViewRow, ModelVersionRow, SweepRow, utcnow
+from resources.features.registry import changed_code, check_change
+from resources.features.view import FeatureView, code_of_view, parse_view
+
+_FEATURES = SweepRow.spec[("dataset", "features")]
 
 
-def check_change(
-    known: FeatureView,
-    given: FeatureView,
-    known_code: Mapping[str, str] | None = None,
-    given_code: Mapping[str, str] | None = None,
-    *,
-    same_values: bool = False,
-) -> list[str]:
-    """Compare two definitions of the same version; the features that are new in ``given``.
+@dataclass(frozen=True)
+class RegisteredView:
+    """A version of a view as the catalog knows it.
 
-    A new feature that may be null keeps the version: of partitions that were materialised before, it is null.
-    So do ``online``, which changes no value, and the pinned version of the same Delta table, which is where
-    new days come from. Everything else would make the same reference mean something else in training and in
-    serving.
+    Attributes:
+        view: its newest definition.
+        code: :func:`resources.features.view.code_of_view` of it.
+        accepted: when and why (``at``, ``reason``) somebody said that other code of the fields ``changed``
+            gives the same values.
+        created_at: when the version was registered.
+    """
+
+    view: FeatureView
+    code: dict[str, str]
+    accepted: list[dict[str, Any]]
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class Consumers:
+    """Who uses a version of a view: sweeps by their ids, and the model versions that were promoted from them,
+    ``ctr 1.0.0``.
+    """
+
+    sweeps: list[str] = field(default_factory=list)
+    models: list[str] = field(default_factory=list)
+
+
+def check_registered(catalog: Catalog, view: FeatureView, same_values: str | None = None) -> None:
+    """Refuse a definition that its version cannot have, before anything is done by it.
 
     Args:
-        known_code, given_code: :func:`resources.features.view.code_of_view` of each, as far as it is known.
-        same_values: whether somebody has said that other code of the same functions gives the same values:
-            then it is no reason.
+        same_values: why other code of the same functions gives the same values; it is accepted then.
 
     Raises:
-        InvalidInput: something else changed; the message says what, and which version to give.
+        InvalidInput: the version is registered with another definition, which needs a version of its own; the
+            message says why. Or the reason is empty, or was the reason for an earlier change.
     """
-    if known.key != given.key:
-        raise InvalidInput(
-            f"the feature views {known.key} and {given.key} are not accepted: compare two definitions of "
-            "one version"
-        )
-    reasons = [
-        _changed(name, getattr(known, name), getattr(given, name))
-        for name in _MEANING
-        if getattr(known, name) != getattr(given, name)
-    ]
-    if known.source.place != given.source.place:
-        reasons.append(_changed("source", known.source.place, given.source.place))
-    for name, kind in known.features.items():
-        if name not in given.features:
-            reasons.append(f"schema.{name} is gone")
-        elif given.features[name] != kind:
-            reasons.append(_changed(f"schema.{name}", kind, given.features[name]))
-    added = [name for name in given.features if name not in known.features]
-    reasons += [
-        f"schema.{name} is new and must not be null, which it is in what was materialised before"
-        for name in added
-        if name in given.required
-    ]
-    code = (
-        []
-        if same_values
-        else [
-            f"the code that {field} stands on changed"
-            for field in changed_code(known_code or {}, given_code or {})
-        ]
+    _check_not_empty(same_values)
+    with catalog.read() as session:
+        row = session.get(FeatureViewRow, (view.name, view.version))
+        if row is not None:
+            _check_row(row, view, code_of_view(view), same_values)
+
+
+def register(catalog: Catalog, view: FeatureView, same_values: str | None = None) -> RegisteredView:
+    """Record a version of a view once it is materialised: until then its author may change it.
+
+    The same definition again changes nothing.
+
+    Args:
+        same_values: as for :func:`check_registered`; where code changed it is kept with the version.
+
+    Raises:
+        InvalidInput: as :func:`check_registered`.
+    """
+    _check_not_empty(same_values)
+    code = code_of_view(view)
+    definition = view.plain()
+    with catalog.read() as session:
+        row = session.get(FeatureViewRow, (view.name, view.version))
+        if row is not None and (row.definition, row.code) == (definition, code):
+            return _registered(row)
+    with catalog.write(exclusive=True) as session:
+        row = session.get(FeatureViewRow, (view.name, view.version))
+        if row is None:
+            row = FeatureViewRow(name=view.name, version=view.version, accepted=[], created_at=utcnow())
+            session.add(row)
+        else:
+            _check_row(row, view, code, same_values)
+            if changed := changed_code(row.code, code):
+                row.accepted = [*row.accepted, {"at": now(), "reason": same_values, "changed": changed}]
+        row.definition = definition
+        row.code = code
+        session.flush()
+        return _registered(row)
+
+
+def registered_views(catalog: Catalog) -> dict[str, RegisteredView]:
+    """All versions that were registered, by ``clicks@1``."""
+    query = select(FeatureViewRow).order_by(FeatureViewRow.name, FeatureViewRow.version)
+    with catalog.read() as session:
+        found = [_registered(row) for row in session.scalars(query)]
+    return {one.view.key: one for one in found}
+
+
+def consumers(catalog: Catalog, name: str, version: int) -> Consumers:
+    """The sweeps whose spec names features of a version of a view, and the models that were promoted from
+    these.
+    """
+    return all_consumers(catalog).get(f"{name}@{version}", Consumers())
+
+
+def all_consumers(catalog: Catalog) -> Mapping[str, Consumers]:
+    """The consumers of each version that has some, by ``clicks@1``; the oldest first."""
+    promoted = (
+        select(ModelVersionRow).where(ModelVersionRow.sweep.is_not(None)).order_by(ModelVersionRow.created_at)
     )
-    if reasons or code:
-        hint = "a new feature that may be null would keep the version"
-        if not reasons:
-            hint = (
-                f"if it gives the same values, say why: halving features materialize {given.key} "
-                '--accept-same-values "REASON"'
+    found: dict[str, Consumers] = defaultdict(Consumers)
+    with catalog.read() as session:
+        sweeps = session.execute(select(SweepRow.id, _FEATURES).order_by(SweepRow.created_at))
+        wanted = {sweep: _by_view(features) for sweep, features in sweeps if features}
+        for sweep, views in wanted.items():
+            for view in views:
+                found[view].sweeps.append(sweep)
+        for row in session.scalars(promoted):
+            for view in wanted.get(str(row.sweep), ()):
+                found[view].models.append(f"{row.model} {row.version}")
+    return found
+
+
+def views_of_model(catalog: Catalog, model: str, version: str) -> dict[str, list[str]]:
+    """The views that a version of a model was trained with: of each, ``clicks@1``, the features as its
+    sweep's spec has them.
+
+    All of them, one after the other, are what :class:`halving.features.OnlineFeatures` is to serve it.
+
+    Raises:
+        NotFound: there is no such version.
+    """
+    with catalog.read() as session:
+        row = session.get(ModelVersionRow, (model, version))
+        if row is None:
+            raise NotFound(
+                f"no version {version!r} of model {model!r}; `halving models list` lists those that there are"
             )
+        return _by_view(features_of(session, row))
+
+
+def features_of(session: Session, version: ModelVersionRow) -> list[str]:
+    """The features that a model's version was trained with, as its sweep's spec has them; none of one that a
+    client registered.
+    """
+    return session.scalar(select(_FEATURES).where(SweepRow.id == version.sweep)) or []
+
+
+def _check_not_empty(same_values: str | None) -> None:
+    if same_values is not None and not same_values.strip():
+        raise InvalidInput("accept_same_values is empty: say why the changed code gives the same values")
+
+
+def _check_row(
+    row: FeatureViewRow, view: FeatureView, code: Mapping[str, str], same_values: str | None
+) -> None:
+    """Refuse what a registered version cannot become.
+
+    A reason counts for one change: that of a schedule would otherwise accept every later one, too.
+    """
+    check_change(parse_view(row.definition), view, row.code, code, same_values=same_values is not None)
+    earlier = [entry["at"] for entry in row.accepted if entry["reason"] == same_values]
+    if earlier and changed_code(row.code, code):
         raise InvalidInput(
-            f"the feature view {given.key} is not accepted, because it was registered with another "
-            "definition: "
-            f"{'; '.join([*reasons, *code])}. Give version: {given.version + 1} ({hint})"
+            f"accept_same_values = {same_values!r} is not accepted: it was the reason for a change on "
+            f"{earlier[-1]}, and the code of "
+            f"{view.key} has changed since; say why this change gives the same values"
         )
-    return added
 
 
-def changed_code(known: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
-    """The fields of which the code is known of both, and differs."""
-    return [field for field, digest in given.items() if known.get(field, digest) != digest]
+def _by_view(features: list[str]) -> dict[str, list[str]]:
+    views: dict[str, list[str]] = defaultdict(list)
+    for feature in features:
+        views[parse_reference(feature).key].append(feature)
+    return dict(views)
 
 
-def _changed(name: str, before: Any, after: Any) -> str:
-    return f"{name} was {_shown(before)} and is {_shown(after)}"
-
-
-def _shown(value: Any) -> str:
-    return listed(value) if isinstance(value, list) else "not given" if value is None else str(value)
+def _registered(row: FeatureViewRow) -> RegisteredView:
+    return RegisteredView(parse_view(row.definition), row.code, row.accepted, row.created_at)

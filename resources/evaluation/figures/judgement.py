@@ -1,15 +1,13 @@
-"""Figures of the winner's predictions: reliability of probabilities, residuals, slices, and those that an
-evaluator gave.
-"""
+"""Figures of the winner's predictions: calibration, residuals, slices, and an evaluator's own figures."""
 
 import base64
 from collections.abc import Sequence
 from typing import Any
 
-from resources.evaluation.answers import Figure as GivenFigure
-from resources.evaluation.figures.style import ACCENT, QUIET, Figure, missing, not_drawn, styled
+from resources.evaluation.answers import Figure as EvaluatorFigure
+from resources.evaluation.figures.style import ACCENT, QUIET, Figure, apply_style, missing, not_drawn
 
-_MOST_GROUPS = 60  # that the figure of slices shows
+_MAX_GROUPS = 60  # in the figure of slices
 
 
 def reliability(calibration: dict[str, Any]) -> Figure:
@@ -17,37 +15,34 @@ def reliability(calibration: dict[str, Any]) -> Figure:
     from plotly import graph_objects as go
 
     bins = calibration["bins"]
+    largest = max((part["rows"] for part in bins), default=1)
     figure = go.Figure(
         go.Scatter(x=[0, 1], y=[0, 1], mode="lines", line={"color": QUIET, "dash": "dot"}, name="calibrated")
     )
     figure.add_scatter(
-        x=[one["confidence"] for one in bins],
-        y=[one["accuracy"] for one in bins],
+        x=[part["confidence"] for part in bins],
+        y=[part["accuracy"] for part in bins],
         mode="lines+markers",
-        marker={
-            "size": [6 + 14 * (one["rows"] / max(other["rows"] for other in bins)) ** 0.5 for one in bins],
-            "color": ACCENT,
-        },
+        marker={"size": [6 + 14 * (part["rows"] / largest) ** 0.5 for part in bins], "color": ACCENT},
         line={"color": ACCENT},
-        text=[f"{one['rows']} rows" for one in bins],
+        text=[f"{part['rows']} rows" for part in bins],
         name="winner",
     )
     figure.update_xaxes(range=[0, 1.02])
     figure.update_yaxes(range=[0, 1.02])
     reading = (
         "Below the dotted line the probabilities promise too much, above it too little; larger dots are "
-        "more rows. "
-        f"Expected calibration error {calibration['error']:.4f}: the mean distance to that line."
+        f"more rows. Expected calibration error {calibration['error']:.4f}: the mean distance to that line."
     )
     return Figure(
         "Calibration",
         reading,
-        styled(figure, "probability of the predicted class", "share that was right", 440),
+        apply_style(figure, "probability of the predicted class", "share that was right", 440),
     )
 
 
 def residual_plot(residuals: dict[str, Any], rows: int) -> Figure:
-    """Predicted minus true, against what was predicted."""
+    """Predicted minus true over predicted."""
     from plotly import graph_objects as go
 
     text = [f"row {row}" for row in residuals["row"]]
@@ -69,37 +64,39 @@ def residual_plot(residuals: dict[str, Any], rows: int) -> Figure:
         "could still learn."
     )
     left_out = not_drawn(missing(len(text), rows, "rows"))
-    return Figure("Residuals", reading, styled(figure, "predicted", "predicted - true", 440), left_out)
+    return Figure("Residuals", reading, apply_style(figure, "predicted", "predicted - true", 440), left_out)
 
 
 def slice_intervals(slices: Sequence[dict[str, Any]], metric: str, overall: float) -> Figure:
     """The metric that versions are compared by, in each group, with its interval; small groups are hollow."""
     from plotly import graph_objects as go
 
-    groups = [
-        (f"{one['slice']}: {group['name']}" if group["name"] != one["slice"] else group["name"], group)
-        for one in slices
-        for group in one["groups"]
-    ]
-    shown = [(name, group, group["metrics"][metric]) for name, group in groups[:_MOST_GROUPS]]
+    groups = []
+    for judged in slices:
+        for group in judged["groups"]:
+            name = group["name"]
+            if name != judged["slice"]:
+                name = f"{judged['slice']}: {name}"
+            groups.append((name, group))
+    kept = [(name, group, group["metrics"][metric]) for name, group in groups[:_MAX_GROUPS]]
     figure = go.Figure()
     figure.add_scatter(
-        x=[found["value"] for _, _, found in shown],
-        y=[name for name, _, _ in shown],
+        x=[interval["value"] for _, _, interval in kept],
+        y=[name for name, _, _ in kept],
         error_x={
             "type": "data",
             "symmetric": False,
-            "array": [found["high"] - found["value"] for _, _, found in shown],
-            "arrayminus": [found["value"] - found["low"] for _, _, found in shown],
+            "array": [interval["high"] - interval["value"] for _, _, interval in kept],
+            "arrayminus": [interval["value"] - interval["low"] for _, _, interval in kept],
             "color": QUIET,
         },
         mode="markers",
         marker={
             "size": 9,
             "color": ACCENT,
-            "symbol": ["circle-open" if group["small"] else "circle" for _, group, _ in shown],
+            "symbol": ["circle-open" if group["small"] else "circle" for _, group, _ in kept],
         },
-        text=[f"{group['rows']} rows" for _, group, _ in shown],
+        text=[f"{group['rows']} rows" for _, group, _ in kept],
     )
     figure.add_vline(x=overall, line={"color": QUIET, "dash": "dot"})
     figure.update_yaxes(autorange="reversed", type="category")
@@ -107,14 +104,14 @@ def slice_intervals(slices: Sequence[dict[str, Any]], metric: str, overall: floa
         f"{metric} of each group with its 95 % interval; the dotted line is all rows. Hollow: fewer than "
         "30 rows, so mostly noise."
     )
-    left_out = not_drawn(missing(len(shown), len(groups), "groups"))
+    left_out = not_drawn(missing(len(kept), len(groups), "groups"))
     return Figure(
-        "Slices of the test split", reading, styled(figure, metric, "", 140 + 26 * len(shown)), left_out
+        "Slices of the test split", reading, apply_style(figure, metric, "", 140 + 26 * len(kept)), left_out
     )
 
 
-def given_figure(figure: GivenFigure) -> Figure:
-    """A figure of an evaluator's."""
+def evaluator_figure(figure: EvaluatorFigure) -> Figure:
+    """A figure that an evaluator gave."""
     import plotly.io
     from plotly import graph_objects as go
 
@@ -135,5 +132,5 @@ def given_figure(figure: GivenFigure) -> Figure:
         )
         plot.update_xaxes(visible=False)
         plot.update_yaxes(visible=False)
-        return Figure(figure.title, reading, styled(plot))
+        return Figure(figure.title, reading, apply_style(plot))
     return Figure(figure.title, reading, plotly.io.from_json(figure.content.decode()), own_look=True)

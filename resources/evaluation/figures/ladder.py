@@ -12,13 +12,13 @@ from resources.catalog.trial_key import trial_key
 from resources.evaluation.figures import style
 from resources.evaluation.figures.style import (
     Figure,
+    apply_style,
     clock,
     dots,
     in_epochs,
     missing,
     not_drawn,
     shades,
-    styled,
 )
 from resources.search.spread import spread
 
@@ -38,11 +38,9 @@ def ladder(summary: SweepSummary, timeline: Timeline) -> Figure:
     elapsed, unit = clock(timeline.began, timeline.ended)
     rows = _climbers(timeline)
     heights = [60 + min(560, 7 * len(places)) for places in rows.values()]
-    titles = (
-        [f"bracket {bracket + 1}: {_ladder_of(summary, bracket)}" for bracket in rows]
-        if len(rows) > 1
-        else None
-    )
+    titles = None
+    if len(rows) > 1:
+        titles = [f"bracket {bracket + 1}: {_ladder_of(summary, bracket)}" for bracket in rows]
     inside = sum(heights) + _GAP * (len(rows) - 1)
     figure = make_subplots(
         rows=len(rows),
@@ -55,9 +53,9 @@ def ladder(summary: SweepSummary, timeline: Timeline) -> Figure:
     drawing = _Ladder(figure, summary, elapsed, elapsed(timeline.ended))
     for row, places in enumerate(rows.values(), start=1):
         drawing.bracket(row, places, timeline)
-    shown = sum(len(places) for places in rows.values())
+    drawn_trials = sum(len(places) for places in rows.values())
     total = len({attempt.trial for attempt in timeline.attempts})
-    styled(figure, height=inside + 150)
+    apply_style(figure, height=inside + 150)
     figure.update_layout(legend={"orientation": "h", "y": -45 / inside, "yanchor": "top"}, margin={"t": 40})
     figure.update_xaxes(title_text=f"{unit} since the first trial began", row=len(rows), col=1)
     return Figure(
@@ -66,7 +64,7 @@ def ladder(summary: SweepSummary, timeline: Timeline) -> Figure:
         "pause, in which it holds no worker. "
         "The marks show what was decided at a rung and how attempts ended.",
         figure,
-        not_drawn(missing(shown, total, f"trials; {style.SAMPLED}")),
+        not_drawn(missing(drawn_trials, total, f"trials; {style.SAMPLED}")),
     )
 
 
@@ -148,7 +146,7 @@ class _Ladder:
     def _lines(
         self, row: int, name: str, parts: Sequence[tuple[float, float, int]], line: dict[str, Any]
     ) -> None:
-        x = [moment for since, until, _ in parts for moment in (since, until, None)]
+        x = [time for since, until, _ in parts for time in (since, until, None)]
         y = [end for _, _, place in parts for end in (place, place, None)]
         self._figure.add_scatter(
             x=x, y=y, mode="lines", line=line, hoverinfo="skip", **self._in_legend(row, name)
@@ -237,5 +235,5 @@ def _climbers(timeline: Timeline) -> dict[int, dict[int, int]]:
 
 def _ladder_of(summary: SweepSummary, bracket: int) -> str:
     epochs = [str(rung.epochs) for rung in summary.rungs if rung.bracket == bracket]
-    shown = epochs if len(epochs) <= 8 else [*epochs[:3], "…", epochs[-1]]
-    return f"rungs at {', '.join(shown)} epochs"
+    some = epochs if len(epochs) <= 8 else [*epochs[:3], "…", epochs[-1]]
+    return f"rungs at {', '.join(some)} epochs"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from resources.evaluation.figures.style import QUIET, Figure, styled
+from resources.evaluation.figures.style import QUIET, Figure, apply_style
 
 _MOST_RUNGS = 12  # that the learning curves mark
 
@@ -38,7 +38,7 @@ def learning_curves(summary: dict[str, Any], curves: list[dict[str, Any]]) -> Fi
         "Each line is a trial, the bold one is the winner; dotted lines are rungs, where trials are "
         "compared and most of them stop."
     )
-    return Figure(title, reading, styled(figure, "epoch", summary["objective"]))
+    return Figure(title, reading, apply_style(figure, "epoch", summary["objective"]))
 
 
 def confusion(report: dict[str, Any]) -> Figure:
@@ -63,4 +63,4 @@ def confusion(report: dict[str, Any]) -> Figure:
     reading = (
         f"Rows of the {report['split']} split by true and predicted class; the diagonal has the right ones."
     )
-    return Figure("Confusion matrix", reading, styled(figure, "predicted", "true", 440))
+    return Figure("Confusion matrix", reading, apply_style(figure, "predicted", "true", 440))

@@ -17,10 +17,10 @@ from resources.evaluation.figures.style import (
     BAD,
     SAMPLED,
     Figure,
+    apply_style,
     in_epochs,
     missing,
     not_drawn,
-    styled,
     value_range,
     without_outliers,
 )
@@ -43,7 +43,7 @@ def comparable(spec: SweepSpec, timeline: Timeline) -> int:
     Where no rung has so many results, the rung with the most; 0 when no trial has a result.
     """
     counts = Counter(milestone.epochs for milestone in timeline.milestones if milestone.value is not None)
-    enough = max(20, 2 * len(_searched(spec)))
+    enough = max(20, 2 * len(_searched_params(spec)))
     populated = [epochs for epochs, count in counts.items() if count >= enough]
     return (
         max(populated) if populated else max(counts, key=lambda epochs: (counts[epochs], epochs), default=0)
@@ -59,7 +59,7 @@ class ParamFigures:
         self.epochs = comparable(spec, timeline)
         self._trials = self._comparable_trials(timeline)
         names = {name for trial in self._trials for name in trial.params}
-        self._names = [name for name in _searched(spec) if name in names]
+        self._names = [name for name in _searched_params(spec) if name in names]
         self._importances: dict[str, float] = {}
 
     def importances(self) -> Figure:
@@ -95,7 +95,7 @@ class ParamFigures:
             f"{in_epochs(self.epochs)}; "
             "an objective's bars add up to 1. A sampler's trials are not an even sample: take it as a hint."
         )
-        styled(figure, "importance", height=140 + 34 * len(self._names)).update_yaxes(title=None)
+        apply_style(figure, "importance", height=140 + 34 * len(self._names)).update_yaxes(title=None)
         left = (
             f"Every {every}th trial is compared, {len(compared)} of {len(self._trials)}." if every > 1 else ""
         )
@@ -120,7 +120,7 @@ class ParamFigures:
         study = self._study(_LINES, near)
         names = self._leading(study)
         figure = plot_parallel_coordinate(study, params=names, target_name=self._summary.objective)
-        styled(figure, height=440).update_layout(margin={"t": 60, "l": 70, "r": 60})
+        apply_style(figure, height=440).update_layout(margin={"t": 60, "l": 70, "r": 60})
         colour = "its Pareto rank" if len(self._summary.objectives) > 1 else f"its {self._summary.objective}"
         reading = (
             f"A line is a trial, from {colour} after {in_epochs(self.epochs)} through its hyperparameters; "
@@ -149,18 +149,18 @@ class ParamFigures:
             row = names[number * len(names) // rows : (number + 1) * len(names) // rows]
             target = (lambda trial: trial.values[0]) if several else None
             figure = plot_slice(study, params=row, target=target, target_name=self._summary.objective)
-            styled(figure, height=320).update_layout(width=None, margin={"r": 90})
+            apply_style(figure, height=320).update_layout(width=None, margin={"r": 90})
             cut = without_outliers(
                 figure, [trial.values[0] for trial in self._trials], self._summary.direction == "maximize"
             )
             # Within a row Optuna sorts them by name.
-            shown = f"Slices: {', '.join(sorted(row))}"
+            heading = f"Slices: {', '.join(sorted(row))}"
             reading = (
                 f"Each point is a trial after {in_epochs(self.epochs)}, darker the later it was started"
                 + ("; grey is out of bounds." if self._summary.bounds else ".")
             )
             left_out = self._without(_DOTS, names, cut) if number + 1 == rows else ""
-            figures.append(Figure(shown, reading, figure, left_out))
+            figures.append(Figure(heading, reading, figure, left_out))
         return figures
 
     def pareto(self) -> Figure:
@@ -196,7 +196,7 @@ class ParamFigures:
                 hoverinfo="skip",
                 showlegend=False,
             )
-        styled(figure, height=480).update_layout(margin={"r": 130})
+        apply_style(figure, height=480).update_layout(margin={"r": 130})
         wanted = ", ".join(
             f"{objective['direction']} {objective['metric']}" for objective in self._summary.objectives
         )
@@ -280,7 +280,7 @@ class ParamFigures:
         return Figure(title, f"{_none_or_one(self._names)}, so there is nothing to show.")
 
 
-def _searched(spec: SweepSpec) -> list[str]:
+def _searched_params(spec: SweepSpec) -> list[str]:
     return [name for name, parameter in spec.space.items() if not parameter.is_fixed]
 
 

@@ -12,13 +12,13 @@ from resources.catalog.trial_key import trial_key
 from resources.evaluation.figures import style
 from resources.evaluation.figures.style import (
     Figure,
+    apply_style,
     clock,
     dots,
     in_epochs,
     missing,
     not_drawn,
     shades,
-    styled,
     without_outliers,
 )
 from resources.search.spread import spread
@@ -47,9 +47,12 @@ def history(summary: SweepSummary, timeline: Timeline) -> Figure:
         else:
             groups[milestone.epochs, "audit" if milestone.audit else ""].append(milestone)
     for (epochs, kind), group in sorted(groups.items(), key=lambda entry: (entry[0][0] == 0, entry[0])):
-        shade, symbol = (
-            (color[epochs], "circle-open" if kind else "circle") if epochs else (style.BAD, "x-thin-open")
-        )
+        if epochs:
+            shade = color[epochs]
+            symbol = "circle-open" if kind else "circle"
+        else:
+            shade = style.BAD
+            symbol = "x-thin-open"
         dots(
             figure,
             [
@@ -72,7 +75,7 @@ def history(summary: SweepSummary, timeline: Timeline) -> Figure:
         name="leader",
         hovertemplate="the leader: %{y}<extra></extra>",
     )
-    styled(figure, f"{unit} since the first trial began", summary.objective)
+    apply_style(figure, f"{unit} since the first trial began", summary.objective)
     cut = without_outliers(
         figure, [each.value for each in kept if each.value is not None], summary.direction == "maximize"
     )
@@ -125,7 +128,7 @@ def rungs(summary: SweepSummary) -> Figure:
             "Each bar is a rung: of the trials that reached it, the blue part was promoted, the grey part "
             "pruned, and the green part is done."
         ),
-        styled(figure, y="trials"),
+        apply_style(figure, y="trials"),
         not_drawn(missing(len(kept), reached, "rungs")),
     )
 
@@ -135,18 +138,18 @@ def bounds(summary: SweepSummary, metric: str) -> Figure:
     from plotly import graph_objects as go
 
     title = f"Bound on {metric}"
-    known = [standing for standing in summary.standings if metric in standing.metrics]
-    if not known:
+    with_metric = [standing for standing in summary.standings if metric in standing.metrics]
+    if not with_metric:
         return Figure(title, f"No trial reported {metric}.")
     figure = go.Figure()
     drawn = 0
     for name, out, color in (("within all bounds", False, style.ACCENT), ("out of bounds", True, style.BAD)):
-        group = [standing for standing in known if (standing.violation > 0) == out]
-        shown = spread(group, _RESULTS // 2)
-        drawn += len(shown)
+        group = [standing for standing in with_metric if (standing.violation > 0) == out]
+        some = spread(group, _RESULTS // 2)
+        drawn += len(some)
         dots(
             figure,
-            [(standing.metrics[metric], standing.objective, standing.key) for standing in shown],
+            [(standing.metrics[metric], standing.objective, standing.key) for standing in some],
             name=f"{name} ({len(group)})",
             marker={"color": color, "size": 7, "symbol": "x" if out else "circle", "opacity": 0.75},
             hovertemplate=f"%{{text}}<br>{metric} %{{x}}<br>{summary.objective} %{{y}}<extra></extra>",
@@ -157,9 +160,9 @@ def bounds(summary: SweepSummary, metric: str) -> Figure:
             line={"color": style.BAD, "width": 1.5, "dash": "dash"},
             annotation_text=f"{side} {limit:g}",
         )
-    styled(figure, metric, summary.objective)
+    apply_style(figure, metric, summary.objective)
     cut = without_outliers(
-        figure, [standing.objective for standing in known], summary.direction == "maximize"
+        figure, [standing.objective for standing in with_metric], summary.direction == "maximize"
     )
     return Figure(
         title,
@@ -169,7 +172,7 @@ def bounds(summary: SweepSummary, metric: str) -> Figure:
             "rank last."
         ),
         figure,
-        not_drawn(missing(drawn, len(known), "trials"), cut),
+        not_drawn(missing(drawn, len(with_metric), "trials"), cut),
     )
 
 

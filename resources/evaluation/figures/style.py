@@ -1,6 +1,4 @@
-"""What the figures share: their look, colours that mean the same everywhere, and limits that keep the page
-small.
-"""
+"""What the figures share: their look, colours with one meaning, and limits that keep the page small."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -27,7 +25,7 @@ COLORWAY = [
     "#9b2c2c",
     "#285e61",
 ]
-# shades for few and for many epochs
+# The shades for few and for many epochs.
 _LIGHT = (190, 227, 248)
 _DARK = (26, 54, 93)
 _UNITS = ((2 * 86400, 86400, "days"), (2 * 3600, 3600, "hours"), (120, 60, "minutes"), (0, 1, "seconds"))
@@ -36,7 +34,7 @@ SAMPLED = "a quarter of those drawn are the best, the rest is an even sample"
 """What :func:`resources.search.spread.spread` keeps of items that are sorted with the best first."""
 
 _log = logging.getLogger(__name__)
-_Given = ParamSpec("_Given")
+_Parameters = ParamSpec("_Parameters")
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Figure:
         reading: how to read it, in a sentence; or why there is no plot.
         plot: a Plotly figure, or None when there is nothing to draw.
         left_out: what is not drawn, to keep the page small.
-        own_look: that of an evaluator who gave the whole figure, and not the template that the others share.
+        own_look: whether it keeps the look of the evaluator that gave it, instead of the common template.
     """
 
     title: str
@@ -57,7 +55,7 @@ class Figure:
     own_look: bool = False
 
     def drawing(self) -> dict[str, Any] | None:
-        """The plot as Plotly's script takes it; None where there is none."""
+        """The plot as Plotly's script takes it; None without a plot."""
         if self.plot is None:
             return None
         drawing: dict[str, Any] = self.plot.to_dict()
@@ -68,8 +66,9 @@ class Figure:
 
 @cache
 def _template() -> dict[str, Any]:
-    """Plotly checks and copies all of a template that a figure is given, which takes longer than to draw the
-    figure.
+    """The common template as plain data.
+
+    A figure would check and copy all of it, which takes longer than drawing the figure.
     """
     import plotly.io
 
@@ -77,10 +76,8 @@ def _template() -> dict[str, Any]:
     return template
 
 
-def styled(figure: Any, x: str = "", y: str = "", height: int = 360) -> Any:
-    """The figure in the look that all figures share but for their template, with the titles of its axes and
-    its height in pixels.
-    """
+def apply_style(figure: Any, x: str = "", y: str = "", height: int = 360) -> Any:
+    """Give a figure the common look without the template, titles of its axes and a height in pixels."""
     figure.update_layout(
         colorway=COLORWAY,
         title=None,
@@ -136,9 +133,9 @@ def value_range(values: Sequence[float], maximize: bool) -> tuple[list[float] | 
 
 
 def without_outliers(figure: Any, values: Sequence[float], maximize: bool) -> str:
-    """Cut results far on the worse side off the y axis; says how many, nothing where all fit."""
-    shown, outside = value_range(values, maximize)
-    figure.update_yaxes(range=shown)
+    """Cut results far on the worse side off the y axis; say how many, or nothing where all fit."""
+    limits, outside = value_range(values, maximize)
+    figure.update_yaxes(range=limits)
     return f"{outside} results far on the worse side (double-click zooms out)" if outside else ""
 
 
@@ -147,8 +144,8 @@ def clock(began: datetime, ended: datetime) -> tuple[Callable[[datetime], float]
     whole = (ended - began).total_seconds()
     _, size, unit = next(entry for entry in _UNITS if whole >= entry[0])
 
-    def elapsed(moment: datetime) -> float:
-        return (moment - began).total_seconds() / size
+    def elapsed(time: datetime) -> float:
+        return (time - began).total_seconds() / size
 
     return elapsed, unit
 
@@ -168,15 +165,15 @@ def not_drawn(*parts: str) -> str:
     return f"Not drawn: {left_out}." if left_out else ""
 
 
-def drawn(
-    title: str, draw: Callable[_Given, Figure | list[Figure]], *given: _Given.args, **named: _Given.kwargs
+def draw_guarded(
+    title: str,
+    draw: Callable[_Parameters, Figure | list[Figure]],
+    *args: _Parameters.args,
+    **kwargs: _Parameters.kwargs,
 ) -> list[Figure]:
-    """The figures that ``draw`` makes of what is given.
-
-    When it fails, the error is in their place, and the rest of the page is made.
-    """
+    """Draw figures; if that fails the error takes their place, so that the rest of the page is made."""
     try:
-        figures = draw(*given, **named)
+        figures = draw(*args, **kwargs)
     except Exception as error:  # noqa: BLE001  # Plotly and Optuna on data of any shape
         _log.exception("the figure %s cannot be drawn", title)
         return [Figure(title, f"This figure could not be drawn: {type(error).__name__}: {error}")]

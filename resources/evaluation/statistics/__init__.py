@@ -1,5 +1,4 @@
-"""How much a comparison on a finite test split says: bootstrap, exact and score tests, and what is concluded
-from them.
+"""Statistics of comparisons on a finite test split: bootstrap, exact and score tests, and verdicts.
 
-Pure functions of arrays and seeds. It must not know reports, specs, the store or the catalog.
+These are pure functions of arrays and seeds, which know nothing of reports, specs, the store or the catalog.
 """

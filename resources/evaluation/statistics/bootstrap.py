@@ -1,5 +1,4 @@
-"""The bias-corrected and accelerated bootstrap (BCa) of a statistic of rows, paired where the statistic is a
-difference on the same rows.
+"""The bias-corrected and accelerated bootstrap (BCa) of a statistic of rows.
 
 Efron, "Better bootstrap confidence intervals", JASA 82 (1987), equation 2.3; its inverse gives a p-value for
 any threshold. Two things differ from ``scipy.stats.bootstrap``, against which it is tested: the acceleration
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from resources.evaluation.statistics.clusters import Clusters, count_of, effective_count, totals
 from resources.evaluation.statistics.evidence import ALPHA
-from resources.evaluation.statistics.too_few import LEAST_ROWS
+from resources.evaluation.statistics.too_few import MIN_ROWS
 
 Rows = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -28,8 +27,8 @@ RESAMPLES_OF_MEANS = 4_999
 RESAMPLES = 1_999
 _FEW = 4  # times fewer kinds of rows than rows, and these are drawn as kinds
 _GROUPS = 200  # of the jackknife
-_MOST_ROWS = 20_000  # of more, a normal distribution is exact enough, and resampling costs many seconds
-_AT_ONCE = 1 << 17  # numbers that are drawn at a time: they stay in the cache
+_MAX_ROWS = 20_000  # for more, a normal distribution is exact enough, and resampling takes many seconds
+_AT_ONCE = 1 << 17  # numbers that are drawn at a time, so that they stay in the cache
 
 
 @dataclass(frozen=True)
@@ -85,26 +84,24 @@ class Bootstrapped:
         return self.estimate - half, self.estimate + half
 
     @property
-    def least_rows(self) -> int:
-        """Of fewer rows nothing is concluded; of rows in clusters those of as many clusters as it takes, at
-        their size so far.
-        """
-        return -(-self.n * LEAST_ROWS // self._units) if self._units else LEAST_ROWS
+    def min_rows(self) -> int:
+        """The number of rows below which nothing is concluded; with clusters by their size so far."""
+        return -(-self.n * MIN_ROWS // self._units) if self._units else MIN_ROWS
 
     @property
     def _units(self) -> int:
-        """What is independent of one another."""
+        """The number of independent units."""
         return self.n if self.effective is None else self.effective
 
     @property
     def _says_something(self) -> bool:
-        return self._units >= LEAST_ROWS and bool(
+        return self._units >= MIN_ROWS and bool(
             np.isfinite(self.estimate) and np.isfinite(self.standard_error)
         )
 
     @property
     def _bias(self) -> float:
-        """Efron's z0: of the share of resamples below the estimate; those equal to it count half."""
+        """Efron's z0, of the share of resamples below the estimate; equal ones count half."""
         below = np.searchsorted(self.replicates, self.estimate, "left")
         up_to = np.searchsorted(self.replicates, self.estimate, "right")
         return float(scipy.special.ndtri(_inside((below + up_to) / 2, len(self.replicates))))
@@ -115,9 +112,7 @@ class Bootstrapped:
         return float(np.quantile(self.replicates, place))
 
     def _p(self, threshold: float) -> tuple[float, float]:
-        """Both p-values: the level at which the interval's end is the threshold, by the inverse of equation
-        2.3.
-        """
+        """Both p-values: the levels at which an end of the interval is the threshold, by equation 2.3."""
         if not self._says_something:
             return 1.0, 1.0
         if not len(self.replicates):
@@ -136,22 +131,19 @@ class Bootstrapped:
 
     def _p_by_t(self, threshold: float, units: int) -> tuple[float, float]:
         distance = self.estimate - threshold
-        t = (
-            distance / self.standard_error
-            if self.standard_error > 0
-            else np.copysign(np.inf, distance)
-            if distance
-            else 0.0
-        )
+        t = 0.0
+        if self.standard_error > 0:
+            t = distance / self.standard_error
+        elif distance:
+            t = np.copysign(np.inf, distance)
         return float(scipy.stats.t.sf(t, units - 1)), float(scipy.stats.t.cdf(t, units - 1))
 
 
 def bootstrap_mean(values: Floats, clusters: Clusters | None = None, *, seed: int = 0) -> Bootstrapped:
-    """The mean of one value for each row; of differences between two models' scores on the same rows, their
-    paired comparison.
+    """Bootstrap the mean of a value of each row, such as the difference of two models' scores.
 
     Args:
-        values: shape (rows,). One that is not finite makes the estimate so, and nothing is concluded from it.
+        values: shape (rows,). If one is not finite, neither is the estimate, and nothing is concluded.
     """
     n = len(values)
     if n < 2 or not np.isfinite(values).all():
@@ -165,7 +157,7 @@ def bootstrap_mean(values: Floats, clusters: Clusters | None = None, *, seed: in
         )
     mean = float(values.mean())
     error = float(values.std(ddof=1) / np.sqrt(n))
-    if n > _MOST_ROWS:
+    if n > _MAX_ROWS:
         return Bootstrapped(mean, error, n, np.zeros(0), 0.0)
     kinds, counts = np.unique(values, return_counts=True)
     if _FEW * len(kinds) < n:  # as where models differ on hardly a row
@@ -192,8 +184,9 @@ def bootstrap(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Bootstrapped:
-    """Any statistic of rows, called with the numbers of those that count: first all of them, then each
-    resample's, in their order.
+    """Bootstrap any statistic of rows.
+
+    It is called with the numbers of the rows that count, in order: first all, then those of each resample.
 
     Args:
         statistic: shape (rows,) to a number; for a comparison the difference of two models' metrics on these
@@ -202,10 +195,10 @@ def bootstrap(
     """
     every = np.arange(n)
 
-    def weighted(weights: NDArray[np.int32]) -> Floats:
+    def of_weights(weights: NDArray[np.int32]) -> Floats:
         return np.array([statistic(np.repeat(every, times)) for times in weights])
 
-    return bootstrap_weights(weighted, n, clusters, seed=seed, resamples=resamples)
+    return bootstrap_weights(of_weights, n, clusters, seed=seed, resamples=resamples)
 
 
 def bootstrap_weights(
@@ -216,7 +209,7 @@ def bootstrap_weights(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Bootstrapped:
-    """A statistic of how often each row counts, computed for many resamples at once.
+    """Bootstrap a statistic of how often each row counts, computed for many resamples at once.
 
     Args:
         statistic: weights, shape (resamples, rows), to numbers, shape (resamples,).
@@ -243,7 +236,7 @@ def bootstrap_weights(
     # Efron & Tibshirani, "An introduction to the bootstrap" (1993), 11.5, over groups
     deviations = left_out.mean() - left_out
     error = float(np.sqrt((groups - 1) / len(left_out) * (deviations**2).sum()))
-    if n > _MOST_ROWS and units >= _GROUPS:
+    if n > _MAX_ROWS and units >= _GROUPS:
         return _by_clusters(Bootstrapped(estimate, error, n, np.zeros(0), 0.0), clusters)
     replicates = np.empty(resamples)
     for start in range(0, resamples, step):
@@ -252,7 +245,7 @@ def bootstrap_weights(
             [np.bincount(source.integers(0, units, units), minlength=units) for _ in part]
         ).astype(np.int32)
         part[:] = statistic(times if clusters is None else times[:, clusters])
-    return _by_clusters(_concluded(estimate, replicates, _acceleration(deviations), n), clusters)
+    return _by_clusters(_from_replicates(estimate, replicates, _acceleration(deviations), n), clusters)
 
 
 def bootstrap_totals(
@@ -263,8 +256,7 @@ def bootstrap_totals(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Bootstrapped:
-    """A statistic of the sums of values over rows that come in clusters: only each cluster's sums are
-    resampled.
+    """Bootstrap a statistic of sums over rows that come in clusters, by resampling each cluster's sums.
 
     Args:
         statistic: sums, shape (…, values), to numbers, shape (…).
@@ -289,15 +281,14 @@ def bootstrap_totals(
     if len(left_out) < 2:
         return _nothing(estimate, n)
     return _by_clusters(
-        _concluded(estimate, replicates, _acceleration(left_out.mean() - left_out), n), clusters
+        _from_replicates(estimate, replicates, _acceleration(left_out.mean() - left_out), n), clusters
     )
 
 
 def bootstrap_counts(
     statistic: Callable[[Floats], Floats], counts: Floats, *, seed: int = 0, resamples: int = RESAMPLES
 ) -> Bootstrapped:
-    """A statistic of how many rows there are of each kind: rows drawn with replacement are a multinomial draw
-    of kinds, made at once.
+    """Bootstrap a statistic of the number of rows of each kind, by multinomial draws of the kinds.
 
     Args:
         statistic: counts, shape (…, kinds), to values, shape (…).
@@ -313,36 +304,35 @@ def bootstrap_counts(
     if not np.isfinite(left_out).all():
         return _nothing(estimate, n)
     deviations = np.average(left_out, weights=counts) - left_out
-    return _concluded(estimate, replicates, _acceleration(deviations, counts), n)
+    return _from_replicates(estimate, replicates, _acceleration(deviations, counts), n)
 
 
-def _concluded(estimate: float, replicates: Floats, acceleration: float, n: int) -> Bootstrapped:
-    """What resamples say; one may lack a class, and have no value."""
+def _from_replicates(estimate: float, replicates: Floats, acceleration: float, n: int) -> Bootstrapped:
+    """The evidence of replicates; some may have no value, because the resample lacks a class."""
     finite = np.sort(replicates[np.isfinite(replicates)])
     if len(finite) < len(replicates) // 2:
         return _nothing(estimate, n)
     return Bootstrapped(estimate, float(finite.std(ddof=1)), n, finite, acceleration)
 
 
-def _by_clusters(found: Bootstrapped, clusters: Clusters | None) -> Bootstrapped:
-    return (
-        found
-        if clusters is None
-        else replace(found, clusters=count_of(clusters), effective=effective_count(clusters))
-    )
+def _by_clusters(bootstrapped: Bootstrapped, clusters: Clusters | None) -> Bootstrapped:
+    if clusters is None:
+        return bootstrapped
+    return replace(bootstrapped, clusters=count_of(clusters), effective=effective_count(clusters))
 
 
 def _acceleration(deviations: Floats, weights: Floats | float = 1.0) -> float:
-    """A sixth of the skewness of the jackknife (Efron 1987, equation 6.6); that of sums over groups of rows
-    estimates the same.
-    """
+    """A sixth of the skewness of the jackknife, of rows or of groups of rows (Efron 1987, equation 6.6)."""
     square = float((weights * deviations**2).sum())
-    return float((weights * deviations**3).sum()) / (6 * square**1.5) if square > 0 else 0.0
+    if square <= 0:
+        return 0.0
+    return float((weights * deviations**3).sum()) / (6 * square**1.5)
 
 
 def _inside(count: float, of: int) -> float:
-    """A share that is neither 0 nor 1: no p-value is smaller than one resample (Davison & Hinkley, "Bootstrap
-    methods" (1997), 4.2).
+    """A share that is neither 0 nor 1, because no p-value is smaller than one resample.
+
+    Davison & Hinkley, "Bootstrap methods" (1997), 4.2.
     """
     return float(min(max(count, 0.5), of - 0.5) / of)
 

@@ -1,5 +1,4 @@
-"""Rows that belong together, such as those of one customer: they are no independent evidence, so they are
-resampled together or not at all.
+"""Clusters of rows, such as those of one customer: no independent evidence, and so resampled together.
 
 The cluster bootstrap: Field & Welsh, "Bootstrapping clustered data", Journal of the Royal Statistical Society
 B 69 (2007), section 2.
@@ -9,31 +8,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 Clusters = NDArray[np.int64]
-"""Of each row the number of its cluster, from 0 without gaps. Shape (rows,)."""
+"""The number of each row's cluster, from 0 without gaps. Shape (rows,)."""
 
 
-def numbered(keys: NDArray[np.generic]) -> Clusters:
-    """Rows of equal keys are one cluster."""
+def number_clusters(keys: NDArray[np.generic]) -> Clusters:
+    """Make one cluster of the rows of equal keys."""
     return np.unique(keys, return_inverse=True)[1].astype(np.int64)
 
 
 def among(clusters: Clusters | None, rows: NDArray[np.int64]) -> Clusters | None:
-    """Those of some of the rows, numbered anew; None where each row is one of its own, so that the rows are
-    independent.
-    """
+    """The clusters of some of the rows, numbered anew; None if each row is a cluster of its own."""
     if clusters is None or not len(rows):
         return None
-    numbers = numbered(clusters[rows])
+    numbers = number_clusters(clusters[rows])
     return numbers if numbers.max() + 1 < len(rows) else None
 
 
 def count_of(clusters: Clusters) -> int:
-    """How many there are."""
+    """The number of clusters."""
     return int(clusters.max()) + 1
 
 
 def effective_count(clusters: Clusters) -> int:
-    """How many clusters of one size tell as much: fewer where a few have most of the rows; downwards.
+    """The number of clusters of one size that tell as much, rounded down; fewer if a few have most rows.
 
     Carter, Schnepel & Steigerwald, "Asymptotic behavior of a t-test robust to cluster heterogeneity", The
     Review of Economics and Statistics 99 (2017), for a mean of rows that are alike within a cluster.
@@ -49,9 +46,10 @@ def totals(values: NDArray[np.float64], clusters: Clusters) -> NDArray[np.float6
     return summed
 
 
-def redrawn(clusters: Clusters, rng: np.random.Generator, size: int | None = None) -> NDArray[np.int64]:
-    """The rows of as many clusters as there are, or of ``size``, drawn with replacement; a row occurs as
-    often as its cluster was drawn.
+def redraw(clusters: Clusters, rng: np.random.Generator, size: int | None = None) -> NDArray[np.int64]:
+    """Draw ``size`` clusters with replacement (default: as many as there are), and give their rows.
+
+    A row occurs as often as its cluster was drawn.
     """
     count = count_of(clusters)
     times = np.bincount(rng.integers(0, count, size or count), minlength=count)

@@ -1,6 +1,4 @@
-"""Two classifiers on the same rows: how many more one gets right, from the rows on which just one of them
-does.
-"""
+"""Tests of shares of right rows: of one classifier, and of the gain of one over another on the same rows."""
 
 from dataclasses import dataclass
 from math import copysign, sqrt
@@ -43,8 +41,9 @@ class PairedProportions:
 
     @property
     def standard_error(self) -> float:
-        """With one more row won and one more lost, so that it is never 0 (Agresti & Min, Statistics in
-        Medicine 24 (2005)).
+        """The standard error with one more row won and one more lost, so that it is never 0.
+
+        Agresti & Min, Statistics in Medicine 24 (2005).
         """
         n = self.n + 2
         return sqrt(self.won + self.lost + 2 - (self.won - self.lost) ** 2 / n) / n
@@ -80,37 +79,32 @@ class Proportion:
 
     @property
     def standard_error(self) -> float:
-        """With one more row right and one more wrong, so that it is never 0."""
+        """The standard error with one more row right and one more wrong, so that it is never 0."""
         share = (self.right + 1) / (self.n + 2)
         return sqrt(share * (1 - share) / (self.n + 2))
 
     def p_above(self, threshold: float) -> float:
-        return (
-            float(scipy.stats.binom.sf(self.right - 1, self.n, min(max(threshold, 0.0), 1.0)))
-            if threshold >= 0
-            else 0.0
-        )
+        if threshold < 0:
+            return 0.0
+        return float(scipy.stats.binom.sf(self.right - 1, self.n, min(threshold, 1.0)))
 
     def p_below(self, threshold: float) -> float:
-        return (
-            float(scipy.stats.binom.cdf(self.right, self.n, min(max(threshold, 0.0), 1.0)))
-            if threshold <= 1
-            else 0.0
-        )
+        if threshold > 1:
+            return 0.0
+        return float(scipy.stats.binom.cdf(self.right, self.n, max(threshold, 0.0)))
 
     def interval(self, alpha: float = ALPHA) -> tuple[float, float]:
-        low = float(scipy.stats.beta.ppf(alpha, self.right, self.n - self.right + 1)) if self.right else 0.0
-        high = (
-            float(scipy.stats.beta.isf(alpha, self.right + 1, self.n - self.right))
-            if self.right < self.n
-            else 1.0
-        )
+        low = 0.0
+        high = 1.0
+        if self.right:
+            low = float(scipy.stats.beta.ppf(alpha, self.right, self.n - self.right + 1))
+        if self.right < self.n:
+            high = float(scipy.stats.beta.isf(alpha, self.right + 1, self.n - self.right))
         return low, high
 
 
 def tango(won: int, lost: int, n: int, gain: float, continuity: float = 0.0) -> float:
-    """Tango's score statistic of the hypothesis that the gain is ``gain``; where that is true it is about
-    standard normal.
+    """Tango's score statistic of the hypothesis that the gain is ``gain``; about standard normal if true.
 
     Tango, "Equivalence test and confidence interval for the difference in proportions for the paired-sample
     design", Statistics in Medicine 17 (1998), equation 4: at 0 it is McNemar's, (won - lost) / sqrt(won +
@@ -120,8 +114,8 @@ def tango(won: int, lost: int, n: int, gain: float, continuity: float = 0.0) -> 
         return 0.0
     if abs(gain) >= 1:
         return copysign(float("inf"), -gain)
-    # The maximum likelihood of the share of rows that only the second gets right, where the gain is given:
-    # the root of a quadratic.
+    # The maximum likelihood of the share of rows that only the second gets right, under this gain, is the
+    # root of a quadratic.
     a = 2 * n
     b = -won - lost + (2 * n - won + lost) * gain
     c = -lost * gain * (1 - gain)
@@ -129,7 +123,9 @@ def tango(won: int, lost: int, n: int, gain: float, continuity: float = 0.0) -> 
     deviation = sqrt(max(n * (2 * share + gain * (1 - gain)), 0.0))
     distance = won - lost - n * gain
     distance = copysign(max(abs(distance) - continuity, 0.0), distance)
-    return distance / deviation if deviation > 0 else copysign(float("inf"), distance) if distance else 0.0
+    if deviation > 0:
+        return distance / deviation
+    return copysign(float("inf"), distance) if distance else 0.0
 
 
 def tango_interval(won: int, lost: int, n: int, alpha: float, continuity: float = 0.0) -> tuple[float, float]:

@@ -5,18 +5,14 @@ from math import ceil, inf, nan
 
 from resources.evaluation.statistics.evidence import ALPHA
 
-LEAST_TELLING = 10
-"""Rows: where fewer differ from all the others, resamples hardly vary, and a bootstrap would take that for
-certainty.
-"""
+MIN_TELLING = 10
+"""Rows; if fewer differ from all others, resamples hardly vary, and a bootstrap would seem certain."""
 
-LEAST_ROWS = 20
-"""Of fewer rows, or clusters, the bootstrap says nothing: they show too little of what the distribution
-is.
-"""
+MIN_ROWS = 20
+"""Rows or clusters; from fewer the bootstrap concludes nothing, as they show too little."""
 
 FEW_TELLING = 100
-"""Rows: where fewer differ, a bootstrap claims no more than Student's t of so many."""
+"""Rows; if fewer differ, a bootstrap claims no more than Student's t of so many."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +20,10 @@ class TooFew:
     """An estimate with no tests; see :class:`resources.evaluation.statistics.evidence.Evidence`.
 
     Attributes:
-        n: all rows.
-        telling: of a comparison the rows on which both differ, of a single metric those that differ from most
-            of them; or the clusters with such rows.
-        clusters: how many there are; None: each row stands for itself.
+        n: the number of rows.
+        telling: for a comparison the rows on which both differ, for a single metric the rows that differ from
+            the usual value; or the clusters with such rows.
+        clusters: the number of clusters; None: each row stands for itself.
     """
 
     estimate: float
@@ -48,8 +44,8 @@ class TooFew:
 
     @property
     def rows_to_tell(self) -> int | None:
-        """Of how many rows as many are expected to tell as it takes, and how many it takes at all; None where
-        no row tells so far.
-        """
+        """The number of rows of which enough are expected to tell; None if no row tells so far."""
+        if not self.telling:
+            return None
         units = self.n if self.clusters is None else self.clusters
-        return ceil(self.n * max(LEAST_TELLING / self.telling, LEAST_ROWS / units)) if self.telling else None
+        return ceil(self.n * max(MIN_TELLING / self.telling, MIN_ROWS / units))

@@ -14,7 +14,7 @@ Outcome = Literal["pass", "fail", "too little evidence"]
 POWER = 0.9
 """How often as much evidence as a verdict asks for settles the question, where what was supposed is true."""
 
-_MOST = 10**9  # rows that anyone could have
+_MAX_ROWS = 10**9  # that anyone could have
 
 
 @dataclass(frozen=True)
@@ -55,20 +55,17 @@ def conclude(evidence: Evidence, threshold: float, *, refuted_below: float, supp
     """
     p = evidence.p_above(threshold)
     low, high = evidence.interval()
-    outcome: Outcome = (
-        "pass"
-        if p <= ALPHA
-        else "fail"
-        if evidence.p_below(refuted_below) <= ALPHA
-        else "too little evidence"
-    )
+    outcome: Outcome = "too little evidence"
+    if p <= ALPHA:
+        outcome = "pass"
+    elif evidence.p_below(refuted_below) <= ALPHA:
+        outcome = "fail"
     needed = None if outcome != "too little evidence" else settling_size(evidence, threshold, supposed)
     return Conclusion(outcome, evidence.estimate, low, high, p, evidence.n, needed, *_telling(evidence))
 
 
 def non_inferior(gain: Evidence, margin: float) -> Conclusion:
-    """Whether something is worse by less than the margin: passes where that is shown, fails where it is shown
-    to be worse by more.
+    """Test that the new is worse by less than the margin, at most; it fails if shown to be worse by more.
 
     What would settle it is worked out for two that are equally good, as for a trial that is planned (Julious,
     "Sample sizes for clinical trials with normal data", Statistics in Medicine 23 (2004), section 4).
@@ -80,9 +77,8 @@ def non_inferior(gain: Evidence, margin: float) -> Conclusion:
     return conclude(gain, -margin, refuted_below=-margin, supposed=0.0)
 
 
-def improved(gain: Evidence, effect: float) -> Conclusion:
-    """Whether something is better: passes where a gain is shown, fails where a gain of the declared effect is
-    ruled out.
+def superior(gain: Evidence, effect: float) -> Conclusion:
+    """Test that the new is better; it fails if a gain of the declared effect is ruled out.
 
     Args:
         effect: above 0, the least gain that is worth having, in the same unit; with so much evidence as
@@ -91,13 +87,16 @@ def improved(gain: Evidence, effect: float) -> Conclusion:
     return conclude(gain, 0.0, refuted_below=effect, supposed=effect)
 
 
-def within(evidence: Evidence, least: float | None, most: float | None) -> Conclusion:
-    """Whether a quantity is within bounds: passes where its whole interval is, fails where none of it is.
+def within(evidence: Evidence, minimum: float | None, maximum: float | None) -> Conclusion:
+    """Test that a quantity is within bounds: it passes with its whole interval, and fails with none of it.
 
-    What would settle it is worked out for the estimate: there is no plan that says what to suppose.
+    What would settle it is worked out for the estimate, because no plan says what to suppose.
     """
-    ends = [(evidence.p_above(least), evidence.p_below(least), least)] if least is not None else []
-    ends += [(evidence.p_below(most), evidence.p_above(most), most)] if most is not None else []
+    ends = []
+    if minimum is not None:
+        ends.append((evidence.p_above(minimum), evidence.p_below(minimum), minimum))
+    if maximum is not None:
+        ends.append((evidence.p_below(maximum), evidence.p_above(maximum), maximum))
     low, high = evidence.interval()
     outcome: Outcome = "pass"
     if any(against <= ALPHA for _, against, _ in ends):
@@ -114,30 +113,27 @@ def _telling(evidence: Evidence) -> tuple[int | None, int | None]:
 
 
 def settling_size(evidence: Evidence, threshold: float, supposed: float) -> int | None:
-    """How many rows, or seeds, a test at ``ALPHA`` with a power of ``POWER`` takes, at the spread that this
-    evidence has.
+    """The rows, or seeds, that a test at ``ALPHA`` with a power of ``POWER`` takes at this spread.
 
     It supposes a quantity, and not that the estimate is the truth, which is what too little evidence cannot
-    say (Hoenig & Heisey, "The abuse of power", The American Statistician 55 (2001)). Where there were as many
-    already, the quantity is nearer to the threshold than was supposed; then it is how many would settle it at
-    the estimate.
+    say (Hoenig & Heisey, "The abuse of power", The American Statistician 55 (2001)). If there were as many
+    already, the quantity is nearer to the threshold than was supposed; then the answer is for the estimate.
     """
     if isinstance(evidence, TooFew):
         return evidence.rows_to_tell
     if not isfinite(evidence.standard_error) or evidence.standard_error <= 0 or evidence.n < 1:
         return None
     deviation = evidence.standard_error * evidence.n**0.5
-    least = evidence.least_rows if isinstance(evidence, Bootstrapped) else 0
+    fewest_rows = evidence.min_rows if isinstance(evidence, Bootstrapped) else 0
     for distance in (abs(supposed - threshold), abs(evidence.estimate - threshold)):
         needed = planned_rows(deviation, distance, evidence.step) if distance > 0 else None
         if needed is None or needed > evidence.n:
-            return needed if needed is None else max(needed, least)
-    return least if least > evidence.n else None
+            return needed if needed is None else max(needed, fewest_rows)
+    return fewest_rows if fewest_rows > evidence.n else None
 
 
 def planned_rows(deviation: float, distance: float, step: float = 0.0) -> int | None:
-    """How many rows show a difference with a power of ``POWER``, where one row's deviation is known; None:
-    more than anyone could have.
+    """The rows that show a difference with a power of ``POWER``; None: more than anyone could have.
 
     Args:
         deviation: of one row's paired difference.
@@ -147,12 +143,11 @@ def planned_rows(deviation: float, distance: float, step: float = 0.0) -> int | 
     rows = (
         (scipy.stats.norm.isf(ALPHA) + scipy.stats.norm.ppf(POWER)) * deviation / distance
     ) ** 2 + step / distance
-    return ceil(rows) if rows <= _MOST else None
+    return ceil(rows) if rows <= _MAX_ROWS else None
 
 
 def planned_seeds(deviation: float, difference: float) -> int | None:
-    """How many seeds of each of two training procedures show a difference of their means with a power of
-    ``POWER``; None: too many.
+    """The seeds of each of two training procedures that show a difference of their means; None: too many.
 
     Two independent samples, by the normal distribution, and z²/4 more for Student's t (Guenther, "Sample size
     formulas for normal theory t tests", The American Statistician 35 (1981)).
@@ -163,19 +158,18 @@ def planned_seeds(deviation: float, difference: float) -> int | None:
     """
     z_alpha = scipy.stats.norm.isf(ALPHA)
     seeds = 2 * ((z_alpha + scipy.stats.norm.ppf(POWER)) * deviation / difference) ** 2 + z_alpha**2 / 4
-    return max(2, ceil(seeds)) if seeds <= _MOST else None
+    return max(2, ceil(seeds)) if seeds <= _MAX_ROWS else None
 
 
 def holm(p_values: list[float]) -> list[float]:
-    """P-values that many tests may be judged by at one level: the chance of a single false rejection among
-    them all stays below it.
+    """Adjust the p-values of many tests, so that at one level a false rejection is as rare as for one test.
 
     Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6
-    (1979). Shape as given.
+    (1979).
     """
     adjusted = [0.0] * len(p_values)
-    most = 0.0
+    greatest = 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
-        most = max(most, min(1.0, (len(p_values) - rank) * p_values[place]))
-        adjusted[place] = most
+        greatest = max(greatest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = greatest
     return adjusted

@@ -15,7 +15,7 @@ from resources.evaluation.predictions import Predictions
 from resources.evaluation.slices import SMALL
 from resources.evaluation.statistics.clusters import among, count_of
 from resources.evaluation.statistics.evidence import ALPHA, Evidence
-from resources.evaluation.statistics.verdict import Conclusion, holm, improved, non_inferior, planned_seeds
+from resources.evaluation.statistics.verdict import Conclusion, holm, non_inferior, planned_seeds, superior
 from resources.registry.gates.figures import rows_needed
 from resources.registry.gates.verdict import FAIL, PASS, UNDECIDED, Verdict
 from resources.sweep_spec.gates import Improvement, NonInferior, SliceGate
@@ -91,7 +91,7 @@ def judge_improvement(gate: Improvement, pair: Pair) -> Verdict:
         effect = gate.effect
         if effect is None:
             effect = _percent(gate.percent, pair.report["champion"]["metrics"][metric])
-        conclusion = improved(pair.gain(metric, theirs), effect)
+        conclusion = superior(pair.gain(metric, theirs), effect)
         sentences = {
             PASS: "better",
             FAIL: f"not better by the effect {_short(effect)} that was asked for",

@@ -7,7 +7,7 @@ from typing import Any
 from halving.errors import HalvingError
 from resources.evaluation.comparison import value_of
 from resources.evaluation.predictions import Predictions
-from resources.evaluation.statistics.too_few import LEAST_TELLING
+from resources.evaluation.statistics.too_few import MIN_TELLING
 from resources.evaluation.statistics.verdict import Conclusion, within
 from resources.registry.gates.verdict import FAIL, PASS, UNDECIDED, Verdict
 from resources.sweep_spec.gates import Latency, MetricBounds, Size
@@ -153,7 +153,7 @@ def rows_needed(conclusion: Conclusion, rows: str = "test rows") -> str:
             units = "groups"
         few = (
             f"too few {units} tell anything: of {total} {conclusion.telling} differ, and of fewer than "
-            f"{LEAST_TELLING} nothing is concluded; "
+            f"{MIN_TELLING} nothing is concluded; "
         )
         if not conclusion.telling:
             return f"{few}take more {rows}: how many cannot be foretold while none differs"

@@ -14,7 +14,7 @@ from halving import Store
 from halving.machine.temporary_folders import scratch_folder
 from halving.records.memory_kills import MemoryKills
 from halving.trial.import_string import where
-from resources.evaluation.memory_limit import LOOK_SECONDS, Family, most_memory
+from resources.evaluation.memory_limit import LOOK_SECONDS, Family, memory_limit_of
 from resources.evaluation.report import EvaluationReport
 from resources.execution.child_environment import without_credentials
 from resources.registry.artifacts import export_candidate
@@ -47,7 +47,7 @@ def _run(gate: IntegrationTests, folder: Path, output: Path) -> Verdict:
         gate.function,
         str(folder),
     ]
-    limit = most_memory(gate.memory, "integration_tests.memory")
+    limit = memory_limit_of(gate.memory, "integration_tests.memory")
     until = time.monotonic() + gate.seconds
     memory = MemoryKills()
     with (
@@ -68,7 +68,7 @@ def _run(gate: IntegrationTests, folder: Path, output: Path) -> Verdict:
                     how = f"ended after {gate.seconds:g} seconds, the limit integration_tests.seconds"
                     return _fail(gate, how, output)
                 if (size := family.memory()) > limit.memory:
-                    how = f"{limit.exceeded(size)}: have it take fewer rows at a time, or raise the limit"
+                    how = f"{limit.excess(size)}: have it take fewer rows at a time, or raise the limit"
                     return _fail(gate, how, output)
         finally:
             with suppress(ProcessLookupError):

@@ -24,14 +24,14 @@ from resources.evaluation.answers import (
     from_bytes,
     to_bytes,
 )
-from resources.evaluation.columns import Coded, coded
+from resources.evaluation.columns import Coded, encode
 
 PLAIN = st.one_of(st.text(), st.integers(), st.floats(allow_nan=False), st.booleans(), st.none())
 
 
 @given(st.lists(PLAIN))
 def test_predictions_come_back_with_their_types(values: list[Any]) -> None:
-    back = from_bytes(to_bytes(Answer(coded(values))))
+    back = from_bytes(to_bytes(Answer(encode(values))))
     assert isinstance(back, Answer)
     assert isinstance(back.predictions, Coded)
     assert [(type(value), value) for value in back.predictions.objects()] == [
@@ -86,7 +86,7 @@ def packed(about: Any, *parts: bytes) -> bytes:
     "content",
     [
         b"",
-        pickle.dumps(Answer(coded(["a"]))),
+        pickle.dumps(Answer(encode(["a"]))),
         (1 << 62).to_bytes(8, "big"),
         (200_000).to_bytes(8, "big") + b"[" * 200_000,
         packed({"kind": "pickle"}),
@@ -134,7 +134,7 @@ def test_whatever_else_is_sent_is_refused(content: bytes) -> None:
 def test_a_message_that_was_cut_is_refused_wherever_it_was_cut() -> None:
     answers: list[Message] = [
         Answer(None, np.zeros((2, 2)), ("a", "b")),
-        Answer(coded(["a", "b", "a"])),
+        Answer(encode(["a", "b", "a"])),
         Answer(np.zeros(3)),
         Done(3),
     ]

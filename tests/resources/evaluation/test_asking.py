@@ -12,7 +12,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from resources.evaluation.asking import _MOST_BYTES, PredictionFailed, _Incoming, ask
+from resources.evaluation.asking import _MAX_BYTES, PredictionFailed, _Incoming, ask
 from resources.evaluation.predictor_process import Question
 from resources.sweep_spec.evaluation import EvaluationLimits
 from tests.waiting import wait_for
@@ -106,7 +106,7 @@ def test_a_length_beyond_the_limit_is_refused_before_any_of_it_is_read() -> None
         theirs.sendall((1 << 62).to_bytes(8, "big"))
         incoming = _Incoming(ours.fileno())
         incoming.read()
-        assert (incoming.size > _MOST_BYTES, incoming.whole, incoming.ended) == (True, False, False)
+        assert (incoming.size > _MAX_BYTES, incoming.whole, incoming.ended) == (True, False, False)
 
 
 @pytest.mark.slow

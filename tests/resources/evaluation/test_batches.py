@@ -13,7 +13,7 @@ import pytest
 from resources.evaluation import predictor_process
 from resources.evaluation.answers import Answer, Done, Failed, from_bytes, to_bytes
 from resources.evaluation.asking import PredictionFailed
-from resources.evaluation.columns import coded
+from resources.evaluation.columns import encode
 from resources.evaluation.held_out import HeldOut
 from resources.evaluation.predicted import Predicted
 from resources.evaluation.predictions import Predictions
@@ -39,7 +39,7 @@ class Asked:
     ) -> Predictions:
         """What it says of rows that lie in record batches of so many."""
         self.calls.clear()
-        self._patch.setattr(predictor_process, "_MOST_ROWS", at_once)
+        self._patch.setattr(predictor_process, "_MAX_ROWS", at_once)
         table = pa.table({"row": np.arange(len(truth))})
         file = self._folder / "rows.arrow"
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
@@ -58,7 +58,7 @@ class Asked:
             2,
             numbers,
         )
-        target = truth if isinstance(truth, np.ndarray) else coded(truth)
+        target = truth if isinstance(truth, np.ndarray) else encode(truth)
         predicted = Predicted(HeldOut(SimpleNamespace(target="y"), len(truth), numbers, [], target), "m:f")  # type: ignore[arg-type]
         for message in messages(question, serving=False):
             match from_bytes(to_bytes(message)):
@@ -197,11 +197,11 @@ def test_what_is_wrong_is_refused_at_its_batch(
 def test_a_batch_has_at_most_so_many_bytes_but_for_a_single_larger_row(
     asked: Callable[[Returned], Asked], lying: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predictor_process, "_MOST_BYTES", 16)
+    monkeypatch.setattr(predictor_process, "_MAX_BYTES", 16)
     predictor = asked(lambda rows: ["a"] * len(rows))
     predictor.predictions(["a"] * 21, at_once=1_000, lying=lying)
     assert sum(predictor.calls) == 21
     assert max(predictor.calls) <= 2
-    monkeypatch.setattr(predictor_process, "_MOST_BYTES", 4)
+    monkeypatch.setattr(predictor_process, "_MAX_BYTES", 4)
     predictor.predictions(["a"] * 21, at_once=1_000, lying=lying)
     assert predictor.calls == [1] * 21

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.evaluation.columns import coded, coded_arrow, joined, numbers_of
+from resources.evaluation.columns import encode, encode_arrow, join_columns, numbers_of
 from tests.properties import examples
 
 PLAIN = st.one_of(
@@ -40,7 +40,7 @@ def typed(values: Any) -> list[tuple[type, Any]]:
 
 @pytest.mark.parametrize(("kind", "values"), COLUMNS, ids=str)
 def test_a_column_of_arrows_has_the_values_of_its_rows(kind: pa.DataType, values: list[Any]) -> None:
-    column = coded_arrow(pa.array(values, kind))
+    column = encode_arrow(pa.array(values, kind))
     assert typed(column.objects()) == typed(values)
     assert len(column.values) == len(set(values))
     assert column.codes.dtype == np.int32
@@ -51,7 +51,7 @@ def test_a_column_of_arrows_has_the_values_of_its_rows(kind: pa.DataType, values
 def test_columns_one_after_the_other_are_all_their_rows_and_each_value_is_held_once(
     parts: list[list[Any]],
 ) -> None:
-    whole = joined(map(coded, parts))
+    whole = join_columns(map(encode, parts))
     rows = [value for part in parts for value in part]
     assert typed(whole.objects()) == typed(rows)
     assert len(whole) == len(rows)

@@ -14,7 +14,7 @@ from resources.evaluation.statistics.bootstrap import Bootstrapped, bootstrap
 from resources.evaluation.statistics.evidence import ALPHA
 from resources.evaluation.statistics.proportions import PairedProportions, Proportion
 from resources.evaluation.statistics.too_few import TooFew
-from resources.evaluation.statistics.verdict import improved, non_inferior, within
+from resources.evaluation.statistics.verdict import non_inferior, superior, within
 from resources.registry.gates.figures import rows_needed
 
 SOURCE = np.random.default_rng(0)
@@ -128,7 +128,7 @@ def test_a_rare_class_that_is_no_longer_found_is_not_passed_although_few_rows_di
     gain = gain_of(rare_class(1), rare_class(10), metric)
     assert gain.estimate == pytest.approx(measure(rare_class(1), metric).on(np.arange(1_000)) - 1)
     assert non_inferior(gain, 0.03).outcome != "pass"
-    assert improved(gain_of(rare_class(10), rare_class(1), metric), 0.03).outcome != "fail"
+    assert superior(gain_of(rare_class(10), rare_class(1), metric), 0.03).outcome != "fail"
 
 
 @pytest.mark.parametrize("metric", ["balanced_accuracy", "f1_macro"])
@@ -219,7 +219,7 @@ def test_equal_models_with_few_large_differences_are_hardly_ever_promoted() -> N
             np.r_[source.gamma(0.5, 1.0, differing), np.zeros(2_000 - differing)] for _ in range(2)
         )
         gain = gain_of(*scored(ours, theirs), "found", higher=True)
-        promoted += improved(gain, 0.01).outcome == "pass"
+        promoted += superior(gain, 0.01).outcome == "pass"
         if isinstance(gain, Bootstrapped):
             low, high = gain.interval()
             assert gain.p_above(low) == pytest.approx(0.025, rel=0.15)
@@ -256,7 +256,7 @@ def test_of_fewer_rows_or_groups_than_a_bootstrap_takes_as_many_are_asked_for(
     clusters: np.ndarray | None, needed: int
 ) -> None:
     ours, theirs = (replace(one, clusters=clusters) for one in scored(5 + np.arange(15) / 10, np.zeros(15)))
-    found = improved(gain_of(ours, theirs, "found", higher=True), 1.0)
+    found = superior(gain_of(ours, theirs, "found", higher=True), 1.0)
     assert (found.outcome, found.needed) == ("too little evidence", needed)
 
 
@@ -279,8 +279,8 @@ def test_one_cluster_that_has_most_of_the_rows_is_no_more_evidence_than_it_is_on
         ]
         for of in (np.arange(rows) // 7, clusters)
     )
-    assert improved(gain_of(*equal, metric), 0.01).outcome == "pass"
-    found = improved(gain_of(*unequal, metric), 0.01)
+    assert superior(gain_of(*equal, metric), 0.01).outcome == "pass"
+    found = superior(gain_of(*unequal, metric), 0.01)
     assert (found.outcome, found.p) == ("too little evidence", 1.0)
 
 
@@ -291,7 +291,7 @@ def _given(target: np.ndarray, right: np.ndarray) -> np.ndarray:
 def test_the_worst_row_is_never_taken_for_evidence() -> None:
     gain = gain_of(regressor(0.01, 1), regressor(1.0, 2), "neg_max_error")
     assert gain.estimate > 0
-    assert improved(gain, 0.1).outcome == "too little evidence"
+    assert superior(gain, 0.1).outcome == "too little evidence"
     assert within(value_of(regressor(0.01, 1), "neg_max_error"), -1.0, None).outcome == "too little evidence"
 
 

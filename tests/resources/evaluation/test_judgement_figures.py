@@ -7,7 +7,12 @@ import numpy as np
 import halving
 from resources.evaluation.answers import Figure
 from resources.evaluation.diagnostics import calibration, residuals
-from resources.evaluation.figures.judgement import given_figure, reliability, residual_plot, slice_intervals
+from resources.evaluation.figures.judgement import (
+    evaluator_figure,
+    reliability,
+    residual_plot,
+    slice_intervals,
+)
 from resources.evaluation.predictions import Predictions
 
 
@@ -57,8 +62,8 @@ def test_an_evaluators_pictures_and_plotly_figures_are_both_drawn() -> None:
     from plotly import graph_objects as go
 
     picture = halving.Image(np.zeros((4, 4), np.uint8))
-    drawn = given_figure(Figure("Dark", picture.media_type, picture.encode()))
+    drawn = evaluator_figure(Figure("Dark", picture.media_type, picture.encode()))
     assert drawn.plot.layout.images[0].source.startswith("data:image/png;base64,")
     plotly = go.Figure(go.Scatter(x=[1, 2], y=[3, 4]))
-    again = given_figure(Figure("Line", "application/vnd.plotly.v1+json", plotly.to_json().encode()))
+    again = evaluator_figure(Figure("Line", "application/vnd.plotly.v1+json", plotly.to_json().encode()))
     assert list(again.plot.data[0].y) == [3, 4]

@@ -157,7 +157,7 @@ def test_a_ranking_of_more_rows_than_32_bits_count_pairs_of_has_the_same_value_b
         Predictions(truth, probabilities.argmax(axis=1), probabilities, classes=(0, 1)), metric
     )
     assert isinstance(measured, Ranked)
-    assert measured.weighted(np.ones((1, rows), np.int32)) == pytest.approx([measured.on(np.arange(rows))])
+    assert measured.at_weights(np.ones((1, rows), np.int32)) == pytest.approx([measured.on(np.arange(rows))])
     assert measured.on(np.arange(rows)) == pytest.approx(0.5, abs=0.02)
 
 
@@ -182,7 +182,7 @@ def test_a_ranking_of_some_of_the_rows_is_that_of_these_rows_alone(metric: str) 
     assert isinstance(whole, Ranked)
     assert isinstance(alone, Ranked)
     weights = source.integers(0, 4, (5, len(rows)))
-    assert whole.among(rows).weighted(weights) == pytest.approx(alone.weighted(weights), nan_ok=True)
+    assert whole.among(rows).at_weights(weights) == pytest.approx(alone.at_weights(weights), nan_ok=True)
     drawn, alike = (
         one.bootstrap(some, np.random.default_rng(2), 36)
         for one, some in ((whole, rows), (alone, np.arange(len(rows))))
@@ -287,7 +287,7 @@ def test_the_interval_of_a_mean_covers_it_as_often_as_it_says() -> None:
 def test_more_rows_than_are_resampled_give_the_interval_of_all_of_them() -> None:
     values = np.random.default_rng(0).normal(size=40_000)
     whole, bounded = (
-        interval_of(RowMean(values, most_rows=most, resamples=1_000)) for most in (40_000, 2_000)
+        interval_of(RowMean(values, max_rows=most, resamples=1_000)) for most in (40_000, 2_000)
     )
     assert bounded.high - bounded.low == pytest.approx(whole.high - whole.low, rel=0.15)
     assert whole.high - whole.low == pytest.approx(2 * 1.96 / 200, rel=0.15)

@@ -16,7 +16,7 @@ from resources.backend import Backend
 from resources.catalog import utcnow
 from resources.evaluation.figures.params import ParamFigures, comparable
 from resources.evaluation.figures.search import bounds, history
-from resources.evaluation.figures.style import clock, drawn, value_range
+from resources.evaluation.figures.style import clock, draw_guarded, value_range
 from resources.evaluation.report import NoWinner, evaluate_sweep, report_path
 from resources.search.spread import spread
 from resources.sweep_spec import SweepSpec
@@ -294,7 +294,7 @@ def test_trials_within_bounds_that_are_not_drawn_are_counted(backend: Backend, s
 
 
 def test_a_figure_that_cannot_be_drawn_says_why_in_its_place(caplog: pytest.LogCaptureFixture) -> None:
-    (figure,) = drawn("Slices", lambda: ParamFigures(None, None, None))  # type: ignore[arg-type]
+    (figure,) = draw_guarded("Slices", lambda: ParamFigures(None, None, None))  # type: ignore[arg-type]
     assert figure.plot is None
     assert figure.reading.startswith("This figure could not be drawn: AttributeError")
     assert "Slices" in caplog.text

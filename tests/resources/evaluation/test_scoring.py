@@ -11,7 +11,7 @@ from halving import Dataset, InvalidInput
 from resources.backend import Backend
 from resources.datasets.snapshots import take_snapshot
 from resources.evaluation.answers import Answer
-from resources.evaluation.columns import coded
+from resources.evaluation.columns import encode
 from resources.evaluation.held_out import HeldOut, held_out
 from resources.evaluation.measures import measure
 from resources.evaluation.predicted import Predicted
@@ -132,7 +132,7 @@ def test_probabilities_of_half_precision_are_scored_by_every_scorer() -> None:
     rng = np.random.default_rng(0)
     given = np.asarray(rng.dirichlet(np.ones(3), 60), np.float16).astype(np.float64)
     truth = [["a", "b", "c"][number] for number in rng.integers(3, size=60)]
-    predicted = Predicted(HeldOut(None, 60, False, [], coded(truth)), "m:f")  # type: ignore[arg-type]
+    predicted = Predicted(HeldOut(None, 60, False, [], encode(truth)), "m:f")  # type: ignore[arg-type]
     predicted.add(Answer(None, given, ("a", "b", "c")))
     scores = score(predicted.predictions(), ["roc_auc_ovo", "neg_log_loss", "roc_auc_ovr"])
     assert all(map(math.isfinite, scores.metrics.values()))

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from resources.evaluation.statistics.bootstrap import Bootstrapped, bootstrap, bootstrap_mean
-from resources.evaluation.statistics.too_few import LEAST_ROWS
+from resources.evaluation.statistics.too_few import MIN_ROWS
 
 SKEWED = np.random.default_rng(1).exponential(size=150)
 PAIRED = np.random.default_rng(2).normal(size=(2, 120)) + np.array([[0.1], [0.0]])
@@ -98,9 +98,7 @@ def test_a_large_test_split_is_judged_by_the_normal_distribution_with_which_the_
     assert normal.p_above(0.97) == pytest.approx(sampled.p_above(0.97), abs=0.01)
 
 
-@pytest.mark.parametrize(
-    "values", [[], [1.0], [1.0] * (LEAST_ROWS - 1), [np.nan] * 50, [1.0] * 49 + [np.inf]]
-)
+@pytest.mark.parametrize("values", [[], [1.0], [1.0] * (MIN_ROWS - 1), [np.nan] * 50, [1.0] * 49 + [np.inf]])
 def test_nothing_is_concluded_from_too_few_rows_or_values_that_are_not_finite(values: list[float]) -> None:
     array = np.array(values)
     for found in (bootstrap_mean(array), bootstrap(lambda rows: float(array[rows].sum()), len(array))):

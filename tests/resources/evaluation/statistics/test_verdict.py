@@ -10,10 +10,10 @@ from resources.evaluation.statistics.proportions import PairedProportions
 from resources.evaluation.statistics.verdict import (
     POWER,
     holm,
-    improved,
     non_inferior,
     planned_rows,
     planned_seeds,
+    superior,
 )
 
 
@@ -47,14 +47,14 @@ def test_non_inferiority_has_three_outcomes(won: int, lost: int, n: int, margin:
     ],
 )
 def test_an_improvement_has_three_outcomes(won: int, lost: int, n: int, outcome: str) -> None:
-    assert improved(PairedProportions(won, lost, n), effect=0.01).outcome == outcome
+    assert superior(PairedProportions(won, lost, n), effect=0.01).outcome == outcome
 
 
 @pytest.mark.parametrize("truth", [0.0, 0.05])
 def test_as_many_rows_as_are_asked_for_settle_it_with_the_promised_power(truth: float) -> None:
     source = np.random.default_rng(0)
     effect = margin = 0.05
-    first = (improved if truth else non_inferior)(
+    first = (superior if truth else non_inferior)(
         bootstrap_mean(source.normal(0.01 if truth else -0.02, 1, 100)), 0.05
     )
     assert first.outcome == "too little evidence"
