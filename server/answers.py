@@ -1,5 +1,6 @@
-"""Answers as JSON, by the same rules as ``halving … --json``, and which answer a request's headers ask
-for.
+"""JSON answers, and content negotiation by a request's headers.
+
+JSON follows the same rules as ``halving … --json``.
 """
 
 import json
@@ -21,9 +22,7 @@ IfNoneMatch = Annotated[
 
 
 def answer(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Data as an answer; numbers that are not finite are the strings ``"NaN"``, ``"Infinity"`` and
-    ``"-Infinity"``.
-    """
+    """A JSON response; NaN and infinities become ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``."""
     return Response(_encode(data), status, headers, media_type="application/json")
 
 
@@ -36,16 +35,15 @@ def _encode(data: Any) -> bytes:
 
 
 def is_known(tag: str, if_none_match: str | None) -> bool:
-    """Whether a client has an answer already, by its tag and ``If-None-Match``; ``*`` is any answer that
-    there is.
-    """
+    """Whether ``If-None-Match`` names an answer's tag; ``*`` matches every answer."""
     named = [each.strip().removeprefix("W/") for each in (if_none_match or "").split(",")]
     return "*" in named or tag.removeprefix("W/") in named
 
 
 def chosen_type(accept: str, kinds: Sequence[str]) -> str | None:
-    """The media type of ``kinds`` that ``Accept`` wants most: by its quality, then the one that is named most
-    exactly, then first in it.
+    """The media type of ``kinds`` that ``Accept`` prefers.
+
+    The highest quality wins, then the most exact range, then the earlier one.
 
     The first of ``kinds`` where nothing decides; None where none is accepted.
     """

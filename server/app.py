@@ -1,6 +1,4 @@
-"""The application: the guard before it, routes, errors, the page's files, and what runs beside requests while
-it is up.
-"""
+"""The application: guard, routes, errors, the page's files, and the services that run beside requests."""
 
 import asyncio
 import contextlib
@@ -90,8 +88,9 @@ def create_app(settings: Settings) -> FastAPI:
 
 @functools.cache
 def _routes() -> list[BaseRoute]:
-    """The routes, which all servers of a process share: working them out takes longer than starting a
-    server.
+    """The routes, shared by all servers of a process.
+
+    Building them takes longer than starting a server.
     """
     # The scheme is for OpenAPI; the guard has looked at the token before.
     bearer = HTTPBearer(auto_error=False, description="A token: hlv_…")

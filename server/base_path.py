@@ -1,5 +1,6 @@
-"""The path below which a proxy shows the server, such as JupyterHub's ``/user/ada/proxy/3001``: which are
-accepted, and how it is taken off what is asked.
+"""The path below which a proxy shows the server, such as JupyterHub's ``/user/ada/proxy/3001``.
+
+This module says which paths are accepted, and removes the path from requests.
 
 Some proxies take it off themselves, others leave it, so the server answers with and without it.
 """
@@ -51,8 +52,9 @@ def base_path_of(path: str) -> str:
 
 
 class BasePath:
-    """An ASGI middleware outside of all others, which takes the base path off what is asked; what is inside
-    sees its own addresses alone.
+    """ASGI middleware outside of all others that removes the base path from requests.
+
+    Everything inside sees the server's own addresses alone.
 
     Args:
         base_path: as :func:`base_path_of` gives it, not empty.

@@ -1,5 +1,6 @@
-"""Addresses from which a checkpoint can be fetched for a while without a token: S3's own where it is a file
-there, else this server's.
+"""Addresses from which a checkpoint can be fetched for a while without a token.
+
+S3's own address where the checkpoint is a file there, else one of this server.
 """
 
 from contextlib import suppress

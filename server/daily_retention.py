@@ -1,5 +1,6 @@
-"""Retention that nobody asks for, begun by a server on a disk, which may be all that is there on a day when
-nothing is trained.
+"""Daily retention, started by a server.
+
+On a disk the server may be the only process on a day when nothing is trained.
 """
 
 import asyncio

@@ -89,8 +89,9 @@ def add_error_handlers(app: FastAPI, root: str) -> None:
 
 
 def answer_of(error: Exception, root: str | None = None) -> JSONResponse:
-    """The answer to a request that raised this; ``root`` is the store's, which is not for everybody who may
-    ask.
+    """The response to a request that raised this error.
+
+    ``root`` is the store's address, which not everybody who may ask is to see.
     """
     if disk_is_full(error):
         _log.error("the disk is full: %s", error)
@@ -117,8 +118,9 @@ def disk_is_full(error: BaseException) -> bool:
 
 
 def without_root(text: str, root: str) -> str:
-    """A message of the library, which names the store by its address, as those may know it who see neither
-    its disk nor its bucket.
+    """A message of the library without the store's address.
+
+    For callers who see neither the server's disk nor its bucket.
     """
     for address in (root, root.partition("?")[0]):  # on S3 its options follow
         text = re.sub(rf"(?:\bthe store )?(?<![\w/]){re.escape(address)}(?![\w-])", "the store", text)
@@ -130,8 +132,9 @@ _REASONS = ("error", "reason", "why", "texts")
 
 
 def reasons_without_root(value: Any, root: str, name: str = "") -> Any:
-    """An answer, or a part of it, without where the store is, in all messages that say why something ended or
-    was left out.
+    """An answer, or a part of it, whose messages do not name the store's address.
+
+    Only fields that say why something ended or was left out are changed.
     """
     if isinstance(value, dict):
         return {key: reasons_without_root(part, root, key) for key, part in value.items()}

@@ -1,5 +1,7 @@
-"""How many questions are answered at a time, in all and of one token or about one study; the others wait in
-the order in which they came, and hold neither a thread nor a connection.
+"""A queue that limits how many questions are answered at a time, in all and for each asker.
+
+An asker is a token or a study. The others wait in the order in which they came, and hold neither a thread nor
+a connection.
 """
 
 import asyncio
@@ -34,13 +36,13 @@ class FairQueue:
         self._askers: dict[str, _Asker] = {}
 
     @asynccontextmanager
-    async def turn(self, who: str) -> AsyncIterator[None]:
+    async def turn(self, asker_name: str) -> AsyncIterator[None]:
         """Wait for a turn, and have it for the length of the ``with`` block.
 
         Raises:
-            Busy: it does not come in time, or too many of the same ``who`` wait already.
+            Busy: it does not come in time, or too many of the same name wait already.
         """
-        asker = self._askers.setdefault(who, _Asker(self._each))
+        asker = self._askers.setdefault(asker_name, _Asker(self._each))
         if asker.asking >= self._waiting:
             raise Busy(
                 f"{asker.asking} requests like this one wait already: ask again when some are answered"
@@ -52,7 +54,7 @@ class FairQueue:
         finally:
             asker.asking -= 1
             if not asker.asking:
-                del self._askers[who]
+                del self._askers[asker_name]
 
     @asynccontextmanager
     async def _wait_for(self, free: asyncio.Semaphore) -> AsyncIterator[None]:

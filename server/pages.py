@@ -1,5 +1,6 @@
-"""The page: one HTML file for all its paths, and the files it is made of, read when the server starts and
-answered from memory.
+"""The page's files: one HTML file for all paths, and its modules, answered from memory.
+
+They are read when the server starts.
 
 Each file has an address with the digest of all of them, ``/static/<digest>/app.js``: a browser keeps it for
 good, asks for nothing again when it is reloaded, and after an upgrade never puts an old module beside a new
@@ -150,9 +151,7 @@ class PageFiles:
         """The page without what any address shows: it says that nothing is there."""
 
     def modules_of(self, *names: str) -> list[str]:
-        """The modules and all that they import, without what is imported later; each one before what it
-        imports.
-        """
+        """The modules and everything that they import at once, each before what it imports."""
         modules = dict.fromkeys(names)
         waiting = list(names)
         while waiting:
@@ -185,8 +184,9 @@ class PageFiles:
 
 
 class Pages:
-    """An ASGI middleware: answers what is asked of the page, and leaves everything else to the application; a
-    browser that looks for a page where there is none gets the page's own words for that.
+    """ASGI middleware that answers requests for the page, and leaves all others to the application.
+
+    A browser that asks for a page that does not exist gets the page, which says so.
     """
 
     def __init__(self, app: ASGIApp, files: PageFiles) -> None:

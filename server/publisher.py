@@ -1,5 +1,6 @@
-"""The thread that tells the store what was changed of models, so that an outage of the store holds up nobody
-who decides.
+"""The thread that tells the store about changes of models.
+
+While the store is away nobody who decides has to wait for it.
 """
 
 import asyncio
@@ -27,8 +28,9 @@ _log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def publish_models(state: "State") -> AsyncIterator[None]:
-    """Publish models for the length of the ``with`` block, at first what an earlier server left: one of the
-    server's services.
+    """Publish models for the length of the ``with`` block; one of the server's services.
+
+    It begins with what an earlier server left.
     """
     state.publisher.start()
     try:

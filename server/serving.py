@@ -92,19 +92,22 @@ class _Server(uvicorn.Server):
             }
             print(json.dumps(said), flush=True)
             return
-        who = "who has a token" if settings.asks_for_tokens else "this machine alone, without a token"
+        audience = "who has a token" if settings.asks_for_tokens else "this machine alone, without a token"
         out = console()
         below = f", below {settings.base_path}" if settings.base_path else ""
         out.print(f"Halving's page and API: {url}{below}", highlight=False)
         out.print(
-            f"store {store}, catalog {catalog}; for {who}. Ctrl-C stops it.", style="dim", highlight=False
+            f"store {store}, catalog {catalog}; for {audience}. Ctrl-C stops it.",
+            style="dim",
+            highlight=False,
         )
         sys.stdout.flush()
 
 
 def _leave_to_no_collection() -> None:
-    """Have the garbage collector pass over what there is now, which stays as long as the server: modules,
-    routes, schemas.
+    """Exclude everything that exists now from garbage collection.
+
+    Modules, routes and schemas stay as long as the server.
 
     To look at all of that takes a fifth of a second, in which nobody is answered, and is done every few
     seconds under load.

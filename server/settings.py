@@ -8,7 +8,7 @@ from server.identity.origins import is_loopback
 
 PORT = 3001
 AUDIT_DAYS = 400.0
-"""How long the write log keeps a write unless somebody says otherwise: a year, and time to look back at it."""
+"""Days that the write log keeps a write by default: a year, and time to look back at it."""
 
 _MAX_DAYS = 36_500
 

@@ -72,8 +72,9 @@ class StoreThreads:
 
 
 def reads_store(route: Callable[..., _Result]) -> Callable[..., Coroutine[Any, Any, _Result]]:
-    """A route that takes ``state`` and only reads the store, in threads of its own, and is given up where the
-    store says nothing.
+    """Run a route that only reads the store in the store's threads.
+
+    The route takes ``state``, and is given up when the store says nothing for too long.
     """
 
     @wraps(route)
@@ -84,8 +85,9 @@ def reads_store(route: Callable[..., _Result]) -> Callable[..., Coroutine[Any, A
 
 
 def reads_store_and_writes(route: Callable[..., _Result]) -> Callable[..., Coroutine[Any, Any, _Result]]:
-    """The same for a route that changes something, too: it is waited for, because its answer says whether
-    that was done.
+    """As :func:`reads_store`, for a route that also changes something.
+
+    It is waited for, because its answer says whether the change was made.
     """
 
     @wraps(route)

@@ -1,6 +1,4 @@
-"""The studies that external loops train, as far as this process answers their loops: each with its scheduler,
-in memory.
-"""
+"""A cache of the studies that external loops train, each with its scheduler in memory."""
 
 import threading
 from collections import OrderedDict
@@ -14,8 +12,9 @@ _RETRY_SECONDS = 2.0  # while the catalog is away; the loop asks again
 
 
 class StudyCache:
-    """Keeps the studies that were asked about last; the others are read again from the catalog when they are
-    asked about.
+    """Keeps the studies that were used last.
+
+    The others are read again from the catalog when they are asked for.
     """
 
     def __init__(self, catalog: Catalog) -> None:

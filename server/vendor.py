@@ -1,5 +1,6 @@
-"""``make vendor``: copy the page's libraries from npm into ``static/vendor``, and hold them to the hashes in
-its ``vendor.json``.
+"""``make vendor``: copy the page's libraries from npm into ``static/vendor``.
+
+The files must have the hashes in its ``vendor.json``.
 
 Versions are pinned in ``package.json`` and npm checks each package against ``package-lock.json``. To take a
 newer one: change ``package.json``, run ``npm install`` in this folder, then ``make vendor``; the new hashes

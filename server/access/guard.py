@@ -1,5 +1,7 @@
-"""The guard before every request: who asks, whether they may, from where; and behind every answer: its
-headers, and the log of writes.
+"""The guard before every request.
+
+It finds out who asks, whether they may, and from where. Behind every answer it completes the headers and adds
+writes to the write log.
 """
 
 import asyncio
@@ -240,9 +242,7 @@ class _Exchange:
         await response(self.scope, self._receive, self.send)
 
     async def receive(self) -> Message:
-        """The application's: a stream that has begun is told that the client has left when the server
-        stops.
-        """
+        """Receive for the application; a stream that has begun is ended when the server stops."""
         if not self.begun:
             return await self._receive()
         waiting = [asyncio.ensure_future(self._receive()), asyncio.ensure_future(self.leave.wait())]
@@ -254,8 +254,9 @@ class _Exchange:
                 task.cancel()
 
     async def send(self, message: Message) -> None:
-        """The application's: completes the headers, adds writes to the write log, and ends a stream whose token
-        no longer holds.
+        """Send for the application.
+
+        Completes the headers, adds writes to the write log, and ends a stream whose token no longer holds.
         """
         if self._replaced:
             return
@@ -287,8 +288,9 @@ class _Exchange:
         await self._send(message)
 
     async def _replacement_of(self, start: Message) -> Response | None:
-        """Another answer than the application's, where that is not in our form; a write is recorded before it
-        is answered.
+        """The answer to send in place of one that is not in our form; None to keep the application's.
+
+        A write is recorded here, before it is answered.
         """
         status = start["status"]
         is_plain_text = Headers(raw=start["headers"]).get("content-type", "").startswith("text/plain")
@@ -323,8 +325,10 @@ def _needed_scope(method: str, path: str) -> TokenScope:
 
 
 def _why_not_local(headers: Headers) -> str | None:
-    """Why a request may come from elsewhere although the server listens on this machine alone: a page that
-    has made its name mean this machine (DNS rebinding), or a proxy.
+    """Why a request may come from another machine although the server listens on this one alone.
+
+    It was sent by a page that made its own name mean this machine (DNS rebinding), or by a proxy. None: it
+    comes from here.
     """
     host = headers.get("host", "")
     if not is_loopback(host_name(host)):
@@ -340,8 +344,9 @@ def _why_not_local(headers: Headers) -> str | None:
 
 
 def _why_not_utf8(scope: Scope) -> str | None:
-    """Why an address is none of ours: of bytes that are no UTF-8 the path would have �, and so would that of
-    another address.
+    """Why an address is refused whose bytes are not UTF-8; None: they are.
+
+    Its path would hold �, as the paths of other such addresses do, so several addresses would be one.
     """
     for part in (scope.get("raw_path") or b"", scope["query_string"]):
         try:

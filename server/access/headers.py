@@ -10,8 +10,9 @@ _IMPORT_MAP = re.compile(r'<script type="importmap"[^>]*>(.*?)</script>', re.DOT
 
 
 def content_policy(page: str) -> str:
-    """The policy of the page: only its own files, no inline script or style but the import map, which cannot
-    be a file.
+    """The page's content security policy: only its own files, and no inline script or style.
+
+    The import map is the exception, because it cannot be a file.
 
     Args:
         page: its HTML; the import map in it is allowed by its hash.

@@ -10,12 +10,12 @@ A route that writes takes :data:`Idempotent` and does its work in the transactio
 
         return run_once(write)
 
-The answer is stored in the same transaction as the work, and so is the write log's entry: a server that is killed
-has either done all of it or nothing. Without the header the work is done each time. A route that looks at
+The answer is stored in the same transaction as the work, and so is the write log's entry: a server that is
+killed has either done all of it or nothing. Without the header the work is done each time. A route that reads
 anything before its work, such as what a reference means now, asks for the stored answer first
-(:meth:`IdempotentWrite.find_stored`): what has changed since must not make it another one. The same key with another
-path, query or body is answered with 422; a write that raised has left nothing, and is tried again. Keys
-belong to who sent them, and are forgotten after a day.
+(:meth:`IdempotentWrite.find_stored`), because what has changed since must not change the answer. The same key
+with another path, query or body is answered with 422; a write that raised has left nothing, and is tried
+again. Keys belong to who sent them, and are forgotten after a day.
 """
 
 import json

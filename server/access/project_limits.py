@@ -1,5 +1,6 @@
-"""Tokens that are limited to projects: which routes limit themselves to what a caller may see, and the check
-before every route.
+"""Tokens that are limited to projects.
+
+Which routes show a caller only their own projects, and the check that runs before every route.
 """
 
 import inspect
@@ -44,24 +45,25 @@ class Routes:
         return self.paths.get(endpoint, "-")
 
     def limits(self, endpoint: Callable[..., Any]) -> bool:
-        """Whether a route shows a caller only what is of their projects: its path names one, or it takes the
-        caller.
+        """Whether a route shows a caller only their own projects.
+
+        It does if its path names a project, or if it takes the caller.
         """
         path = self.paths.get(endpoint, "")
         return "{project}" in path or path.endswith(_OF_ALL) or _takes_caller(endpoint)
 
 
 def foreign_is_forbidden(endpoint: _Endpoint) -> _Endpoint:
-    """Mark a route whose caller is told 403, not 404, for another project than theirs: a client that writes
-    must know why it may not.
+    """Mark a route that answers 403, not 404, for a project that is not the caller's.
+
+    A client that writes must know why it may not.
     """
     endpoint.foreign_is_forbidden = True  # type: ignore[attr-defined]
     return endpoint
 
 
 async def check_projects(request: Request) -> None:
-    """Before every route of the API: refuse other projects than the caller's, and routes that would show
-    them.
+    """Refuse other projects than the caller's, and routes that would show them; runs before every API route.
 
     A coroutine, so that it waits for none of the server's threads.
 

@@ -48,8 +48,9 @@ _log = logging.getLogger(__name__)
 
 
 def without_write_log(endpoint: _Endpoint) -> _Endpoint:
-    """Leave a route out of the write log, because programs call it many times a second (ask, tell): the trial's
-    own rows have what they did.
+    """Leave a route out of the write log.
+
+    For routes that programs call many times a second (ask, tell): the trial's own rows say what they did.
     """
     endpoint.is_logged = False  # type: ignore[attr-defined]
     return endpoint
@@ -77,8 +78,9 @@ class WriteLog:
         self._repeats: dict[tuple[str, str, int], _Repeat] = {}
 
     def add(self, session: Session, scope: Scope, status: int) -> None:
-        """Add a write in the transaction that does it; once that has ended, the scope is to be marked as
-        :data:`RECORDED`.
+        """Add a write in the transaction that does it.
+
+        Once the transaction has ended, the caller marks the scope with :data:`RECORDED`.
         """
         session.execute(*self.entry(scope, status))
 
@@ -113,9 +115,7 @@ class WriteLog:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """For the length of the ``with`` block: write what could not be written at once, and delete what is
-        too old.
-        """
+        """Retry failed entries and delete old ones, for the length of the ``with`` block."""
         keeping = asyncio.create_task(self._keep())
         try:
             yield

@@ -1,5 +1,6 @@
-"""Curves for the page and for Python: the question and its limits, the answer's bytes in each encoding, and
-what is kept of them.
+"""Curves for the page and for Python.
+
+The question and its limits, the answer's bytes in each encoding, and the caches of both.
 
 It knows the SDK's queries, and not HTTP.
 """

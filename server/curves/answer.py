@@ -54,8 +54,9 @@ def read_curves(
     open_reader: Callable[[str, str, Sequence[str]], RunCurves],
     after_each: Callable[[int], None],
 ) -> Curves:
-    """The curves of a question whose ``runs`` and sorted ``keys`` are given: by run in this order, then by
-    key.
+    """Read a question's curves, ordered by run and then by key.
+
+    The question must have ``runs`` and sorted ``keys``.
 
     Args:
         open_reader: gives the reader of a project's run for some keys.
@@ -121,8 +122,9 @@ def _binary(curves: Curves) -> bytes:
 
 
 def _json(curves: Curves) -> bytes:
-    """One curve at a time: the interpreter's lock, which the event loop needs, is not given up before the end
-    of a ``json.dumps``.
+    """Encode as JSON, one curve at a time.
+
+    A ``json.dumps`` holds the interpreter's lock, which the event loop needs, until it ends.
     """
     each = ", ".join(json_curves(curves))
     return f'{{"x": "{curves.axis}", "curves": [{each}], "missing": {json.dumps(curves.missing)}}}'.encode()

@@ -65,8 +65,9 @@ class Budget:
 
 
 class Limiter:
-    """Runs queries in a few threads of its own; one that is asked for while an equal one runs gets that one's
-    answer.
+    """Runs queries in a few threads of its own.
+
+    A query that is requested while an equal one runs gets that one's answer.
     """
 
     def __init__(self, threads: int = THREADS, seconds: float = SECONDS, waiting: int = MAX_WAITING) -> None:

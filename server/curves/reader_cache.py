@@ -1,5 +1,6 @@
-"""Readers of runs with what they have read, for as long as the runs have no other points: the next question
-reads nothing again.
+"""A cache of run readers and what they have read.
+
+An entry is good for as long as its run gets no other points, so that the next question reads nothing again.
 """
 
 import threading
@@ -43,8 +44,7 @@ class ReaderCache:
         self._opening = [threading.Lock() for _ in range(_AT_ONCE)]
 
     def opener(self, stamps: Mapping[Run, bytes]) -> Callable[[str, str, Sequence[str]], RunCurves]:
-        """What opens a run's reader for some keys, or gives the one that was opened while the run had the
-        same stamp.
+        """A function that opens a run's reader for some keys, or returns the cached one with the same stamp.
 
         Args:
             stamps: made before, so that a reader never has less than its stamp says.

@@ -12,9 +12,7 @@ Run = tuple[str, str]
 
 @dataclass
 class _Lookup:
-    """A look that has not begun; it has every run that somebody has asked about since the one before
-    began.
-    """
+    """A pending lookup; collects the runs requested since the last one started."""
 
     runs: dict[Run, None] = field(default_factory=dict)
     made: "asyncio.Task[dict[Run, bytes]] | None" = None

@@ -45,20 +45,20 @@ class Caller:
         """Whether it may know that the project exists."""
         return self.projects is None or project in self.projects
 
-    def check(self, project: str | None, what: str | None = None) -> None:
+    def check(self, project: str | None, subject: str | None = None) -> None:
         """Refuse a project that is not the caller's, in the words of something that is not there.
 
         Args:
             project: None is that of something that is indeed not there: the answer must not tell which of
                 both it is.
-            what: what was asked for, for the message; by default the project itself.
+            subject: what was asked for, for the message; by default the project itself.
 
         Raises:
             NotFound: it is not among the caller's projects.
         """
         if self.projects is not None and project not in self.projects:
             raise NotFound(
-                f"no {what or f'project {project!r}'}; this token may see the projects "
+                f"no {subject or f'project {project!r}'}; this token may see the projects "
                 f"{', '.join(sorted(self.projects))}"
             )
 
@@ -85,8 +85,9 @@ LOCAL = Caller("local", "admin")
 
 
 def caller_of(request: Request) -> Caller:
-    """The caller, as the access checks before every request have found it; where they have not, nobody is
-    answered.
+    """The caller that the guard found for a request.
+
+    A request for which it found none is not answered.
     """
     caller: Caller = request.scope["halving.caller"]
     return caller

@@ -1,5 +1,6 @@
-"""Where a request comes from: whether it addresses this server as its own machine, and whether another site's
-page has sent it.
+"""Where a request comes from.
+
+Whether it addresses this server as its own machine, and whether another site's page has sent it.
 """
 
 import ipaddress
@@ -25,8 +26,9 @@ def host_name(host: str) -> str:
 
 
 def foreign_origin(origin: str | None, fetch_site: str | None, host: str) -> str | None:
-    """The other site whose page has sent a request, for a message; None: it is this server's own page, or no
-    page at all.
+    """The other site whose page sent a request, for a message.
+
+    None: it is this server's own page, or no page at all.
 
     Args:
         origin: the header ``Origin``, which browsers send with every write.

@@ -1,5 +1,6 @@
-"""The key that sessions and addresses are signed with: made once, kept in the catalog, so that every replica
-knows it.
+"""The key that signs sessions and addresses.
+
+It is made once and kept in the catalog, so that every replica knows it.
 """
 
 import secrets

@@ -45,8 +45,9 @@ class Sessions:
         return Session(str(token), str(identity))
 
     def csrf(self, session: Session) -> str:
-        """What a write of this session must carry in ``X-CSRF-Token``: a page of another origin cannot read
-        it.
+        """The token that this session's writes carry in ``X-CSRF-Token``.
+
+        A page of another origin cannot read it.
         """
         return hmac.new(self._key.encode(), f"csrf {session.id}".encode(), sha256).hexdigest()
 
@@ -56,8 +57,9 @@ class Sessions:
 
 
 def set_cookie(response: Response, value: str, *, base_path: str, secure: bool) -> None:
-    """Send the cookie: for this site's own requests only, below the server's base path, and not for
-    scripts.
+    """Send the session's cookie.
+
+    Only this site's own requests below the server's base path carry it, and scripts cannot read it.
     """
     response.set_cookie(
         COOKIE,

@@ -82,8 +82,8 @@ def create_token(
         raise InvalidInput(f"days = {days:g} is not accepted: give more than 0, at most {_MAX_DAYS}")
     if scope == "admin" and projects:
         raise InvalidInput(
-            "scope 'admin' is not accepted together with projects: an administrator sees the write log, which "
-            "is of all of them"
+            "scope 'admin' is not accepted together with projects: an administrator sees the write log, "
+            "which is of all of them"
         )
     token = PREFIX + secrets.token_urlsafe(_BYTES)
     now = utcnow()
@@ -98,7 +98,8 @@ def create_token(
     with catalog.write(exclusive=True) as session:
         if session.get(TokenRow, name) is not None:
             raise AlreadyExists(
-                f"there is, or was, a token {name!r}: give another name, so that the write log tells them apart"
+                f"there is, or was, a token {name!r}: give another name, so that the write log tells them "
+                "apart"
             )
         session.add(row)
     return token
@@ -114,8 +115,7 @@ def list_tokens(catalog: Catalog) -> list[Token]:
 
 
 def revoke_token(catalog: Catalog, name: str) -> Token:
-    """Make a token hold no longer, and with it the sessions of browsers that logged in by it; once revoked it
-    stays so.
+    """Revoke a token for good, and end the sessions that browsers opened with it.
 
     Raises:
         NotFound: there is no such token; the message names those that there are.

@@ -1,3 +1,4 @@
-"""Taking runs from clients without the store's credentials: their batches of points, their records and their
-files.
+"""Taking runs from clients without the store's credentials.
+
+They send batches of points, records and files.
 """

@@ -1,5 +1,6 @@
-"""Looking into the messages of an Arrow IPC stream before they are read: a compressed one may be a thousand
-times as large in memory.
+"""Check the messages of an Arrow IPC stream before they are read.
+
+A compressed message may be a thousand times as large in memory.
 
 Arrow does not say whether a batch is compressed, so its flatbuffers are looked at
 (https://arrow.apache.org/docs/format/Columnar.html, "Message.fbs"): of the table ``Message`` field 2 is the
@@ -40,9 +41,9 @@ def check_uncompressed(stream: bytes) -> None:
         raise InvalidInput(f"the body is not an Arrow IPC stream: {error}") from None
 
 
-def _table(buffer: memoryview, at: int) -> int:
+def _table(buffer: memoryview, place: int) -> int:
     """Where the table is that the offset at this place means."""
-    return at + int(struct.unpack_from("<I", buffer, at)[0])
+    return place + int(struct.unpack_from("<I", buffer, place)[0])
 
 
 def _field(buffer: memoryview, table: int, number: int) -> int:

@@ -1,5 +1,6 @@
-"""Reading a request's body: a small one into memory, where there is room for it; a large one into a file
-without a name.
+"""Reading request bodies.
+
+A small body goes into memory, within a budget; a large one into a file without a name.
 """
 
 import asyncio
@@ -29,8 +30,9 @@ _DIGITS = 18
 async def read_body(
     request: Request, budget: MemoryBudget, max_bytes: int, seconds: float = BODY_SECONDS
 ) -> AsyncIterator[bytes]:
-    """A body of at most ``max_bytes`` bytes, which has room in memory for the length of the ``with`` block: what
-    its client announces from the beginning on, else as it comes.
+    """Read a body of at most ``max_bytes`` bytes, reserving memory for the length of the ``with`` block.
+
+    What the client announces is reserved from the beginning, the rest as it comes.
 
     Raises:
         BudgetExhausted: there is none now.

@@ -29,8 +29,7 @@ class MemoryBudget:
 
     @contextmanager
     def reserve(self, size: int) -> Iterator[Callable[[int], None]]:
-        """MemoryBudget for so many bytes for the length of the ``with`` block, which may ask for more by what this
-        gives.
+        """Reserve bytes for the length of the ``with`` block; yields a function that reserves more.
 
         Raises:
             BudgetExhausted: there is none.

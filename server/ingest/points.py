@@ -1,5 +1,6 @@
-"""Batches of points become segments of their run, each once: whatever is sent again, by whichever replica it
-is taken.
+"""Append batches of points to runs, each batch once.
+
+It holds whatever is sent again, and whichever replica takes it.
 """
 
 import json
@@ -140,8 +141,9 @@ class IngestedPoints:
         self._remember(attempt, max(sequence + 1, absorbed), manifest.generation)
 
     def _check_same(self, attempt: Attempt, sequence: int, digest: str) -> None:
-        """Refuse a batch where the store has another one of this number, also among the last that a
-        compaction has absorbed.
+        """Refuse a batch if the store has another one with its number.
+
+        The last batches that a compaction absorbed are compared, too.
 
         One that was absorbed long ago is refused, too: it may be another one, and who sends it does not know
         where the attempt is.
@@ -163,9 +165,7 @@ class IngestedPoints:
             )
 
     def _digest_of(self, attempt: Attempt, sequence: int) -> str:
-        """How the digest of the batch begins that the store has with this number; empty where that is not
-        known any more.
-        """
+        """The first digits of the digest of the stored batch with this number; empty if not known."""
         try:
             with self._store.open_file(_name(attempt, sequence)) as file:
                 digest = batch_of(pq.read_metadata(file).metadata)

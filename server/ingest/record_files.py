@@ -1,5 +1,6 @@
-"""The files of a run that its own process writes: which names there are, and what must be in them so that
-everybody can read them.
+"""The record files that a run's own process writes.
+
+Which names there are, and what must be in the files so that everybody can read them.
 """
 
 import json

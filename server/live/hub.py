@@ -41,7 +41,7 @@ class Hub:
 
     Args:
         seconds: from one look to the next.
-        max_streams, max_per_client, max_local: how many streams there are at most, in all, for each client, and for this
+        max_streams, max_per_client, max_local: limits on open streams, in all, for each client, and for this
             machine.
     """
 
@@ -92,13 +92,14 @@ class Hub:
         with self._lock:
             if len(self._streams) >= self._max_streams:
                 raise TooManyStreams(
-                    f"{self._max_streams} streams are open, and more are not given: close others, or come again "
-                    "later"
+                    f"{self._max_streams} streams are open, and more are not given: close others, or come "
+                    "again later"
                 )
             limit = self._max_local if client is None else self._max_per_client
             if Counter(self._streams.values())[client] >= limit:
+                name = client or "this machine"
                 raise TooManyStreams(
-                    f"{client or 'this machine'} has {limit} streams open, and more are not given to one client: close others"
+                    f"{name} has {limit} streams open, and more are not given to one client: close others"
                 )
             self._streams[subscription] = client
         try:

@@ -1,6 +1,4 @@
-"""What clients have coming: events that wait for them, never more than a bound for each, and for all of them
-together.
-"""
+"""Events that wait for clients, bounded for each client and for all of them together."""
 
 import asyncio
 import contextlib
@@ -119,8 +117,9 @@ class Subscription:
             self._backlog.shrink()
 
     def drop_points(self) -> None:
-        """Keep only what the runs have become, and tell the client to read the curves again; with the
-        backlog's lock held.
+        """Drop the points that wait, and tell the client to read the curves again.
+
+        What the runs have become stays. Called with the backlog's lock held.
         """
         before = self.bytes
         kept = [event for event in self._events if event.name not in (POINTS, RESYNC)]

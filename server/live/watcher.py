@@ -49,8 +49,9 @@ class Watcher:
         return bool(self._subscriptions)
 
     def join(self, subscription: Subscription, position: Position | None) -> None:
-        """Add a viewer, who gets what came after ``position`` (None: what comes from now on) and the run's
-        state.
+        """Add a viewer, who gets the run's state and what came after ``position``.
+
+        None: only what comes from now on.
         """
         with self._lock:
             self._look(None)

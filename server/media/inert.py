@@ -1,5 +1,6 @@
-"""Bytes as they may be shown: only types that cannot act are named, and whatever else there is, HTML and SVG
-too, is a file to save.
+"""Headers for stored bytes so that nothing in them can act in a browser.
+
+Only types that cannot act are named; everything else, HTML and SVG too, is a file to save.
 """
 
 from urllib.parse import quote

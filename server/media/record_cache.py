@@ -1,5 +1,6 @@
-"""The records of runs' folders, each read once, because a record never changes; and found by the digest that
-it names.
+"""A cache of the records in runs' folders, which also finds a record by the digest that it names.
+
+A record never changes, so each is read once.
 """
 
 import threading
@@ -21,9 +22,7 @@ Row = dict[str, Any]
 
 @dataclass
 class _Folder:
-    """What was read of a folder: its records by name, and for each digest the first name of those that have
-    it.
-    """
+    """What was read of a folder: records by name, and for each digest the first record that names it."""
 
     rows: dict[str, Row] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
@@ -45,9 +44,7 @@ class RecordCache:
         self._lock = threading.Lock()
 
     def rows(self, path: str) -> Iterator[Row]:
-        """The records of a folder in the order of their names; they are read as they are taken, some at
-        once.
-        """
+        """The records of a folder in the order of their names; they are read in batches as they are taken."""
         folder = self._folder(path)
         names = [name for name in self._store.names(path) if name.endswith(".json")]
         for first in range(0, len(names), _AT_ONCE):
@@ -67,9 +64,7 @@ class RecordCache:
         return folder.rows[name] if name is not None and self._store.exists(f"{path}/{name}") else None
 
     def is_part(self, manifests: Iterable[str], digest: str) -> bool:
-        """Whether a blob is one of those that sharded checkpoints consist of; manifests are read as they are
-        come to.
-        """
+        """Whether a blob is part of a sharded checkpoint; manifests are read only until it is found."""
         return any(digest in self._parts_of(manifest) for manifest in manifests)
 
     def _parts_of(self, manifest: str) -> frozenset[str]:

@@ -38,8 +38,9 @@ def media_of(
 def named_blob(
     store: Store, records: RecordCache, project: str, run: str, digest: str, artifact: str = ""
 ) -> tuple[str, str]:
-    """The media type and the file name of a blob that one of the run's records names, or a sharded checkpoint
-    that it names.
+    """The media type and file name of a blob that a run's records name.
+
+    A record may name the blob itself, or a sharded checkpoint that it is a part of.
 
     Args:
         artifact: the name of the one that is meant, where several have this content.
@@ -82,8 +83,9 @@ _SUFFIXES = {
 
 
 def sharded_of(rows: Iterable[Row]) -> list[str]:
-    """The manifests among a run's checkpoints, the newest first: of it a run that goes on asks for the
-    parts.
+    """The manifests among a run's checkpoints, newest first.
+
+    A run that goes on asks for the parts of the newest.
     """
     return [str(row["digest"]) for row in rows if row.get("sharded")][::-1]
 

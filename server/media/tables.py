@@ -1,6 +1,4 @@
-"""Rows of the tables that runs log, as JSON has them: however large a table is, a page asks for some lines of
-it.
-"""
+"""Rows of logged tables as JSON; a page asks for some of them, however large the table is."""
 
 import json
 from typing import Any

@@ -1,5 +1,6 @@
-"""Artifacts: their lists, and the proxy through which clients read and write them without the store's
-credentials.
+"""Artifacts: lists of files, and the proxy that reads and writes them.
+
+Through the proxy clients need none of the store's credentials.
 """
 
 import mimetypes
@@ -130,8 +131,9 @@ async def get(call: Call, address: str) -> Response:
 
 
 async def put(call: Call, address: str, request: Request) -> dict[str, Any]:
-    """Keep a body as it comes, whole or not at all: a client that leaves in the middle has written
-    nothing.
+    """Store a request's body as an artifact, whole or not at all.
+
+    A client that leaves in the middle has written nothing.
     """
     await run_in_threadpool(check, call, address)  # before many bytes are taken
     async with body_file(request) as (file, digest):
@@ -219,8 +221,9 @@ def _find_named(
 
 
 def _checkpoint(call: Call, session: Session, address: str) -> str:
-    """The digest of the checkpoint of a sweep's winner: ``registered-models/MODEL/NUMBER``, and
-    ``/checkpoint``.
+    """The digest of the checkpoint of a sweep's winner.
+
+    Its address is ``registered-models/MODEL/NUMBER``, with or without ``/checkpoint``.
     """
     artifacts.check_path(address)
     model, _, rest = address.removeprefix(_VERSIONS).partition("/")

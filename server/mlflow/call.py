@@ -1,5 +1,6 @@
-"""One request to MLflow's API: who asks, its fields, and what is refused of them, in the words of MLflow's
-own server.
+"""One request to MLflow's API: its caller and its fields.
+
+What is not accepted is refused in the words of MLflow's own server.
 """
 
 import json
@@ -45,14 +46,14 @@ class Call:
     fields: dict[str, Any]
     status: int = 200
 
-    def check(self, project: str, what: str) -> None:
+    def check(self, project: str, subject: str) -> None:
         """Refuse what is of a project that is not among the caller's.
 
         Raises:
             Refused: ``PERMISSION_DENIED``.
         """
         if not self.caller.sees(project):
-            raise Refused("PERMISSION_DENIED", f"{what} is of another project than those of this token")
+            raise Refused("PERMISSION_DENIED", f"{subject} is of another project than those of this token")
 
     def log_write(self, session: Session) -> None:
         """Add the request to the write log, in the transaction of its work."""

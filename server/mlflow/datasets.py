@@ -15,8 +15,9 @@ _CONTEXT = "mlflow.data.context"
 
 
 def search(call: Call) -> dict[str, Any]:
-    """The datasets of experiments, each with what it was used for, once; at most a thousand, as MLflow's
-    server gives.
+    """The datasets that runs of some experiments have logged.
+
+    Each is there once for each use, and at most a thousand are given, as by MLflow's server.
     """
     wanted = [experiment_number(value) for value in call.items("experiment_ids")]
     if not wanted:

@@ -27,9 +27,9 @@ class Endpoint(NamedTuple):
     """A supported endpoint.
 
     Attributes:
-        answer: gives a message, or its JSON.
-        is_logged: whether the write log has each call. What training code logs many times a second is in the run's
-            own files.
+        answer: answers a call with a message, or with its JSON.
+        is_logged: whether each call is in the write log. What training code logs many times a second is in
+            the run's own files.
         publishes: whether it changes what the store says of models.
         looks: whether it asks the catalog about many runs, and so takes turns with other questions.
         about: for the table in the documentation.
@@ -201,8 +201,6 @@ def find_endpoint(method: str, path: str) -> tuple[Endpoint | None, dict[str, st
 
 
 def reason_of(path: str) -> str | None:
-    """Why MLflow's endpoint is not answered; None where MLflow has no such endpoint, as far as is known
-    here.
-    """
+    """Why an MLflow endpoint is not supported; None for a path that is no endpoint of MLflow."""
     prefixes = [prefix for prefix in REASONS if path.startswith(prefix)]
     return REASONS[max(prefixes, key=len)] if prefixes else None

@@ -142,7 +142,9 @@ class _Searched:
 
 
 def _set_stage(call: Call, stage: Lifecycle) -> dict[str, Any]:
-    """Its runs first, in transactions of their own: who was killed in between begins again, and the store
+    """Change the stage of an experiment and of its runs.
+
+    The runs come first, in transactions of their own: after a kill the request can be repeated, and the store
     never says otherwise.
     """
     with call.state.catalog.read() as session:

@@ -1,5 +1,6 @@
-"""MLflow's messages in JSON, as its server answers them: 64-bit integers are numbers, empty lists are left
-out.
+"""MLflow's messages in JSON, as its own server writes them.
+
+64-bit integers are numbers, and empty lists are left out.
 """
 
 import json

@@ -44,8 +44,9 @@ def search_utils(name: str) -> Any:
 
 
 def model_comparisons(text: str) -> list[Any]:
-    """The comparisons of a filter of logged models (``entity.type``, ``entity.key``, ``op``, ``value``),
-    which are joined by AND.
+    """Parse a filter of logged models into comparisons, which are joined by AND.
+
+    Each has ``entity.type``, ``entity.key``, ``op`` and ``value``.
 
     Raises:
         ExtraMissing: MLflow's package is not installed.
@@ -66,8 +67,9 @@ def model_comparisons(text: str) -> list[Any]:
 
 
 def like(text: str, pattern: str) -> bool:
-    """Whether a text is ``LIKE`` a pattern, as MLflow's SQL stores have it: ``%`` and ``_`` stand for line
-    breaks, too.
+    """Whether a text is ``LIKE`` a pattern, as in MLflow's SQL stores.
+
+    ``%`` and ``_`` match line breaks, too.
 
     It takes a time of at most their lengths' product; the regular expression of MLflow's package hangs.
     """
@@ -75,8 +77,9 @@ def like(text: str, pattern: str) -> bool:
 
 
 def ilike(text: str, pattern: str) -> bool:
-    """:func:`like`, with A to Z as a to z, and no other letters: as :mod:`halving.query.run_filter` and
-    MLflow's SQLite store have it.
+    """As :func:`like`, ignoring the case of A to Z, and of no other letters.
+
+    :mod:`halving.query.run_filter` and MLflow's SQLite store do the same.
     """
     return _is_like(text, pattern, re.IGNORECASE | re.ASCII)
 
@@ -114,8 +117,10 @@ def _is_like(text: str, pattern: str, flags: int) -> bool:
 
 @lru_cache(8)
 def _expression(pattern: str, flags: int) -> re.Pattern[str]:
-    """A pattern as a regular expression, in which each part is where it is found first: no other place is
-    tried for it, since what follows has never less room behind the first.
+    """Translate a pattern into a regular expression without backtracking.
+
+    Each part matches where it is found first. That is enough, because a later place never leaves more room
+    for what follows.
     """
     first, *others = [re.escape(part).replace("_", ".") for part in pattern.split("%")]
     *before, last = [first, *(f".*?{part}" for part in others)]

@@ -24,8 +24,9 @@ _MAX_BULK = 25_000
 
 
 def get_history(call: Call) -> dict[str, Any]:
-    """All values of a metric of a run, the earliest first; one that was sent again is there once, as in
-    MLflow.
+    """All values of one metric of a run, earliest first.
+
+    A value that was sent again is there once, as in MLflow.
     """
     metric = call.text("metric_key")
     with call.state.catalog.read() as session:
@@ -70,8 +71,9 @@ def get_history_bulk(call: Call) -> dict[str, Any]:
 
 
 def get_history_bulk_interval(call: Call) -> dict[str, Any]:
-    """A metric of several runs, of each no more than so many values, evenly drawn; those of an unknown run
-    are none.
+    """Values of a metric of several runs, each sampled evenly to a maximum.
+
+    An unknown run has none.
     """
     metric = call.text("metric_key")
     names = call.texts("run_ids")
@@ -110,8 +112,9 @@ def get_history_bulk_interval(call: Call) -> dict[str, Any]:
 
 
 def _sampled_places(length: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The places of ``count`` values out of so many: the first of each of ``count`` parts, as SQL's NTILE
-    makes them, and the last.
+    """Indices that sample ``length`` values down to ``count``.
+
+    They are the first of each of ``count`` parts, as SQL's NTILE makes them, and the last.
     """
     if length <= count:
         return np.arange(length)

@@ -153,8 +153,9 @@ def model_inputs(call: Call) -> list[dict[str, Any]]:
 def lock_run(
     call: Call, session: Session, metrics: Sequence[dict[str, Any]]
 ) -> tuple[Tracked, list[tuple[LoggedModelRow, Tracked]]]:
-    """The run that a request names, and the models that its metrics name with theirs, which may be other runs
-    that this one evaluates.
+    """Lock the run that a request names, and the models that its metrics name.
+
+    The models may belong to other runs, which this one evaluates; they are given with their runs.
     """
     run = call.text("run_id", "run_uuid")
     rows, locked = logged_models.lock_models(

@@ -84,9 +84,7 @@ def search(call: Call) -> dict[str, Any]:
 
 
 def _comparisons(text: str) -> list[Any]:
-    """MLflow's comparisons, which are joined by AND; each with an attribute that there is, and a value that
-    can be compared.
-    """
+    """Parse a filter and check its attributes and values."""
     comparisons = model_comparisons(text) if text.strip() else []
     for comparison in comparisons:
         if comparison.entity.type.value == "attributes" and comparison.entity.key not in _ATTRIBUTES:
@@ -106,15 +104,15 @@ def _comparisons(text: str) -> list[Any]:
 def _holds(message: Message, comparison: Any, datasets: Sequence[Dataset]) -> bool:
     """Whether a comparison is true of one of the values that a model has: of a metric it may have many."""
     compared = _COMPARED[comparison.op]
-    return any(compared(held, comparison.value) for held in _values(message, comparison.entity, datasets))
+    return any(compared(value, comparison.value) for value in _values(message, comparison.entity, datasets))
 
 
 def _values(message: Message, entity: Any, datasets: Sequence[Dataset]) -> list[Any]:
     kind = entity.type.value
     key = entity.key
     if kind == "attributes":
-        held = _attribute(message, key)
-        return [] if held is None else [held]
+        attribute = _attribute(message, key)
+        return [] if attribute is None else [attribute]
     if kind == "metrics":
         values = [float(metric["value"]) for metric in _metrics(message, datasets) if metric["key"] == key]
         # which compares with nothing, as NULL in SQL
@@ -178,7 +176,7 @@ def _order(order: dict[str, Any]) -> Key:
 
 def _in_order(messages: list[Message], key: Key, *, ascending: bool) -> list[Message]:
     """In an order in which those without a value come last, whatever its direction."""
-    held = [message for message in messages if key(message) is not None]
-    return sorted(held, key=key, reverse=not ascending) + [
+    present = [message for message in messages if key(message) is not None]
+    return sorted(present, key=key, reverse=not ascending) + [
         message for message in messages if key(message) is None
     ]

@@ -1,5 +1,6 @@
-"""What a client registers as a version: where it may be, whose run or logged model it is, and where its files
-are.
+"""Sources of registered versions.
+
+Which sources are accepted, whose run or logged model they are, and where the files are.
 """
 
 import json

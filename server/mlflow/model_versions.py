@@ -75,8 +75,9 @@ def transition_stage(call: Call) -> dict[str, Any]:
 
 
 def check_candidate(call: Call) -> None:
-    """Refuse a version that is to become the champion and whose report was altered or whose checkpoint is
-    gone; outside a transaction, for it asks the store.
+    """Refuse a future champion whose report was altered or whose checkpoint is gone.
+
+    It asks the store, so it is called outside of transactions.
 
     Raises:
         PromotionRefused: it is one of those.

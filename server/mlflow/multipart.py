@@ -1,5 +1,6 @@
-"""Uploads of artifacts in parts: a client gets a signed address for each part, puts it there without a token,
-and has them joined.
+"""Uploads of artifacts in parts.
+
+A client gets a signed address for each part, puts the part there without a token, and has them joined.
 
 Nothing of an upload is kept but its parts, which are blobs of the store: what an upload is of is signed into
 its id, and what a part is into the ETag that its client brings back. So any replica takes any part, and a

@@ -1,5 +1,6 @@
-"""What MLflow's own page asks of its server beside the API, and scripts with it: single files, and the
-histories of several runs.
+"""Endpoints of MLflow's own page beside the API: single files, and histories of several runs.
+
+Scripts use them, too.
 """
 
 from collections.abc import Callable

@@ -41,8 +41,9 @@ def size(call: Call, otherwise: int, limit: int) -> int:
 
 
 def offset(call: Call, question: Any = None) -> int:
-    """Where the page begins; ``question`` is that whose pages these are, where a token may be used with no
-    other.
+    """The offset at which the requested page begins.
+
+    With a ``question``, the token is accepted only for the same question.
     """
     token = call.maybe_text("page_token")
     if not token:

@@ -1,5 +1,6 @@
-"""Errors as MLflow's clients know them: ``{"error_code", "message"}`` with its codes and statuses, also those
-that others made.
+"""Errors as MLflow's clients know them: ``{"error_code", "message"}``.
+
+Problems of other layers are translated into this form, too.
 """
 
 import json
@@ -13,10 +14,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from server.errors import MEDIA_TYPE
 
 PREFIXES = tuple(
-    f"/{api}/{version}/{of}"
+    f"/{api}/{version}/{service}"
     for api in ("api", "ajax-api")
     for version in ("2.0", "3.0")
-    for of in ("mlflow", "mlflow-artifacts")
+    for service in ("mlflow", "mlflow-artifacts")
 )
 """Of the paths of MLflow's API."""
 OUTSIDE_OF_THE_PREFIXES = ("/get-artifact", "/model-versions/get-artifact")
@@ -80,9 +81,7 @@ def refusal(code: str, message: str, status: int) -> JSONResponse:
 
 
 class MlflowProblems:
-    """An ASGI middleware outside of all others: what they answer to MLflow's paths as a problem of ours is
-    made one of MLflow's.
-    """
+    """ASGI middleware outside of all others that translates problems on MLflow's paths into MLflow's form."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,5 +1,6 @@
-"""MLflow's paths as routes: one for each prefix looks its table up, because clients ask many times a
-second.
+"""MLflow's paths as routes.
+
+One route for each prefix looks the endpoint up in a table, because clients ask many times a second.
 """
 
 import importlib.metadata
@@ -90,13 +91,13 @@ async def answer_proxy(request: Request) -> Response:
 
 
 async def _answer_upload(request: Request, path: str) -> Response:
-    what, _, address = path.partition("/")
-    if what not in _MPU:
+    action, _, address = path.partition("/")
+    if action not in _MPU:
         return _refuse_unknown(request.method, request.path_params["path"])
     try:
         async with read_body(request, request.app.state.halving.ingest_memory, MAX_MLFLOW_BYTES) as body:
             call = _call(request, await _object(request, body), is_logged=False)
-            return _message(await _MPU[what](call, address))
+            return _message(await _MPU[action](call, address))
     except Refused as error:
         return error.answer()
 

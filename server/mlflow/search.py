@@ -97,8 +97,9 @@ class _Metrics(_Items):
 
 
 class _Searched:
-    """A run by the names that MLflow's package looks for: ``run.info.start_time``, ``run.data.metrics``,
-    ``run.inputs.dataset_inputs``.
+    """A run in the form that MLflow's package expects.
+
+    It reads ``run.info.start_time``, ``run.data.metrics`` and ``run.inputs.dataset_inputs``.
     """
 
     def __init__(self, row: Any, artifacts: str) -> None:
@@ -160,9 +161,7 @@ def _matching(
 
 
 def _narrowing_conditions(clause: dict[str, Any]) -> list[ColumnElement[bool]]:
-    """What the database can say of a clause: all runs that match it are among those that it gives, and some
-    others.
-    """
+    """SQL conditions that every run matching a clause fulfils; other runs may fulfil them, too."""
     column = _COLUMNS.get(clause["type"])
     if column is None or clause["type"] == "dataset" or clause["comparator"].upper() == "IS NULL":
         return []
@@ -184,4 +183,4 @@ def _read_whole(session: Session, ids: Sequence[str]) -> list[TrackedRunRow]:
 
 def _parts(items: Iterable[Any]) -> list[list[Any]]:
     every = list(items)
-    return [every[at : at + _AT_ONCE] for at in range(0, len(every), _AT_ONCE)]
+    return [every[first : first + _AT_ONCE] for first in range(0, len(every), _AT_ONCE)]

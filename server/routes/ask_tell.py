@@ -125,8 +125,9 @@ _OVER: dict[int | str, dict[str, Any]] = {
 
 
 def _in_turn(route: Callable[..., Response]) -> Callable[..., Coroutine[Any, Any, Response]]:
-    """Answer loops in the order in which they come, and few at a time: a thousand must not hold all threads
-    while one study decides.
+    """Answer loops in the order in which they come, and few at a time.
+
+    A thousand loops must not hold all threads while one study decides.
     """
 
     @wraps(route)
@@ -248,8 +249,9 @@ def _loop(state: State, caller: Caller, study: str) -> ExternalLoops:
 
 
 def _end(request: Request, end: Callable[[list[Asked]], Verdict]) -> Response:
-    """Who ends an attempt is in the write log, in the same transaction; sent again nothing is done, and nothing
-    recorded.
+    """End an attempt and record in the same transaction who ended it.
+
+    Sent again, it does nothing and records nothing.
     """
     write_log: WriteLog = request.app.state.write_log
     verdict = end([write_log.entry(request.scope, 200)])

@@ -56,8 +56,9 @@ async def get_curves(
     accept: _Accept = JSON,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Curves of runs by their ids, or by a filter: in the order in which these are asked for or found, those
-    of a run by key.
+    """Curves of runs by their ids or by a filter.
+
+    Runs come in the order in which they are asked for or found, and the curves of a run by key.
     """
     fields: dict[str, Any] = {
         "runs": run,
@@ -97,11 +98,8 @@ async def _answer(
     if kind is None:
         return problem(
             406,
-            (
-                f"Accept {accept[:_MAX_HEADER_LETTERS]!r} names nothing that curves are given as: send {JSON}, {BINARY} "
-                "or "
-                f"{ARROW}"
-            ),
+            f"Accept {accept[:_MAX_HEADER_LETTERS]!r} names nothing that curves are given as: "
+            f"send {JSON}, {BINARY} or {ARROW}",
         )
     if bool(question.runs) == (question.filter is not None):
         raise InvalidInput(

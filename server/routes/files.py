@@ -1,5 +1,6 @@
-"""The files of runs in the store, and blobs, for clients without the store's credentials, such as
-``halving.init(url=…)``.
+"""Files of runs in the store, and blobs, for clients without the store's credentials.
+
+``halving.init(url=…)`` is such a client.
 """
 
 from typing import Annotated
@@ -64,8 +65,9 @@ def file(state: Shared, caller: Viewer, name: Name) -> Response:
 @without_write_log
 @foreign_is_forbidden
 async def create_file(request: Request, state: Shared, caller: Viewer, name: Name) -> Response:
-    """Create a record of a run, once: with the same content again it is there already, with other content it
-    is refused (409).
+    """Create a record of a run, once.
+
+    Sent again with the same content it is there already; with other content it is refused (409).
     """
     caller.check_writes(run_file(name).project)
     async with read_body(request, state.ingest_memory, MAX_BYTES) as body:

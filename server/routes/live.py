@@ -126,8 +126,10 @@ async def metrics(subscription: Annotated[Subscription, Depends(_subscribe_to_ru
 
 
 async def _stream(subscription: Subscription, until: str | None = None) -> AsyncIterator[bytes]:
-    """The stream's bytes: all that there is for a client at one moment together, in a tenth of the time that
-    event by event takes.
+    """The bytes of a stream.
+
+    All events that wait for a client are sent together, which takes a tenth of the time of sending them one
+    by one.
 
     The cursor is in an event after them: a stream that is cut before it gets all of them again. Many events
     come in several parts, the cursor after the last.

@@ -129,8 +129,9 @@ def blob(
     responses={200: {"content": {"application/octet-stream": {}}}},
 )
 async def checkpoint(state: Shared, caller: Viewer, digest: Digest, run: Namer) -> Response:
-    """A checkpoint of a run as one file, however many processes wrote it: what ``torch.load`` reads, or JSON
-    of one without torch.
+    """A checkpoint of a run as one file, however many processes wrote it.
+
+    It is what ``torch.load`` reads, or JSON of a checkpoint without torch.
     """
     ((project, name),) = parse_runs(caller, [run])
     kind, file_name = await state.store_threads.read(
@@ -151,8 +152,9 @@ def blob_rows(
     offset: Annotated[int, Query(ge=0, le=2**53, description="The first row to give, from 0.")] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_ROWS, description="The most to give.")] = 100,
 ) -> Response:
-    """Rows of a table that a run logged, or of a Parquet file among its artifacts: ``columns`` with their
-    types, ``rows``, ``total``.
+    """Rows of a table that a run logged, or of a Parquet file among its artifacts.
+
+    ``columns`` with their types, ``rows`` and ``total``.
     """
     ((project, name),) = parse_runs(caller, [run])
     _, file_name = named_blob(state.store, state.records, project, name, digest)
@@ -164,8 +166,9 @@ def blob_rows(
 
 
 def _part(range_header: str, size: int) -> tuple[int, int] | None:
-    """The first byte and the end of the one range that is asked for; None for all, as for several ranges or
-    what is none.
+    """The first byte and the end of the requested range.
+
+    None is the whole blob: for several ranges, or for a header that is no range.
     """
     match = _RANGE.fullmatch(range_header)
     if match is None or match[1] == match[2] == "":

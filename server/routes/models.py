@@ -151,8 +151,9 @@ def one_model(model: ModelName, state: Shared, caller: Viewer) -> Response:
 @router.get("/{model}/champion", response_model=Champion)
 @reads_store
 def champion(model: ModelName, state: Shared, caller: Viewer) -> Response:
-    """The model's champion, with its schema and an address from which its checkpoint can be fetched for a
-    quarter of an hour.
+    """The model's champion, its schema, and an address of its checkpoint.
+
+    The checkpoint can be fetched from the address for a quarter of an hour.
     """
     caller.check(model, f"model {model!r}")
     with state.catalog.read() as session:
@@ -265,8 +266,9 @@ def make_champion(
     run_once: Idempotent,
     body: Promotion | None = None,
 ) -> Response:
-    """Make a version the champion and archive the one before, if its gates, the champion of now and people
-    let it.
+    """Make a version the champion and archive the one before.
+
+    Its gates, the current champion and people must let it.
     """
     caller.check(model, f"model {model!r}")
     promotion = body or Promotion()

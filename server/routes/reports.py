@@ -163,8 +163,9 @@ def gates(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
 @router.get("/{sweep}/page", response_class=Response, responses={200: {"content": {"text/html": {}}}})
 @reads_store
 def page(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
-    """The report as people read it: one HTML page with its figures, which can reach neither this server nor
-    any network.
+    """The report as people read it: one HTML page with its figures.
+
+    The page can reach neither this server nor any network.
 
     A sweep without a winner has a page, too, which shows what happened.
     """

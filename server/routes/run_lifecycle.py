@@ -47,8 +47,9 @@ def archive(project: Project, run: RunId, state: Shared, caller: Viewer, run_onc
 @router.post("/{project}/{run}/delete", response_model=Changed)
 @reads_store_and_writes
 def delete(project: Project, run: RunId, state: Shared, caller: Viewer, run_once: Idempotent) -> Response:
-    """Put a run into the trash: it can be restored until the days of the retention policy are over, and is
-    removed then.
+    """Put a run into the trash.
+
+    It can be restored until the days of the retention policy are over, and is removed then.
 
     One that is running, or that a champion, a staging version, a report or an open sweep reaches, is not
     deleted (422).

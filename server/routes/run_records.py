@@ -71,8 +71,9 @@ def diff_runs(
         Query(description=f"Runs as project/run, 2 to {MAX_COMPARED}.", examples=[["digits/a", "digits/b"]]),
     ],
 ) -> Response:
-    """What differs between runs, as ``halving compare --json`` gives it, and the changes of each one's code
-    over its commit.
+    """What differs between runs, as ``halving compare --json`` gives it.
+
+    With the changes of each run's code over its commit.
     """
     pairs = list(dict.fromkeys(_pair(caller, name) for name in run))
     if not 2 <= len(pairs) <= MAX_COMPARED:
@@ -127,8 +128,9 @@ def _from_files(state: State, project: str, run: str) -> dict[str, Any]:
 
 
 def _from_index(state: State, project: str, run: str, error: StoreError | Busy) -> dict[str, Any] | None:
-    """What the index has of a run whose files cannot be read; None if it has nothing, or cannot be read,
-    too.
+    """What the index has of a run whose files cannot be read.
+
+    None: it has nothing, or cannot be read either.
     """
     try:
         with reading(state.catalog) as session:
@@ -172,8 +174,9 @@ def _from_index(state: State, project: str, run: str, error: StoreError | Busy) 
 
 
 def _read_index(state: State, project: str, run: str) -> tuple[Any, str | None]:
-    """A run's row, or why there is none to be had now: the run's own files are shown without the catalog,
-    too.
+    """A run's row in the index, or the reason why it cannot be read now.
+
+    The run's own files are shown without the catalog, too.
     """
     try:
         with reading(state.catalog) as session:

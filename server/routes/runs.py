@@ -252,9 +252,7 @@ def group_runs(
     limit: Annotated[int, Query(ge=1, le=MAX_GROUPS)] = 200,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Groups of the runs that a filter chooses, with mean and standard deviation of the columns that are
-    numbers.
-    """
+    """Groups of the runs that a filter chooses, with mean and standard deviation of numeric columns."""
     keys = _fields("by", by, MAX_KEYS)
     if not keys:
         raise InvalidInput(

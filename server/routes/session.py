@@ -63,8 +63,9 @@ async def log_in(
     state: Shared,
     token: Annotated[SecretStr, Body(embed=True, description="A token: hlv_…", max_length=200)],
 ) -> Response:
-    """Open a browser's session: the answer sets a cookie, which is as good as the token until it is revoked
-    or a week is over.
+    """Open a browser's session.
+
+    The answer sets a cookie, which is as good as the token until that is revoked or a week is over.
     """
     authentication: Authentication = request.app.state.authentication
     if not authentication.asks:

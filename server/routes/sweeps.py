@@ -296,8 +296,9 @@ def _unopened_answer(state: State, intent: IntentRow) -> dict[str, Any]:
 
 
 def _tag(state: State, row: SweepRow) -> str:
-    """While it is the same, so is all that is shown of the sweep: its decisions are counted, and the rest of
-    what changes is looked at.
+    """The ETag of a sweep: while it stays the same, so does everything that is shown.
+
+    Decisions are counted by the sweep's revision; everything else that changes is a part of the tag.
     """
     running = select(TrialRow.number, TrialRow.worker, TrialRow.waiting, TrialRow.doubted_until)
     with state.catalog.read() as session:

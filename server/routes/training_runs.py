@@ -1,5 +1,6 @@
-"""Training runs that are asked for by themselves: started, looked at, canceled, and continued from a
-checkpoint.
+"""Training runs that are started by themselves.
+
+They are looked at, canceled, and continued from a checkpoint.
 """
 
 from typing import Annotated, Any
@@ -195,8 +196,9 @@ def _start(spec: SweepSpec, state: State, caller: Caller, run_once: Idempotent) 
 
 
 def _is_recorded(state: State, project: str, run: str) -> bool:
-    """Whether the store has a run; one that it cannot have, and one that it cannot be asked about, it has
-    not.
+    """Whether the store has a run's record.
+
+    False as well for a name that no run can have, and while the store does not answer.
     """
     try:
         folder = f"runs/project={check_name('project', project)}/{check_name('run id', run)}"

@@ -52,7 +52,7 @@ def guarded(backend: Backend) -> Iterator[TestClient]:
 def bearer(backend: Backend) -> Callable[..., dict[str, str]]:
     """The header of a new token: ``bearer("ada", scope="write")``."""
 
-    def made(name: str, **given: object) -> dict[str, str]:
-        return {"Authorization": f"Bearer {create_token(backend.catalog, name, **given)}"}  # type: ignore[arg-type]
+    def make(name: str, **fields: object) -> dict[str, str]:
+        return {"Authorization": f"Bearer {create_token(backend.catalog, name, **fields)}"}  # type: ignore[arg-type]
 
-    return made
+    return make

@@ -40,12 +40,12 @@ class Begun(NamedTuple):
         return self.client.post("/api/v1/ingest/end", json={**whose, "status": status})
 
 
-def begin(client: TestClient, project: str = "p", **given: Any) -> Begun:
+def begin(client: TestClient, project: str = "p", **fields: Any) -> Begun:
     """Begin a run."""
-    answer = client.post("/api/v1/ingest/begin", json={"project": project, **given})
+    answer = client.post("/api/v1/ingest/begin", json={"project": project, **fields})
     assert answer.status_code == 201, answer.text
-    found = answer.json()
-    return Begun(client, project, found["run"], found["attempt"])
+    content = answer.json()
+    return Begun(client, project, content["run"], content["attempt"])
 
 
 def points(first: int, end: int, key: str = "loss") -> list[dict[str, Any]]:
@@ -64,14 +64,14 @@ def arrow(table: pa.Table, **options: Any) -> bytes:
     return sink.getvalue()
 
 
-def table_of(given: list[dict[str, Any]]) -> pa.Table:
+def table_of(points: list[dict[str, Any]]) -> pa.Table:
     """Points as a table with the columns of a batch."""
     return pa.table(
-        {name: [point[name] for point in given] for name in ("key", "step", "wall_time", "value")}
+        {name: [point[name] for point in points] for name in ("key", "step", "wall_time", "value")}
     )
 
 
-def stored(root: str, run: str, key: str = "loss", project: str = "p") -> list[tuple[int, float]]:
+def stored_points(root: str, run: str, key: str = "loss", project: str = "p") -> list[tuple[int, float]]:
     """Step and value of each point of a curve in the store, as they were logged: twice what arrived twice."""
     import pyarrow.parquet as pq
 
@@ -79,12 +79,12 @@ def stored(root: str, run: str, key: str = "loss", project: str = "p") -> list[t
     from halving.store.store import Store
 
     store = Store(root)
-    found = []
+    rows = []
     for name in run_files(store, project, run).segments:
         table = pq.read_table(store.path(name))
-        found += [
+        rows += [
             (row["step"], row["value"])
             for row in table.select(["key", "step", "value"]).to_pylist()
             if row["key"] == key
         ]
-    return found
+    return rows

@@ -13,11 +13,11 @@ def carried_out(backend: Backend, intent: str) -> Scheduler:
     """Open an intent's sweep."""
     row = intents.begin(backend.catalog, intent, "r1")
     spec = stored_spec(row.payload["spec"])
-    given: Any = {"driver": row.payload["driver"], "commit": None, "sweep": row.sweep}
+    options: Any = {"driver": row.payload["driver"], "commit": None, "sweep": row.sweep}
     intents.carry_out(
         backend.catalog,
         intent,
         "r1",
-        lambda within: open_sweep(backend.catalog, spec, str(spec.snapshot), **given, within=within),
+        lambda within: open_sweep(backend.catalog, spec, str(spec.snapshot), **options, within=within),
     )
     return Scheduler(backend.catalog, row.sweep)

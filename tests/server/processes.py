@@ -173,28 +173,28 @@ class Stream:
         """The id that a browser would go on from."""
         return next((event.id for event in reversed(self.events) if event.id), None)
 
-    def named(self, name: str) -> list[Any]:
+    def events_named(self, name: str) -> list[Any]:
         """The data of all events of a name so far."""
         return [event.data for event in list(self.events) if event.name == name]
 
     def points(self) -> dict[tuple[str, str, int], float]:
         """What a page shows: by run, key and step the value of the highest attempt that came last."""
-        found: dict[tuple[str, str, int], tuple[int, float]] = {}
-        for data in self.named("points"):
+        points: dict[tuple[str, str, int], tuple[int, float]] = {}
+        for data in self.events_named("points"):
             for step, value in zip(data["x"], data["value"], strict=True):
                 place = (data["run"], data["key"], int(step))
-                if data["attempt"] >= found.get(place, (0, 0.0))[0]:
-                    found[place] = (data["attempt"], value)
-        return {place: value for place, (_, value) in found.items()}
+                if data["attempt"] >= points.get(place, (0, 0.0))[0]:
+                    points[place] = (data["attempt"], value)
+        return {place: value for place, (_, value) in points.items()}
 
     def is_past(self, step: int) -> bool:
         """Whether the point of a step was seen, and after it an id to go on from."""
         events = list(self.events)
-        at = next(
+        position = next(
             (i for i, event in enumerate(events) if event.name == "points" and step in event.data["x"]),
             len(events),
         )
-        return any(event.id for event in events[at:])
+        return any(event.id for event in events[position:])
 
     def close(self) -> None:
         """Leave."""

@@ -16,7 +16,7 @@ def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float
     return {"score": params["x"] * epochs}
 
 
-def promoted(
+def promote_winner(
     backend: Backend,
     spec: SweepSpec,
     *,

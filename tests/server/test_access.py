@@ -58,12 +58,12 @@ def test_each_scope_may_do_what_those_before_it_may(guarded: TestClient, bearer:
     allowed = {}
     for scope in ("read", "write", "admin"):
         headers = bearer(scope, scope=scope)
-        asked = (
+        answers = (
             guarded.get(STUDIES, headers=headers),
             guarded.post(f"{STUDIES}/{sweep}/pause", headers=headers),
         )
         allowed[scope] = [
-            answer.status_code for answer in (*asked, guarded.get("/api/v1/audit", headers=headers))
+            answer.status_code for answer in (*answers, guarded.get("/api/v1/audit", headers=headers))
         ]
     assert allowed == {"read": [200, 403, 403], "write": [200, 200, 403], "admin": [200, 200, 200]}
 
@@ -116,13 +116,15 @@ def test_when_a_token_was_last_used_is_known(guarded: TestClient, backend: Backe
     headers = bearer("ada")
     guarded.get(STUDIES, headers=headers)
 
-    def used() -> datetime | None:  # noted by a thread: nobody waits for a write in order to read
+    def last_use() -> datetime | None:  # noted by a thread: nobody waits for a write in order to read
         return list_tokens(backend.catalog)[0].last_used_at
 
-    assert wait_for(used, 60, "the use of the token is noted") >= list_tokens(backend.catalog)[0].created_at
+    assert (
+        wait_for(last_use, 60, "the use of the token is noted") >= list_tokens(backend.catalog)[0].created_at
+    )
 
 
-def test_a_browser_logs_in_by_a_cookie_that_scripts_cannot_read_and_other_sites_cannot_send(
+def test_a_browser_logs_in_by_a_cookie_hidden_from_scripts_and_other_sites(
     guarded: TestClient, backend: Backend
 ) -> None:
     token = create_token(backend.catalog, "ada", scope="write")
@@ -131,8 +133,8 @@ def test_a_browser_logs_in_by_a_cookie_that_scripts_cannot_read_and_other_sites_
     assert {"HttpOnly", "SameSite=strict", "Path=/api"} <= set(cookie.split("; "))
     assert "Secure" not in cookie
     assert token not in cookie
-    who = guarded.get("/api/v1/session").json()
-    assert who == {
+    session = guarded.get("/api/v1/session").json()
+    assert session == {
         "actor": "ada",
         "scopes": ["read", "write"],
         "projects": None,
@@ -197,9 +199,9 @@ def test_who_asks_is_found_out_while_slow_questions_have_all_connections(
 ) -> None:
     headers = bearer("ada")
     engine = guarded.app.state.halving.catalog.engine
-    with ExitStack() as held:
+    with ExitStack() as connections:
         for _ in range(engine.pool.size() + engine.pool._max_overflow):
-            held.enter_context(engine.connect())
+            connections.enter_context(engine.connect())
         assert guarded.get("/api/v1/session", headers=headers).json()["actor"] == "ada"
 
 
@@ -272,18 +274,18 @@ def test_a_token_of_a_project_sees_and_changes_nothing_else(
     assert guarded.get(f"{STUDIES}/{sweep}", headers=mine).status_code == 200
 
 
-def test_every_route_of_the_api_limits_itself_to_projects_and_no_other_is_outside_of_the_gate(
+def test_every_api_route_limits_itself_to_projects_and_is_behind_the_guard(
     guarded: TestClient,
 ) -> None:
     routes = guarded.app.state.routes  # type: ignore[attr-defined]
-    known = {
+    endpoints = {
         path: endpoint
         for endpoint, path in routes.paths.items()
         if path.startswith("/api/v1") and not path.endswith("openapi.json")
     }
-    assert len(known) > 10
+    assert len(endpoints) > 10
     of_all = {"/api/v1/audit"}  # an administrator's token has no limits
-    assert {path for path, endpoint in known.items() if not routes.limits(endpoint)} == of_all
+    assert {path for path, endpoint in endpoints.items() if not routes.limits(endpoint)} == of_all
     others = {path for path in routes.paths.values() if not path.startswith("/api/v1")}
     # MLflow's lie by its prefixes, behind the gate as well; tests/server/mlflow/test_access.py asks them for
     # other projects.
@@ -294,7 +296,7 @@ def test_every_route_of_the_api_limits_itself_to_projects_and_no_other_is_outsid
         assert {guarded.get(path).status_code, guarded.post(path).status_code} <= {401, 403}, path
 
 
-def test_on_this_machine_a_foreign_page_can_neither_write_nor_give_the_server_another_name(
+def test_on_this_machine_a_foreign_page_can_neither_write_nor_rename_the_server(
     local: TestClient, sweep: str
 ) -> None:
     pause = f"{STUDIES}/{sweep}/pause"
@@ -328,14 +330,14 @@ def test_on_this_machine_a_foreign_page_can_neither_write_nor_give_the_server_an
 
 
 def test_whoever_asks_on_this_machine_may_do_everything(local: TestClient) -> None:
-    who = local.get("/api/v1/session").json()
-    assert (who["actor"], who["scopes"], who["auth"], who["csrf"]) == (
+    session = local.get("/api/v1/session").json()
+    assert (session["actor"], session["scopes"], session["auth"], session["csrf"]) == (
         "local",
         ["read", "write", "admin"],
         False,
         None,
     )
-    assert local.post("/api/v1/session", json={"token": "any"}).json() == who
+    assert local.post("/api/v1/session", json={"token": "any"}).json() == session
 
 
 def test_access_is_off_only_where_nobody_else_can_ask() -> None:

@@ -157,7 +157,7 @@ def test_an_address_of_bytes_that_are_no_utf8_is_refused(client: TestClient) -> 
         assert "is no UTF-8" in answer.json()["detail"]
 
 
-def test_a_link_to_the_page_that_was_cut_in_the_middle_of_a_letter_is_the_pages_to_answer(
+def test_a_page_link_cut_in_the_middle_of_a_letter_is_answered_by_the_page(
     local: TestClient,
 ) -> None:
     answer = local.get("/models/%E0%A4%A", headers={"Accept": "text/html"})
@@ -166,14 +166,14 @@ def test_a_link_to_the_page_that_was_cut_in_the_middle_of_a_letter_is_the_pages_
 
 def test_messages_do_not_say_where_the_store_is(local: TestClient, backend: Backend) -> None:
     digest = f"sha256:{'0' * 64}"
-    asked = (
+    answers = (
         "/runs/a/b",
         "/runs/diff?run=a/b&run=a/c",
         "/curves?run=a/b&key=loss",
         "/media?run=a/b",
         f"/blobs/{digest}?run=a/b",
     )
-    for path in (*asked, "/live?run=a/b&key=loss", "/training-runs/a/b", "/reports/a", "/models/a"):
+    for path in (*answers, "/live?run=a/b&key=loss", "/training-runs/a/b", "/reports/a", "/models/a"):
         answer = local.get(f"/api/v1{path}")
         assert answer.status_code == 404, (path, answer.text)
         assert backend.store.root not in answer.text, path
@@ -192,7 +192,7 @@ def test_where_a_store_is_is_left_out_of_a_message_and_nothing_else_is() -> None
     assert said == "cannot read the store/a: no a in the store"
 
 
-def test_questions_to_the_index_beyond_their_turns_are_answered_with_when_to_ask_again(
+def test_index_questions_beyond_the_queue_are_told_when_to_ask_again(
     local: TestClient,
 ) -> None:
     app = local.app
@@ -213,7 +213,7 @@ def test_an_error_of_the_server_says_nothing_of_its_inside(
     local: TestClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     @local.app.get("/api/v1/broken")  # type: ignore[attr-defined]
-    def broken() -> None:
+    def fail() -> None:
         raise RuntimeError("the inside")
 
     answer = local.get("/api/v1/broken")

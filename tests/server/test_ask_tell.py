@@ -53,35 +53,37 @@ def external(either_backend: Backend, small: Small) -> Small:
     """The small spec for external loops, on a snapshot that there is."""
 
     def spec(**changes: Any) -> dict[str, Any]:
-        given = small(**changes)
-        snapshot = take_snapshot(either_backend.store, either_backend.catalog, parse_spec(given).dataset)
-        del given["predictor"]
-        return {**given, "snapshot": snapshot.digest}
+        spec = small(**changes)
+        snapshot = take_snapshot(either_backend.store, either_backend.catalog, parse_spec(spec).dataset)
+        del spec["predictor"]
+        return {**spec, "snapshot": snapshot.digest}
 
     return spec
 
 
-def opened(client: TestClient, spec: dict[str, Any]) -> str:
+def open_study(client: TestClient, spec: dict[str, Any]) -> str:
     answer = client.post("/hpo/studies", params={"driver": "api"}, json=spec)
     assert answer.status_code == 202, answer.text
     assert answer.json()["status"] == "done"
     return str(answer.json()["study"])
 
 
-def asked(client: TestClient, study: str, **given: Any) -> dict[str, Any]:
+def ask(client: TestClient, study: str, **options: Any) -> dict[str, Any]:
     """The next trial, once there is one."""
-    answer = wait_for(lambda: _handed(client.post(f"/hpo/studies/{study}/ask", **given)), 60, "a trial")
+    answer = wait_for(lambda: _check_ask(client.post(f"/hpo/studies/{study}/ask", **options)), 60, "a trial")
     return dict(answer.json())
 
 
-def _handed(answer: Any) -> Any:
+def _check_ask(answer: Any) -> Any:
     assert answer.status_code in (200, 204), answer.text
     return answer if answer.status_code == 200 else None
 
 
-def told(client: TestClient, study: str, given: dict[str, Any], epoch: int, value: float) -> dict[str, Any]:
-    body = {"attempt": given["attempt"], "epoch": epoch, "values": {"score": value}}
-    answer = client.post(f"/hpo/studies/{study}/trials/{given['trial']}/tell", json=body)
+def tell(
+    client: TestClient, study: str, assignment: dict[str, Any], epoch: int, value: float
+) -> dict[str, Any]:
+    body = {"attempt": assignment["attempt"], "epoch": epoch, "values": {"score": value}}
+    answer = client.post(f"/hpo/studies/{study}/trials/{assignment['trial']}/tell", json=body)
     assert answer.status_code == 200, answer.text
     return dict(answer.json())
 
@@ -91,11 +93,15 @@ def drive(client: TestClient, study: str) -> None:
     while (answer := client.post(f"/hpo/studies/{study}/ask")).status_code != 410:
         if answer.status_code == 204:
             continue
-        given = answer.json()
-        verdict = {"decision": "continue", "epochs": given["epochs"]}
+        assignment = answer.json()
+        verdict = {"decision": "continue", "epochs": assignment["epochs"]}
         while verdict["decision"] == "continue":
-            verdict = told(
-                client, study, given, verdict["epochs"], score(given["params"]["x"], verdict["epochs"])
+            verdict = tell(
+                client,
+                study,
+                assignment,
+                verdict["epochs"],
+                score(assignment["params"]["x"], verdict["epochs"]),
             )
 
 
@@ -114,30 +120,30 @@ def test_a_trial_over_http_gets_null_lists_and_mappings_as_they_are(
         "x": {"float": {"low": 0.0, "high": 1.0}},
     }
     starts = [{"layers": value, "x": 0.5} for value in layers]
-    study = opened(
+    study = open_study(
         client, external(space=space, start_from=starts, strategy={"tpe": {"budget": 1}}, max_trials=4)
     )
     for value in layers:
-        given = asked(client, study)
-        assert given["params"] == {"layers": value, "depth": None, "x": 0.5}
-        told(client, study, given, 1, 0.5)
-    assert asked(client, study)["params"]["layers"] in layers
+        assignment = ask(client, study)
+        assert assignment["params"] == {"layers": value, "depth": None, "x": 0.5}
+        tell(client, study, assignment, 1, 0.5)
+    assert ask(client, study)["params"]["layers"] in layers
 
 
 def test_a_flag_is_a_number_in_metrics_alone(client: TestClient, external: Small) -> None:
-    study = opened(client, external())
-    given = asked(client, study)
-    body = {"attempt": given["attempt"], "epoch": 1, "values": {"score": 0.5}}
+    study = open_study(client, external())
+    assignment = ask(client, study)
+    body = {"attempt": assignment["attempt"], "epoch": 1, "values": {"score": 0.5}}
     for change in ({"attempt": True}, {"epoch": True}):
-        answer = client.post(f"/hpo/studies/{study}/trials/{given['trial']}/tell", json=body | change)
+        answer = client.post(f"/hpo/studies/{study}/trials/{assignment['trial']}/tell", json=body | change)
         assert answer.status_code == 422
         assert "true and false are no numbers" in answer.json()["detail"]
     assert client.post(f"/hpo/studies/{study}/extend", json={"max_trials": True}).status_code == 422
-    told = client.post(
-        f"/hpo/studies/{study}/trials/{given['trial']}/tell",
+    accepted = client.post(
+        f"/hpo/studies/{study}/trials/{assignment['trial']}/tell",
         json=body | {"values": {"score": 0.5, "converged": True}},
     )
-    assert told.status_code == 200, "as in run.report"
+    assert accepted.status_code == 200, "as in run.report"
 
 
 @pytest.mark.parametrize("strategy", ["asha", "median"])
@@ -151,7 +157,7 @@ def test_a_search_driven_by_ask_and_tell_decides_as_a_workers_search_does(
             else {}
         )
     )
-    study = opened(client, spec)
+    study = open_study(client, spec)
     drive(client, study)
     by_a_worker = search(
         either_backend, parse_spec(spec), lambda trial, params, epochs: {"score": score(params["x"], epochs)}
@@ -161,27 +167,27 @@ def test_a_search_driven_by_ask_and_tell_decides_as_a_workers_search_does(
         assert either_backend.catalog.sweep(session, study).status == "finished"
 
 
-def test_a_sampler_that_fails_in_the_middle_of_a_study_is_named_to_its_loops_and_in_the_study(
+def test_a_sampler_that_fails_is_named_to_the_loops_and_in_the_study(
     client: TestClient, external: Small
 ) -> None:
     # gamma must be a function, which shows after the random trials
     options = {"gamma": 3, "n_startup_trials": 4}
-    study = opened(
+    study = open_study(
         client,
         external(
             strategy={"optuna": {"sampler": "optuna.samplers:TPESampler", "options": options, "budget": 1}}
         ),
     )
-    seen = client.get(f"/hpo/studies/{study}")
-    assert seen.json()["problem"] is None
+    shown_study = client.get(f"/hpo/studies/{study}")
+    assert shown_study.json()["problem"] is None
 
-    def refused() -> Any:
+    def fail() -> Any:
         answer = client.post(f"/hpo/studies/{study}/ask")
         if answer.status_code == 200:
-            told(client, study, answer.json(), 1, 0.5)
+            tell(client, study, answer.json(), 1, 0.5)
         return answer if answer.status_code not in (200, 204) else None
 
-    answer = wait_for(refused, 60, "the sampler's error")
+    answer = wait_for(fail, 60, "the sampler's error")
     assert answer.status_code == 409
     assert "and options gamma = 3, n_startup_trials = 4 fails: " in answer.json()["detail"]
     assert client.get(f"/hpo/studies/{study}").json()["problem"] == answer.json()["detail"]
@@ -190,18 +196,18 @@ def test_a_sampler_that_fails_in_the_middle_of_a_study_is_named_to_its_loops_and
 def test_a_search_whose_sampler_takes_long_never_keeps_a_loop_waiting(
     client: TestClient, external: Small
 ) -> None:
-    study = opened(client, external(strategy={"tpe": {"budget": 1}}, max_trials=12))
+    study = open_study(client, external(strategy={"tpe": {"budget": 1}}, max_trials=12))
     for number in range(12):
-        given = asked(client, study)
-        assert given["trial"] == number
-        assert told(client, study, given, 1, given["params"]["x"])["decision"] == "complete"
+        assignment = ask(client, study)
+        assert assignment["trial"] == number
+        assert tell(client, study, assignment, 1, assignment["params"]["x"])["decision"] == "complete"
     assert client.post(f"/hpo/studies/{study}/ask").status_code == 410
 
 
 def test_two_loops_at_once_share_the_trials_and_take_none_twice(
     client: TestClient, either_backend: Backend, external: Small
 ) -> None:
-    study = opened(client, external(max_trials=12))
+    study = open_study(client, external(max_trials=12))
     with ThreadPoolExecutor(2) as pool:
         for _ in pool.map(lambda _: drive(client, study), range(2)):
             pass
@@ -213,29 +219,29 @@ def test_two_loops_at_once_share_the_trials_and_take_none_twice(
 def test_a_repeated_ask_with_its_key_gets_the_same_trial_also_when_it_is_over(
     client: TestClient, external: Small
 ) -> None:
-    study = opened(client, external(strategy={"random": {"budget": 1}}))
-    first = asked(client, study, headers={"Idempotency-Key": "k1"})
-    other = asked(client, study, headers={"Idempotency-Key": "k2"})
-    again = asked(client, study, headers={"Idempotency-Key": "k1"})
-    told(client, study, first, 1, 0.5)
-    later = asked(client, study, headers={"Idempotency-Key": "k1"})
-    assert [one["trial"] for one in (first, other, again, later)] == [0, 1, 0, 0]
-    assert [one["attempt"] for one in (first, again, later)] == [1, 1, 1]
+    study = open_study(client, external(strategy={"random": {"budget": 1}}))
+    first = ask(client, study, headers={"Idempotency-Key": "k1"})
+    other = ask(client, study, headers={"Idempotency-Key": "k2"})
+    again = ask(client, study, headers={"Idempotency-Key": "k1"})
+    tell(client, study, first, 1, 0.5)
+    later = ask(client, study, headers={"Idempotency-Key": "k1"})
+    assert [assignment["trial"] for assignment in (first, other, again, later)] == [0, 1, 0, 0]
+    assert [assignment["attempt"] for assignment in (first, again, later)] == [1, 1, 1]
 
 
-def test_an_ask_that_is_repeated_holds_the_lease_that_it_names_and_goes_on_where_the_trial_is_now(
+def test_a_repeated_ask_holds_the_lease_it_names_and_goes_on_from_the_trial(
     client: TestClient, either_backend: Backend, external: Small
 ) -> None:
-    study = opened(
+    study = open_study(
         client, external(strategy={"median": {"sampler": "random", "max_budget": 3}}, max_trials=1)
     )
     key = {"Idempotency-Key": "k"}
     checkpoint = either_backend.store.put_blob(b"weights")
-    asked(client, study, headers=key, json={"lease_seconds": 2})
+    ask(client, study, headers=key, json={"lease_seconds": 2})
     body = {"attempt": 1, "epoch": 1, "values": {"score": 0.5}, "checkpoint": checkpoint, "lease_seconds": 2}
     assert client.post(f"/hpo/studies/{study}/trials/0/tell", json=body).json()["epochs"] == 2
     for _ in range(2):  # also while nothing is to be done for others
-        again = asked(client, study, headers=key, json={"lease_seconds": 600})
+        again = ask(client, study, headers=key, json={"lease_seconds": 600})
         assert (again["attempt"], again["epoch"], again["epochs"], again["checkpoint"]) == (
             1,
             1,
@@ -248,53 +254,53 @@ def test_an_ask_that_is_repeated_holds_the_lease_that_it_names_and_goes_on_where
         assert client.post(f"/hpo/studies/{study}/ask").status_code == 204
 
 
-def test_an_ask_that_is_repeated_when_its_attempt_is_over_promises_no_lease_and_nothing_to_train(
+def test_a_repeated_ask_for_an_attempt_that_is_over_promises_no_lease(
     client: TestClient, external: Small
 ) -> None:
-    study = opened(
+    study = open_study(
         client, external(strategy={"median": {"sampler": "random", "max_budget": 2}}, max_trials=1)
     )
     key = {"Idempotency-Key": "k"}
-    first = asked(client, study, headers=key)
-    told(client, study, first, 1, 0.5)
+    first = ask(client, study, headers=key)
+    tell(client, study, first, 1, 0.5)
     client.post(f"/hpo/studies/{study}/trials/0/release", json={"attempt": 1})
-    released = asked(client, study, headers=key)
+    released = ask(client, study, headers=key)
     assert (released["attempt"], released["epoch"], released["epochs"], released["lease_until"]) == (
         1,
         1,
         1,
         None,
     )
-    second = asked(client, study, headers={"Idempotency-Key": "other"})
+    second = ask(client, study, headers={"Idempotency-Key": "other"})
     assert (second["attempt"], second["epoch"], second["epochs"]) == (2, 1, 2)
-    assert asked(client, study, headers=key)["lease_until"] is None
-    assert told(client, study, second, 2, 0.5)["decision"] == "complete"
-    assert asked(client, study, headers={"Idempotency-Key": "other"})["lease_until"] is None
+    assert ask(client, study, headers=key)["lease_until"] is None
+    assert tell(client, study, second, 2, 0.5)["decision"] == "complete"
+    assert ask(client, study, headers={"Idempotency-Key": "other"})["lease_until"] is None
 
 
 def test_asks_with_one_key_that_come_at_once_get_one_trial(client: TestClient, external: Small) -> None:
-    study = opened(client, external())
+    study = open_study(client, external())
     together = threading.Barrier(4)
 
-    def ask(_: int) -> int:
+    def ask_together(_: int) -> int:
         together.wait(10)
-        return int(asked(client, study, headers={"Idempotency-Key": "k"})["trial"])
+        return int(ask(client, study, headers={"Idempotency-Key": "k"})["trial"])
 
     with ThreadPoolExecutor(4) as pool:
-        assert set(pool.map(ask, range(4))) == {0}
+        assert set(pool.map(ask_together, range(4))) == {0}
 
 
-def test_loops_of_one_study_that_come_at_once_hold_few_threads_and_keep_no_other_study_waiting(
+def test_loops_of_one_study_hold_few_threads_and_no_other_study_up(
     client: TestClient, either_backend: Backend, external: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = opened(client, external())
-    other = opened(client, external(seed=3))
-    held = []
+    slow = open_study(client, external())
+    other = open_study(client, external(seed=3))
+    threads = []
     may_end = threading.Event()
 
     def ask(loops: ExternalLoops, *_: Any, **__: Any) -> Wait:
         if loops.scheduler.id == slow:
-            held.append(threading.get_ident())
+            threads.append(threading.get_ident())
             may_end.wait(30)
         return Wait()
 
@@ -305,16 +311,16 @@ def test_loops_of_one_study_that_come_at_once_hold_few_threads_and_keep_no_other
             asking = [pool.submit(client.post, f"/hpo/studies/{slow}/ask") for _ in range(6)]
             at_once = 4 if either_backend.catalog.engine.dialect.name == "postgresql" else 1
             wait_for(
-                lambda: slow in askers and askers[slow].asking == 6 and len(held) >= at_once,
+                lambda: slow in askers and askers[slow].asking == 6 and len(threads) >= at_once,
                 60,
                 "all have come",
                 every=0.01,
             )
             assert client.post(f"/hpo/studies/{other}/ask").status_code == 204
-            assert len(held) == at_once
+            assert len(threads) == at_once
         finally:
             may_end.set()
-        assert {one.result(30).status_code for one in asking} == {204}
+        assert {request.result(30).status_code for request in asking} == {204}
 
 
 def test_loops_beyond_their_turns_are_told_when_to_ask_again(client: TestClient) -> None:
@@ -327,14 +333,14 @@ def test_loops_beyond_their_turns_are_told_when_to_ask_again(client: TestClient)
 
 
 def test_what_is_told_again_is_answered_as_before(client: TestClient, external: Small) -> None:
-    study = opened(client, external(strategy={"median": {"sampler": "random", "max_budget": 3}}))
-    given = asked(client, study)
-    first = told(client, study, given, 1, 0.3)
+    study = open_study(client, external(strategy={"median": {"sampler": "random", "max_budget": 3}}))
+    assignment = ask(client, study)
+    first = tell(client, study, assignment, 1, 0.3)
     assert (first["decision"], first["epochs"]) == ("continue", 2)
-    told(client, study, given, 2, 0.4)
-    again = told(client, study, given, 1, 0.9)
+    tell(client, study, assignment, 2, 0.4)
+    again = tell(client, study, assignment, 1, 0.9)
     assert (again["decision"], again["epochs"]) == ("continue", 2)
-    ends = [told(client, study, given, 3, value)["decision"] for value in (0.5, 0.6)]
+    ends = [tell(client, study, assignment, 3, value)["decision"] for value in (0.5, 0.6)]
     assert ends == ["complete", "complete"]
 
 
@@ -348,20 +354,20 @@ def test_what_is_decided_on_a_tell_is_written_in_one_transaction_with_the_lease(
         either_backend, external(strategy={"median": {"sampler": "random", "max_budget": 2}})
     )
 
-    def counted(written: Catalog) -> Any:
+    def count(written: Catalog) -> Any:
         writes.append(written)
         return turn(written)
 
-    monkeypatch.setattr(Catalog, "_turn_to_write", counted)
+    monkeypatch.setattr(Catalog, "_turn_to_write", count)
     with closing(ExternalLoops(catalog, study)) as loops:
-        given = loops.ask("w", 60)
+        assignment = loops.ask("w", 60)
         for epoch, decision in ((1, "continue"), (2, "complete")):
             writes.clear()
-            told = loops.tell(0, 1, epoch, {"score": 0.5}, lease_seconds=5_000)
-            assert (told.decision, len(writes)) == (decision, 1)
+            verdict = loops.tell(0, 1, epoch, {"score": 0.5}, lease_seconds=5_000)
+            assert (verdict.decision, len(writes)) == (decision, 1)
             if decision == "continue":
                 with catalog.read() as session:
-                    assert session.get_one(TrialRow, (study, 0)).lease_until >= given.lease_until + 4_000  # type: ignore[union-attr, operator]
+                    assert session.get_one(TrialRow, (study, 0)).lease_until >= assignment.lease_until + 4_000  # type: ignore[union-attr, operator]
 
 
 def test_a_search_of_which_nothing_is_known_any_more_may_be_over(
@@ -378,39 +384,39 @@ def test_a_search_of_which_nothing_is_known_any_more_may_be_over(
 def test_an_attempt_that_was_lost_is_not_told_to_go_on_when_it_tells_again(
     client: TestClient, external: Small
 ) -> None:
-    study = opened(
+    study = open_study(
         client, external(strategy={"median": {"sampler": "random", "max_budget": 3}}, max_trials=1)
     )
-    given = asked(client, study)
-    assert told(client, study, given, 1, 0.3)["decision"] == "continue"
+    assignment = ask(client, study)
+    assert tell(client, study, assignment, 1, 0.3)["decision"] == "continue"
     body = {"attempt": 1, "epoch": 1, "values": {"score": 0.3}}
     client.post(f"/hpo/studies/{study}/trials/0/release", json={"attempt": 1})
     assert client.post(f"/hpo/studies/{study}/trials/0/tell", json=body).status_code == 409
-    assert asked(client, study)["attempt"] == 2
+    assert ask(client, study)["attempt"] == 2
     assert client.post(f"/hpo/studies/{study}/trials/0/tell", json=body).status_code == 409
 
 
-def test_between_two_rungs_nothing_is_decided_and_beyond_the_grant_nothing_is_accepted(
+def test_nothing_is_decided_between_rungs_or_accepted_beyond_the_grant(
     client: TestClient, external: Small
 ) -> None:
-    study = opened(client, external(strategy={"random": {"budget": 5}}))
-    given = asked(client, study)
-    before = told(client, study, given, 2, 0.1)
+    study = open_study(client, external(strategy={"random": {"budget": 5}}))
+    assignment = ask(client, study)
+    before = tell(client, study, assignment, 2, 0.1)
     assert (before["decision"], before["epochs"]) == ("continue", 5)
-    tell = f"/hpo/studies/{study}/trials/0/tell"
-    beyond = client.post(tell, json={"attempt": 1, "epoch": 6, "values": {"score": 1}})
+    path = f"/hpo/studies/{study}/trials/0/tell"
+    beyond = client.post(path, json={"attempt": 1, "epoch": 6, "values": {"score": 1}})
     assert (beyond.status_code, "5 epochs are granted" in beyond.text) == (422, True)
-    missing = client.post(tell, json={"attempt": 1, "epoch": 5, "values": {"loss": 1}})
+    missing = client.post(path, json={"attempt": 1, "epoch": 5, "values": {"loss": 1}})
     assert (missing.status_code, missing.json()["detail"]) == (
         422,
         "values = loss is not accepted: score is missing; at a rung tell score",
     )
-    assert told(client, study, given, 5, 0.2)["decision"] == "complete"
+    assert tell(client, study, assignment, 5, 0.2)["decision"] == "complete"
 
 
 def test_a_value_that_is_not_finite_ends_the_trial(client: TestClient, external: Small) -> None:
-    study = opened(client, external())
-    asked(client, study)
+    study = open_study(client, external())
+    ask(client, study)
     body = {"attempt": 1, "epoch": 1, "values": {"score": "NaN"}}
     answers = [client.post(f"/hpo/studies/{study}/trials/0/tell", json=body).json() for _ in range(2)]
     assert answers[0]["decision"] == answers[1]["decision"] == "stop"
@@ -420,8 +426,8 @@ def test_a_value_that_is_not_finite_ends_the_trial(client: TestClient, external:
 def test_a_value_that_is_not_finite_and_is_not_asked_for_is_left_out(
     client: TestClient, either_backend: Backend, external: Small
 ) -> None:
-    study = opened(client, external(strategy={"random": {"budget": 1}}))
-    asked(client, study)
+    study = open_study(client, external(strategy={"random": {"budget": 1}}))
+    ask(client, study)
     values = {"score": 0.5, "a": "NaN", "b": "Infinity", "c": "-Infinity", "a\0b": 3.0}
     body = {"attempt": 1, "epoch": 1, "values": values}
     for _ in range(2):
@@ -432,11 +438,11 @@ def test_a_value_that_is_not_finite_and_is_not_asked_for_is_left_out(
     assert client.get(f"/hpo/studies/{study}").status_code == 200
 
 
-def test_too_many_values_and_names_that_nobody_keeps_are_refused_and_the_trial_can_still_be_told(
+def test_too_many_values_or_overlong_names_are_refused_and_the_trial_goes_on(
     client: TestClient, external: Small
 ) -> None:
-    study = opened(client, external(strategy={"random": {"budget": 1}}))
-    given = asked(client, study)
+    study = open_study(client, external(strategy={"random": {"budget": 1}}))
+    assignment = ask(client, study)
     for values in (
         {f"m{number}": 0.0 for number in range(1_001)},
         {"m" * 501: 0.0},
@@ -448,15 +454,15 @@ def test_too_many_values_and_names_that_nobody_keeps_are_refused_and_the_trial_c
             f"/hpo/studies/{study}/trials/0/tell", content=body, headers={"Content-Type": "application/json"}
         )
         assert (refused.status_code, "values" in refused.json()["detail"]) == (422, True), refused.text
-    assert told(client, study, given, 1, 0.5)["decision"] == "complete"
+    assert tell(client, study, assignment, 1, 0.5)["decision"] == "complete"
 
 
-def test_a_checkpoint_that_is_not_in_the_store_is_refused_and_the_trial_can_still_be_told(
+def test_a_checkpoint_missing_from_the_store_is_refused_and_the_trial_goes_on(
     client: TestClient, either_backend: Backend, external: Small
 ) -> None:
-    study = opened(client, external(strategy={"random": {"budget": 1}}))
+    study = open_study(client, external(strategy={"random": {"budget": 1}}))
     tell = "/hpo/studies/{}/trials/0/tell"
-    asked(client, study)
+    ask(client, study)
     body = {"attempt": 1, "epoch": 1, "values": {"score": 0.5}, "checkpoint": "sha256:" + "2" * 64}
     refused = client.post(tell.format(study), json=body)
     assert (refused.status_code, "the store has no such blob" in refused.json()["detail"]) == (422, True), (
@@ -470,11 +476,11 @@ def test_a_checkpoint_that_is_not_in_the_store_is_refused_and_the_trial_can_stil
     )
 
 
-def test_a_store_that_does_not_say_whether_it_has_a_checkpoint_is_asked_again_later_and_others_tell_meanwhile(
+def test_a_silent_store_is_asked_again_later_while_other_loops_tell(
     client: TestClient, external: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study = opened(client, external(strategy={"random": {"budget": 1}}))
-    given = asked(client, study)
+    study = open_study(client, external(strategy={"random": {"budget": 1}}))
+    options = ask(client, study)
 
     def hangs(_: Store, digest: str) -> bool:
         assert threading.current_thread().name == "AnyIO worker thread"
@@ -483,7 +489,7 @@ def test_a_store_that_does_not_say_whether_it_has_a_checkpoint_is_asked_again_la
     monkeypatch.setattr(Store, "has_blob", hangs)
     body = {"attempt": 1, "epoch": 1, "values": {"score": 0.5}, "checkpoint": "sha256:" + "2" * 64}
     assert client.post(f"/hpo/studies/{study}/trials/0/tell", json=body).status_code == 503
-    assert told(client, study, given, 1, 0.5)["decision"] == "complete"
+    assert tell(client, study, options, 1, 0.5)["decision"] == "complete"
 
 
 def opened_by_loops(backend: Backend, spec: dict[str, Any]) -> str:
@@ -518,13 +524,13 @@ def test_training_seconds_are_the_same_whichever_server_is_told(
     )
     with (
         closing(ExternalLoops(either_backend.catalog, study)) as asked_here,
-        closing(ExternalLoops(either_backend.catalog, study)) as told,
+        closing(ExternalLoops(either_backend.catalog, study)) as told_here,
     ):
-        given = asked_here.ask("w")
-        assert isinstance(given, TrialToTrain)
+        assignment = asked_here.ask("w")
+        assert isinstance(assignment, TrialToTrain)
         with either_backend.catalog.write() as session:
             session.get_one(AttemptRow, (study, 0, 1)).started_at -= timedelta(hours=1)
-        assert told.tell(0, 1, 1, {"score": 0.1}).decision == "continue"
+        assert told_here.tell(0, 1, 1, {"score": 0.1}).decision == "continue"
         with either_backend.catalog.write() as session:
             reached = session.get_one(RungResultRow, (study, 0, 0))
             assert 3_600 <= reached.seconds < 3_900
@@ -534,13 +540,13 @@ def test_training_seconds_are_the_same_whichever_server_is_told(
         assert 10_800 <= session.get_one(TrialRow, (study, 0)).seconds < 11_400
 
 
-def test_a_study_of_external_loops_needs_no_trainable_and_one_that_the_platform_trains_does(
+def test_a_study_of_external_loops_needs_no_trainable_but_the_platform_does(
     client: TestClient, external: Small
 ) -> None:
     spec = external(max_trials=3)
     dataset = spec.pop("dataset")
     del spec["trainable"]
-    drive(client, opened(client, spec))
+    drive(client, open_study(client, spec))
     (study,) = client.get("/hpo/studies").json()["studies"]
     kept = client.get(f"/hpo/studies/{study['id']}").json()["spec"]
     assert (study["status"], kept["dataset"].items() >= dataset.items()) == ("finished", True)
@@ -566,11 +572,11 @@ def test_a_loop_that_dies_loses_its_trial_to_another_loop(either_backend: Backen
 
 
 def test_a_heartbeat_renews_the_lease_and_tells_of_a_pause(client: TestClient, external: Small) -> None:
-    study = opened(client, external())
-    given = asked(client, study, json={"lease_seconds": 5})
+    study = open_study(client, external())
+    assignment = ask(client, study, json={"lease_seconds": 5})
     beat = f"/hpo/studies/{study}/trials/0/heartbeat"
     renewed = client.post(beat, json={"attempt": 1, "lease_seconds": 500}).json()
-    assert renewed["lease_until"] > given["lease_until"] + 400
+    assert renewed["lease_until"] > assignment["lease_until"] + 400
     client.post(f"/hpo/studies/{study}/pause")
     assert client.post(beat, json={"attempt": 1}).json()["decision"] == "pause"
     assert (
@@ -582,20 +588,20 @@ def test_a_heartbeat_renews_the_lease_and_tells_of_a_pause(client: TestClient, e
         nothing = client.post(f"/hpo/studies/{study}/ask")
         assert (nothing.status_code, nothing.headers["Held-Back"]) == (204, "the sweep's user has paused it")
     client.post(f"/hpo/studies/{study}/resume")
-    assert asked(client, study)["attempt"] == 2
+    assert ask(client, study)["attempt"] == 2
 
 
-def test_a_loop_that_gets_no_trial_because_its_projects_gpu_hours_are_used_up_is_told_so(
+def test_a_loop_is_told_that_its_projects_gpu_hours_are_used_up(
     client: TestClient, either_backend: Backend, external: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_hours, "LOOK_SECONDS", 0.0)
-    study = opened(client, external(resources={"gpus": 2}, max_trials=1))
-    given = asked(client, study)
+    study = open_study(client, external(resources={"gpus": 2}, max_trials=1))
+    assignment = ask(client, study)
     nothing = client.post(f"/hpo/studies/{study}/ask")
     assert (nothing.status_code, "Held-Back" in nothing.headers) == (204, False), "there is no other trial"
     set_project(either_backend.catalog, "small", gpu_hours=0.0)
-    body = {"attempt": given["attempt"]}
-    beat = f"/hpo/studies/{study}/trials/{given['trial']}"
+    body = {"attempt": assignment["attempt"]}
+    beat = f"/hpo/studies/{study}/trials/{assignment['trial']}"
     decisions = [client.post(f"{beat}/heartbeat", json=body).json()["decision"] for _ in range(2)]
     assert decisions[-1] == "pause", "the first one looked"
     client.post(f"{beat}/release", json=body)
@@ -605,21 +611,21 @@ def test_a_loop_that_gets_no_trial_because_its_projects_gpu_hours_are_used_up_is
         assert nothing.headers["Held-Back"].startswith("project small has used its 0 GPU-hours of ")
         assert nothing.headers["Held-Back"] == client.get(f"/hpo/studies/{study}").json()["held_back"]
     set_project(either_backend.catalog, "small", gpu_hours=100.0)
-    assert asked(client, study)["attempt"] == 2
+    assert ask(client, study)["attempt"] == 2
 
 
 def test_a_trial_that_is_handed_out_again_comes_with_the_checkpoint_that_was_told(
     client: TestClient, either_backend: Backend, external: Small
 ) -> None:
-    study = opened(client, external(strategy={"median": {"sampler": "random", "max_budget": 3}}))
+    study = open_study(client, external(strategy={"median": {"sampler": "random", "max_budget": 3}}))
     digest = either_backend.store.put_blob(b"weights")
-    given = asked(client, study)
+    assignment = ask(client, study)
     tell = f"/hpo/studies/{study}/trials/0/tell"
     for epoch, told_with in ((1, {"checkpoint": digest}), (2, {})):
-        body = {"attempt": given["attempt"], "epoch": epoch, "values": {"score": 0.5}, **told_with}
+        body = {"attempt": assignment["attempt"], "epoch": epoch, "values": {"score": 0.5}, **told_with}
         assert client.post(tell, json=body).json()["decision"] == "continue"
     client.post(f"/hpo/studies/{study}/trials/0/release", json={"attempt": 1})
-    again = asked(client, study)
+    again = ask(client, study)
     assert (again["attempt"], again["epoch"], again["epochs"], again["checkpoint"]) == (2, 2, 3, digest)
     wrong = client.post(
         tell, json={"attempt": 2, "epoch": 3, "values": {"score": 0.5}, "checkpoint": "model.pt"}
@@ -628,10 +634,10 @@ def test_a_trial_that_is_handed_out_again_comes_with_the_checkpoint_that_was_tol
 
 
 def test_a_failed_trial_is_tried_again_and_then_given_up(client: TestClient, external: Small) -> None:
-    study = opened(client, external(max_retries=1))
+    study = open_study(client, external(max_retries=1))
     decisions = []
     for attempt in (1, 2):
-        assert asked(client, study)["attempt"] == attempt
+        assert ask(client, study)["attempt"] == attempt
         body = {"attempt": attempt, "error": "it burns"}
         decisions += [
             client.post(f"/hpo/studies/{study}/trials/0/fail", json=body).json()["decision"] for _ in range(2)
@@ -639,13 +645,13 @@ def test_a_failed_trial_is_tried_again_and_then_given_up(client: TestClient, ext
     assert decisions == ["retry", "retry", "stop", "stop"]
 
 
-def test_who_ends_an_attempt_is_in_the_audit_once_or_it_is_not_ended(
+def test_who_ends_an_attempt_is_in_the_write_log_once_or_it_is_not_ended(
     client: TestClient, either_backend: Backend, external: Small
 ) -> None:
-    study = opened(client, external())
+    study = open_study(client, external())
     trial = f"/hpo/studies/{study}/trials"
     for number in range(3):
-        asked(client, study)
+        ask(client, study)
         client.post(f"{trial}/{number}/heartbeat", json={"attempt": 1})
     ends = {
         "0/release": {"attempt": 1},
@@ -662,9 +668,9 @@ def test_who_ends_an_attempt_is_in_the_audit_once_or_it_is_not_ended(
         assert [client.post(f"{trial}/{path}", json=body).status_code for _ in range(2)] == [200, 200]
     entries = client.get("/audit").json()["entries"]
     ended = [
-        (one["actor"], one["target"])
-        for one in entries
-        if "/trials/" in one["route"] and one["status"] == 200
+        (entry["actor"], entry["target"])
+        for entry in entries
+        if "/trials/" in entry["route"] and entry["status"] == 200
     ]
     assert ended == [("local", f"/api/v1{trial}/{path}") for path in reversed(ends)]
 
@@ -672,10 +678,10 @@ def test_who_ends_an_attempt_is_in_the_audit_once_or_it_is_not_ended(
 def test_a_study_that_is_stopped_ends_with_the_last_trial_that_is_given_back(
     client: TestClient, either_backend: Backend, external: Small
 ) -> None:
-    study = opened(client, external(strategy={"random": {"budget": 1}}))
-    given = asked(client, study)
-    held = asked(client, study)
-    told(client, study, given, 1, 0.5)
+    study = open_study(client, external(strategy={"random": {"budget": 1}}))
+    assignment = ask(client, study)
+    held = ask(client, study)
+    tell(client, study, assignment, 1, 0.5)
     client.post(f"/hpo/studies/{study}/stop")
     client.post(f"/hpo/studies/{study}/trials/{held['trial']}/release", json={"attempt": 1})
     assert client.get(f"/hpo/studies/{study}").json()["status"] == "finished"
@@ -685,8 +691,8 @@ def test_a_study_that_is_stopped_ends_with_the_last_trial_that_is_given_back(
 def test_a_stopped_study_without_a_running_trial_has_ended_at_once(
     client: TestClient, external: Small
 ) -> None:
-    study = opened(client, external())
-    told(client, study, asked(client, study), 1, 0.5)
+    study = open_study(client, external())
+    tell(client, study, ask(client, study), 1, 0.5)
     client.post(f"/hpo/studies/{study}/stop")
     assert client.get(f"/hpo/studies/{study}").json()["status"] == "finished"
 
@@ -708,11 +714,11 @@ def test_dagsters_studies_hand_out_nothing_and_unknown_ones_are_named(
     refused = client.post(f"/hpo/studies/{row.id}/ask")
     assert (refused.status_code, "run by Dagster" in refused.text) == (409, True)
     assert client.post("/hpo/studies/none-1234/ask").status_code == 404
-    study = opened(client, external(seed=3))
+    study = open_study(client, external(seed=3))
     assert client.post(f"/hpo/studies/{study}/trials/5/heartbeat", json={"attempt": 1}).status_code == 404
 
 
-def test_loops_read_their_data_themselves_so_a_final_training_is_refused_with_what_to_do(
+def test_a_final_training_of_external_loops_is_refused_with_what_to_do(
     client: TestClient, external: Small
 ) -> None:
     answer = client.post(
@@ -750,13 +756,18 @@ def test_the_server_imports_no_code_that_a_study_names(
 def test_another_server_goes_on_where_the_first_was_killed(
     client: TestClient, either_backend: Backend, external: Small
 ) -> None:
-    study = opened(client, external(max_trials=3))
-    given = asked(client, study)
+    study = open_study(client, external(max_trials=3))
+    assignment = ask(client, study)
     other = ExternalLoops(either_backend.catalog, study)
-    assert other.tell(given["trial"], given["attempt"], given["epochs"], {"score": 0.4}).decision == "pause"
-    assert told(client, study, given, given["epochs"], 0.4)["decision"] == "pause"
-    while not isinstance(one := other.ask("w"), Finish):
-        verdict = other.tell(one.trial, one.attempt, one.epochs, {"score": 0.1})  # type: ignore[union-attr]
+    assert (
+        other.tell(assignment["trial"], assignment["attempt"], assignment["epochs"], {"score": 0.4}).decision
+        == "pause"
+    )
+    assert tell(client, study, assignment, assignment["epochs"], 0.4)["decision"] == "pause"
+    while not isinstance(next_assignment := other.ask("w"), Finish):
+        verdict = other.tell(
+            next_assignment.trial, next_assignment.attempt, next_assignment.epochs, {"score": 0.1}
+        )  # type: ignore[union-attr]
         if verdict.decision != "continue":
             break
     other.close()

@@ -39,10 +39,10 @@ def below(backend: Backend) -> Iterator[TestClient]:
 
 def addresses_of(html: str) -> list[str]:
     """All that a browser asks for because of the page."""
-    plain = re.findall(r'(?:href|src)="([^"]+)"', html)
-    modules = [address for found in re.findall(r'data-modules="([^"]+)"', html) for address in found.split()]
+    addresses = re.findall(r'(?:href|src)="([^"]+)"', html)
+    modules = [address for value in re.findall(r'data-modules="([^"]+)"', html) for address in value.split()]
     mapped = re.findall(r'": "([^"]+)"', html)
-    return [*plain, *modules, *mapped]
+    return [*addresses, *modules, *mapped]
 
 
 @both
@@ -134,9 +134,9 @@ def test_a_base_path_is_found_however_its_signs_are_sent(backend: Backend, base_
 
 @both
 def test_a_page_that_is_not_there_is_said_by_the_page(below: TestClient, sent: str) -> None:
-    shown = below.get(f"{sent}/nothing", headers=BROWSER)
-    assert (shown.status_code, shown.headers["Content-Type"]) == (404, "text/html; charset=utf-8")
-    assert f"{BASE}/static/" in shown.text
+    answer = below.get(f"{sent}/nothing", headers=BROWSER)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (404, "text/html; charset=utf-8")
+    assert f"{BASE}/static/" in answer.text
     assert (
         below.get(f"{sent}/api/v1/nothing", headers=BROWSER).headers["Content-Type"]
         == "application/problem+json"
@@ -368,10 +368,10 @@ def test_a_run_is_sent_and_seen_live_below_the_path(tmp_path: Path, base_path: s
             run.log({"loss": 0.5}, step=0)
             run.log_artifact(tmp_path / "note.txt")
             live = Stream(f"{proxy.url}/api/v1/live", {"run": f"p/{run.id}", "key": "loss"})
-        wait_for(lambda: live.named("end"), 60, "the stream says that the run has ended")
+        wait_for(lambda: live.events_named("end"), 60, "the stream says that the run has ended")
         live.close()
         assert set(live.points().values()) == {0.5}
-        shown = plain_http.get(f"{proxy.url}/api/v1/runs/p/{run.id}").json()
-        assert (shown["status"], shown["params"]) == ("finished", {"lr": 0.1})
-        assert [artifact["name"] for artifact in shown["artifacts"]] == ["note.txt"]
+        content = plain_http.get(f"{proxy.url}/api/v1/runs/p/{run.id}").json()
+        assert (content["status"], content["params"]) == ("finished", {"lr": 0.1})
+        assert [artifact["name"] for artifact in content["artifacts"]] == ["note.txt"]
         assert proxy.strays == []

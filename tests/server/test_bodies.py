@@ -31,8 +31,8 @@ def _request(parts: list[bytes | None], announced: int | None = None) -> Request
     return Request({"type": "http", "method": "POST", "path": "/", "headers": headers}, receive)
 
 
-async def _read(request: Request, budget: MemoryBudget, most: int = 100) -> bytes:
-    async with read_body(request, budget, most, seconds=0.05) as body:
+async def _read(request: Request, budget: MemoryBudget, max_bytes: int = 100) -> bytes:
+    async with read_body(request, budget, max_bytes, seconds=0.05) as body:
         return body
 
 

@@ -20,7 +20,7 @@ from server.identity.tokens import create_token
 from server.mlflow.endpoints import ENDPOINTS
 from server.settings import Settings
 from tests.server.clients import ADDRESS
-from tests.server.registry import promoted
+from tests.server.registry import promote_winner
 
 Small = Callable[..., dict[str, Any]]
 V1 = "/api/v1"
@@ -36,9 +36,9 @@ def lonely(either_backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Iterator
     requests.
     """
 
-    def with_one_connection(*given: Any, **options: Any) -> sqlalchemy.Engine:
+    def with_one_connection(*arguments: Any, **options: Any) -> sqlalchemy.Engine:
         return sqlalchemy.create_engine(
-            *given, **{**options, "pool_size": 1, "max_overflow": 0, "pool_timeout": LONGEST}
+            *arguments, **{**options, "pool_size": 1, "max_overflow": 0, "pool_timeout": LONGEST}
         )
 
     either_backend.catalog.upgrade()  # which takes two
@@ -63,13 +63,13 @@ class Requests:
         expected: int = 200,
         *,
         headers: dict[str, str] | None = None,
-        **given: Any,
+        **options: Any,
     ) -> Any:
         """The JSON of an answer; ``given`` is the route's path parameters, and ``json`` and ``params`` of the
         request.
         """
-        sent = {name: given.pop(name) for name in ("json", "params") if name in given}
-        path = V1 + route.format(**given)
+        sent = {name: options.pop(name) for name in ("json", "params") if name in options}
+        path = V1 + route.format(**options)
         answer = self._client.request(
             method, path, headers={"Authorization": f"Bearer {self.token}", **(headers or {})}, **sent
         )
@@ -84,7 +84,7 @@ def test_every_route_answers_where_the_catalog_has_one_connection(
 ) -> None:
     catalog = either_backend.catalog
     snapshot = take_snapshot(either_backend.store, catalog, parse_spec(small()).dataset).digest
-    version = promoted(either_backend, parse_spec(small(max_trials=2)), curves=True)
+    version = promote_winner(either_backend, parse_spec(small(max_trials=2)), curves=True)
     requests = Requests(lonely)
     requests.token = create_token(catalog, "ada", scope="admin")
     csrf = requests("POST", "/session", json={"token": requests.token})["csrf"]
@@ -112,9 +112,9 @@ def test_every_route_answers_where_the_catalog_has_one_connection(
     requests("GET", "/models/{model}/history", model="small")
     app: Any = lonely.app
     routes = {
-        (method, str(one.path_format))
-        for one in iter_route_contexts(app.routes)
-        for method in one.methods or ()
+        (method, str(route.path_format))
+        for route in iter_route_contexts(app.routes)
+        for method in route.methods or ()
     }
     _track(lonely, requests)
     assert requests.answered == {
@@ -141,7 +141,7 @@ def _track(client: TestClient, requests: Requests) -> None:
         "model_id"
     ]
     mlflow("POST", "mlflow/registered-models/create", name="net")
-    given = {
+    batch = {
         "run_id": run,
         "experiment_id": "0",
         "experiment_ids": ["0"],
@@ -150,7 +150,7 @@ def _track(client: TestClient, requests: Requests) -> None:
         "alias": "best",
         "key": "a",
     }
-    given |= {
+    batch |= {
         "source": f"models:/{model}",
         "model_id": model,
         "source_run_id": run,
@@ -161,7 +161,7 @@ def _track(client: TestClient, requests: Requests) -> None:
     }
     for method, path in ENDPOINTS:
         if "delete" not in path and method != "DELETE":
-            mlflow(method, f"mlflow/{path.format(model_id=model, tag_key='a')}", **given)
+            mlflow(method, f"mlflow/{path.format(model_id=model, tag_key='a')}", **batch)
     folder = f"0/{run}/artifacts"
     upload = mlflow("POST", f"mlflow-artifacts/mpu/create/{folder}", path="a.bin", num_parts=1)
     address = upload["credentials"][0]["url"].rpartition("/")[2]
@@ -216,13 +216,13 @@ def _look(requests: Requests, sweep: str, snapshot: str) -> None:
 
 
 def _search(requests: Requests, spec: dict[str, Any], snapshot: str) -> None:
-    given = {**spec, "snapshot": snapshot}
-    waits = requests("POST", "/hpo/studies", 202, json=given, headers={"Idempotency-Key": "launch"})
+    study_spec = {**spec, "snapshot": snapshot}
+    waits = requests("POST", "/hpo/studies", 202, json=study_spec, headers={"Idempotency-Key": "launch"})
     requests("GET", "/hpo/studies/intents/{intent}", intent=waits["intent"])
-    del given["predictor"], given["dataset"]
-    learning = {**given, "strategy": {"tpe": {"budget": 3}}, "warm_start": "auto"}
+    del study_spec["predictor"], study_spec["dataset"]
+    learning = {**study_spec, "strategy": {"tpe": {"budget": 3}}, "warm_start": "auto"}
     requests("POST", "/hpo/studies", 202, json=learning, params={"driver": "api"})
-    study = requests("POST", "/hpo/studies", 202, json=given, params={"driver": "api"})["study"]
+    study = requests("POST", "/hpo/studies", 202, json=study_spec, params={"driver": "api"})["study"]
     requests("POST", f"{STUDY}/extend", study=study, json={"max_trials": 20})
     requests("POST", f"{STUDY}/pause", study=study)
     requests("POST", f"{STUDY}/resume", study=study)
@@ -232,11 +232,11 @@ def _search(requests: Requests, spec: dict[str, Any], snapshot: str) -> None:
         ("release", {}),
     ):
         for _ in range(2):
-            given = requests("POST", f"{STUDY}/ask", study=study, headers={"Idempotency-Key": word})
-        of_trial = {"study": study, "number": given["trial"]}
-        requests("POST", f"{TRIAL}/heartbeat", **of_trial, json={"attempt": given["attempt"]})
+            study_spec = requests("POST", f"{STUDY}/ask", study=study, headers={"Idempotency-Key": word})
+        of_trial = {"study": study, "number": study_spec["trial"]}
+        requests("POST", f"{TRIAL}/heartbeat", **of_trial, json={"attempt": study_spec["attempt"]})
         for _ in range(2):
-            requests("POST", f"{TRIAL}/{word}", **of_trial, json={"attempt": given["attempt"], **said})
+            requests("POST", f"{TRIAL}/{word}", **of_trial, json={"attempt": study_spec["attempt"], **said})
     requests("POST", f"{STUDY}/stop", study=study)
 
 

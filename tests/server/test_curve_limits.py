@@ -34,16 +34,16 @@ def store(backend: Backend) -> Store:
 
 def test_equal_questions_are_asked_once_and_two_run_at_a_time() -> None:
     running = 0
-    most = 0
-    asked = []
+    highest = 0
+    questions = []
     lock = threading.Lock()
 
     def query(name: str) -> bytes:
-        nonlocal running, most
+        nonlocal running, highest
         with lock:
             running += 1
-            most = max(most, running)
-            asked.append(name)
+            highest = max(highest, running)
+            questions.append(name)
         time.sleep(0.05)
         with lock:
             running -= 1
@@ -56,23 +56,23 @@ def test_equal_questions_are_asked_once_and_two_run_at_a_time() -> None:
         )
 
     assert asyncio.run(ask()) == [name.encode() for name in "abcdabcd"]
-    assert (sorted(asked), most) == (list("abcd"), 2)
+    assert (sorted(questions), highest) == (list("abcd"), 2)
 
 
 def test_an_error_reaches_all_who_asked_and_is_not_kept() -> None:
     answers: list[bytes | None] = [b"later", None]
 
     def query(_: Budget) -> bytes:
-        found = answers.pop()
-        if found is None:
+        answer = answers.pop()
+        if answer is None:
             time.sleep(0.05)
             raise InvalidInput("no")
-        return found
+        return answer
 
     async def ask() -> None:
         limiter = Limiter()
         both = await asyncio.gather(*(limiter.answer("a", query) for _ in range(2)), return_exceptions=True)
-        assert [type(one) for one in both] == [InvalidInput, InvalidInput]
+        assert [type(error) for error in both] == [InvalidInput, InvalidInput]
         assert await limiter.answer("a", query) == b"later"
 
     asyncio.run(ask())
@@ -92,15 +92,15 @@ def test_a_question_that_takes_too_long_or_waits_behind_too_many_is_refused() ->
         await asyncio.sleep(0)
         with pytest.raises(Overloaded, match="2 questions for curves wait already"):
             await limiter.answer("c", query)
-        for one in (first, second):
+        for request in (first, second):
             with pytest.raises(Overloaded, match=r"not read within 0\.2 s"):
-                await one
+                await request
         ends.set()
 
     asyncio.run(ask())
 
 
-def test_questions_that_wait_share_the_next_look_and_none_gets_a_look_that_began_before_it_came() -> None:
+def test_waiting_questions_share_the_next_lookup_and_never_an_earlier_one() -> None:
     began = threading.Semaphore(0)
     goes_on = threading.Semaphore(0)
     looks: list[list[str]] = []
@@ -114,13 +114,14 @@ def test_questions_that_wait_share_the_next_look_and_none_gets_a_look_that_began
 
     async def ask() -> list[list[bytes]]:
         shared = SharedLookups(stamps)
-        asked = []
+        lookups = []
         for runs in ("ab", "bc"):
-            asked.append(asyncio.create_task(shared.of([("p", run) for run in runs])))
+            lookups.append(asyncio.create_task(shared.stamps_of([("p", run) for run in runs])))
             assert await asyncio.to_thread(began.acquire, timeout=60)
-        asked += [asyncio.create_task(shared.of([("p", run) for run in runs])) for runs in ("a", "ba", "c")]
+        for runs in ("a", "ba", "c"):
+            lookups.append(asyncio.create_task(shared.stamps_of([("p", run) for run in runs])))
         goes_on.release(3)
-        return list(await asyncio.gather(*asked))
+        return list(await asyncio.gather(*lookups))
 
     answers = asyncio.run(ask())
     assert (sorted(looks[0]), sorted(looks[1]), sorted(looks[2]), len(looks)) == (
@@ -140,7 +141,7 @@ def test_an_answer_has_no_more_rows_than_the_limit() -> None:
 
 
 @pytest.mark.parametrize("compacted", [True, False])
-def test_a_curve_is_read_no_further_than_its_time_reaches_and_then_still_read_as_a_whole(
+def test_a_curve_is_read_no_further_than_its_time_allows_and_later_as_a_whole(
     store: Store, compacted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with init(project="p", id="r", root=store.root, system_metrics=None) as run:
@@ -154,7 +155,9 @@ def test_a_curve_is_read_no_further_than_its_time_reaches_and_then_still_read_as
     reads: list[int] = []
     true_read = parquet_reader._File.read
     monkeypatch.setattr(
-        parquet_reader._File, "read", lambda file, *given: (reads.append(1), true_read(file, *given))[1]
+        parquet_reader._File,
+        "read",
+        lambda file, *arguments: (reads.append(1), true_read(file, *arguments))[1],
     )
 
     def over(_: int) -> None:
@@ -162,16 +165,16 @@ def test_a_curve_is_read_no_further_than_its_time_reaches_and_then_still_read_as
             raise Overloaded("the time is over")
 
     kept = ReaderCache(store)
-    asked: dict[str, Any] = {"root": store, "max_points": 1_000, "opened": kept.opening({("p", "r"): b"1"})}
+    options: dict[str, Any] = {"root": store, "max_points": 1_000, "opened": kept.opener({("p", "r"): b"1"})}
     with pytest.raises(Overloaded):
-        curve_rows(["p/r"], ["loss"], after_each=over, **asked)
+        curve_rows(["p/r"], ["loss"], after_each=over, **options)
     assert len(reads) == 2
-    (curve,) = curve_rows(["p/r"], ["loss"], **asked)
+    (curve,) = curve_rows(["p/r"], ["loss"], **options)
     assert len(curve.step) == 50
 
 
 def test_the_memory_of_answers_is_bounded_and_keeps_what_was_asked_for_last() -> None:
-    cache = Cache(most=100)
+    cache = Cache(max_bytes=100)
     for name in "abc":
         cache.put(name, b"x" * 33)
     assert cache.get("a") is not None
@@ -183,7 +186,7 @@ def test_the_memory_of_answers_is_bounded_and_keeps_what_was_asked_for_last() ->
     assert cache.get("f") == b"x" * 100
 
 
-def test_the_memory_of_readers_is_bounded_and_a_run_with_other_points_is_opened_again(tmp_path: Path) -> None:
+def test_the_reader_cache_is_bounded_and_reopens_runs_with_other_points(tmp_path: Path) -> None:
     store = Store(tmp_path)
     for run in "abc":
         with init(project="p", id=run, root=store.root, system_metrics=None) as training:
@@ -192,7 +195,7 @@ def test_the_memory_of_readers_is_bounded_and_a_run_with_other_points_is_opened_
     kept = ReaderCache(store, max_bytes=200_000)
 
     def read(run: str, stamp: bytes) -> RunCurves:
-        reader = kept.opening({("p", run): stamp})("p", run, ["loss"])
+        reader = kept.opener({("p", run): stamp})("p", run, ["loss"])
         assert len(reader.units("loss", 1_000)) == 1_000
         return reader
 
@@ -213,15 +216,15 @@ def test_as_json_fewer_rows_are_given_and_the_answer_names_the_other_encodings(
         for step in range(20):
             run.log({"a": 1.0, "b": 2.0}, step=step)
     monkeypatch.setitem(service._LIMITS, JSON, (30, service._LIMITS[JSON][1]))
-    asked = {"run": "p/r", "key": ["a", "b"]}
-    refused = local.get("/api/v1/curves", params=asked)
+    query = {"run": "p/r", "key": ["a", "b"]}
+    refused = local.get("/api/v1/curves", params=query)
     assert (
         refused.status_code,
         BINARY in refused.json()["detail"],
         "30 rows" in refused.json()["detail"],
     ) == (422, True, True)
-    assert local.get("/api/v1/curves", params=asked, headers={"Accept": BINARY}).status_code == 200
-    assert local.get("/api/v1/curves", params={**asked, "key": "a"}).status_code == 200
+    assert local.get("/api/v1/curves", params=query, headers={"Accept": BINARY}).status_code == 200
+    assert local.get("/api/v1/curves", params={**query, "key": "a"}).status_code == 200
 
 
 def test_a_store_that_does_not_answer_keeps_nobody_waiting_for_ever(
@@ -230,7 +233,7 @@ def test_a_store_that_does_not_answer_keeps_nobody_waiting_for_ever(
     answers_again = threading.Event()
     state = local.app.state.halving  # type: ignore[attr-defined]
     monkeypatch.setattr(state.curves._limiter, "seconds", 0.1)
-    monkeypatch.setattr(state.curves._looking, "_stamps", lambda *_: answers_again.wait(20))
+    monkeypatch.setattr(state.curves._lookups, "_stamps", lambda *_: answers_again.wait(20))
     try:
         answers = [local.get("/api/v1/curves", params={"run": "p/r", "key": "a"}) for _ in range(5)]
     finally:

@@ -62,23 +62,23 @@ def train(store: Store, run: str, points: int, keys: tuple[str, ...] = ("loss",)
             training.log({key: step * (place + 0.5) for place, key in enumerate(keys)}, step=step)
 
 
-def decoded(body: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def decode(body: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A binary answer as a page reads it: the header, and each curve's arrays."""
     (length,) = struct.unpack_from("<I", body)
     header = json.loads(body[4 : 4 + length])
     assert (4 + length) % 8 == 0
     arrays = []
     for curve in header["curves"]:
-        at = 4 + length + curve["offset"]
+        offset = 4 + length + curve["offset"]
         own = {}
         for name, kind in (
             ("x", "<f8"),
             ("value", "<f4"),
             *((("min", "<f4"), ("max", "<f4")) if curve["bucketed"] else ()),
         ):
-            assert at % 8 == 0
-            own[name] = np.frombuffer(body, kind, curve["rows"], at)
-            at += own[name].nbytes + -own[name].nbytes % 8
+            assert offset % 8 == 0
+            own[name] = np.frombuffer(body, kind, curve["rows"], offset)
+            offset += own[name].nbytes + -own[name].nbytes % 8
         arrays.append(own)
     return header, arrays
 
@@ -86,23 +86,26 @@ def decoded(body: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 def test_the_binary_answer_is_the_curves_of_the_sdk(store: Store, client: TestClient) -> None:
     train(store, "a", 10, ("acc", "loss"))
     train(store, "b", 3_000)
-    asked = {"run": ["p/b", "p/a"], "key": ["loss", "acc"], "max_points": 100}
-    answer = client.get("/api/v1/curves", params=asked, headers=BINARY)
+    query = {"run": ["p/b", "p/a"], "key": ["loss", "acc"], "max_points": 100}
+    answer = client.get("/api/v1/curves", params=query, headers=BINARY)
     assert (answer.status_code, answer.headers["content-type"]) == (200, BINARY["Accept"])
-    header, arrays = decoded(answer.content)
+    header, arrays = decode(answer.content)
     assert header["missing"] == [["p/b", "acc"]]
-    assert [(one["run"], one["key"], one["points"], one["bucketed"]) for one in header["curves"]] == [
+    assert [
+        (described["run"], described["key"], described["points"], described["bucketed"])
+        for described in header["curves"]
+    ] == [
         ("p/b", "loss", 3_000, True),
         ("p/a", "acc", 10, False),
         ("p/a", "loss", 10, False),
     ]
-    for one, own in zip(header["curves"], arrays, strict=True):
-        table = curves(one["run"], one["key"], root=store, max_points=100)
+    for described, own in zip(header["curves"], arrays, strict=True):
+        table = curves(described["run"], described["key"], root=store, max_points=100)
         np.testing.assert_array_equal(own["x"], table["step"].to_numpy())
         for name in own.keys() - {"x"}:
             np.testing.assert_array_equal(own[name], table[name].to_numpy().astype(np.float32))
     assert client.post(
-        "/api/v1/curves", json={"runs": asked["run"], "keys": asked["key"], "max_points": 100}, headers=BINARY
+        "/api/v1/curves", json={"runs": query["run"], "keys": query["key"], "max_points": 100}, headers=BINARY
     ).content == (answer.content)
 
 
@@ -130,15 +133,15 @@ def test_the_binary_answer_is_the_curves_of_the_sdk(store: Store, client: TestCl
         ("application/json;q=nan", None),
     ],
 )
-def test_the_encoding_is_the_one_that_accept_wants_most_and_none_is_given_that_it_refuses(
+def test_the_encoding_is_what_accept_prefers_and_never_one_that_it_refuses(
     shared: TestClient, accept: str | None, kind: str | None
 ) -> None:
-    asked = shared.build_request(
+    request = shared.build_request(
         "GET", "/api/v1/curves", params={"run": "p/r", "key": "loss"}, headers={"Accept": accept or ""}
     )
     if accept is None:
-        del asked.headers["accept"]
-    answer = shared.send(asked)
+        del request.headers["accept"]
+    answer = shared.send(request)
     if kind is None:
         assert (answer.status_code, answer.headers["content-type"]) == (406, "application/problem+json")
         for each in (
@@ -157,10 +160,10 @@ def test_curves_come_in_the_order_that_was_asked_for(store: Store, client: TestC
             training.log({"loss": loss, "acc": 1.0}, step=0)
     wait_for(lambda: client.get("/api/v1/runs").json()["total"] == 3, 60, "the runs to be indexed")
 
-    def order(**asked: Any) -> list[tuple[str, str]]:
-        found = client.get("/api/v1/curves", params={"key": ["loss", "acc"], **asked})
-        assert found.status_code == 200, found.text
-        return [(one["run"], one["key"]) for one in found.json()["curves"]]
+    def order(**query: Any) -> list[tuple[str, str]]:
+        answer = client.get("/api/v1/curves", params={"key": ["loss", "acc"], **query})
+        assert answer.status_code == 200, answer.text
+        return [(curve["run"], curve["key"]) for curve in answer.json()["curves"]]
 
     def both(*runs: str) -> list[tuple[str, str]]:
         return [(f"p/{run}", key) for run in runs for key in ("acc", "loss")]
@@ -229,17 +232,17 @@ def test_times_are_seconds_since_1970_or_since_the_run_began_and_windows_are_in_
         compact(store, "p", "r")
     began = datetime.fromisoformat(read_json(store, "runs/project=p/r/record.json")["started"]).timestamp()
     logged = np.array(
-        [moment.timestamp() for moment in curves("p/r", "loss", root=store)["wall_time"].to_pylist()]
+        [time.timestamp() for time in curves("p/r", "loss", root=store)["wall_time"].to_pylist()]
     )
     for axis, places in (("time", logged), ("relative", logged - began)):
-        (own,) = decoded(
+        (own,) = decode(
             client.get(
                 "/api/v1/curves", params={"run": "p/r", "key": "loss", "x": axis}, headers=BINARY
             ).content
         )[1]
         np.testing.assert_allclose(own["x"], places, atol=1e-6)
         window = {"run": "p/r", "key": "loss", "x": axis, "low": places[20], "high": places[80]}
-        (own,) = decoded(client.get("/api/v1/curves", params=window, headers=BINARY).content)[1]
+        (own,) = decode(client.get("/api/v1/curves", params=window, headers=BINARY).content)[1]
         inside = (logged >= logged[20]) & (logged <= logged[80])
         np.testing.assert_allclose(own["x"], places[inside], atol=1e-6)
 
@@ -247,29 +250,29 @@ def test_times_are_seconds_since_1970_or_since_the_run_began_and_windows_are_in_
 def test_an_answer_is_not_given_again_until_a_run_logs_more(store: Store, client: TestClient) -> None:
     train(store, "done", 10)
     live = init(project="p", id="live", root=store.root, system_metrics=None)
-    asked = {"run": ["p/done", "p/live"], "key": "loss"}
+    query = {"run": ["p/done", "p/live"], "key": "loss"}
     tags = set()
     for step in range(3):
         live.log({"loss": float(step)}, step=step)
-        answer = client.get("/api/v1/curves", params=asked)
+        answer = client.get("/api/v1/curves", params=query)
         assert answer.json()["curves"][1]["rows"] == step + 1
         tags.add(answer.headers["etag"])
         assert (
             client.get(
-                "/api/v1/curves", params=asked, headers={"If-None-Match": answer.headers["etag"]}
+                "/api/v1/curves", params=query, headers={"If-None-Match": answer.headers["etag"]}
             ).status_code
             == 304
         )
     assert len(tags) == 3
     live.finish()
-    assert client.get("/api/v1/curves", params=asked).headers["etag"] not in tags
-    tag = client.get("/api/v1/curves", params=asked).headers["etag"]
+    assert client.get("/api/v1/curves", params=query).headers["etag"] not in tags
+    tag = client.get("/api/v1/curves", params=query).headers["etag"]
     compact(store, "p", "done")
-    assert client.get("/api/v1/curves", params=asked).headers["etag"] != tag
+    assert client.get("/api/v1/curves", params=query).headers["etag"] != tag
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "message"),
+    ("query", "status", "message"),
     [
         ({"run": "p/nope", "key": "loss"}, 404, "no run 'nope' in project 'p'"),
         ({"run": "p/nope", "key": "loss", "x": "relative"}, 404, "no run 'nope' in project 'p'"),
@@ -291,9 +294,9 @@ def test_an_answer_is_not_given_again_until_a_run_logs_more(store: Store, client
     ],
 )
 def test_a_slip_is_answered_with_what_is_accepted(
-    shared: TestClient, asked: dict[str, Any], status: int, message: str
+    shared: TestClient, query: dict[str, Any], status: int, message: str
 ) -> None:
-    answer = shared.get("/api/v1/curves", params=asked)
+    answer = shared.get("/api/v1/curves", params=query)
     assert answer.status_code == status, answer.text
     assert message in answer.text
 
@@ -301,12 +304,12 @@ def test_a_slip_is_answered_with_what_is_accepted(
 def test_a_filter_chooses_the_first_runs_of_its_order(store: Store, client: TestClient) -> None:
     for run, points in (("a", 1), ("b", 3), ("c", 2)):
         train(store, run, points)
-    asked = {"filter": "project = p order by metrics.loss desc", "top": 2, "key": "loss"}
+    query = {"filter": "project = p order by metrics.loss desc", "top": 2, "key": "loss"}
 
-    def found() -> list[str]:
-        return [curve["run"] for curve in client.get("/api/v1/curves", params=asked).json()["curves"]]
+    def chosen_ids() -> list[str]:
+        return [curve["run"] for curve in client.get("/api/v1/curves", params=query).json()["curves"]]
 
-    wait_for(lambda: found() == ["p/b", "p/c"], 60, "the index has the runs")
+    wait_for(lambda: chosen_ids() == ["p/b", "p/c"], 60, "the index has the runs")
     assert client.post("/api/v1/curves", json={"filter": "nope nope", "keys": ["loss"]}).json()["column"]
     assert (
         client.post("/api/v1/curves", json={"filter": "", "runs": ["p/a"], "keys": ["loss"]}).status_code
@@ -329,23 +332,25 @@ def test_a_zoom_into_what_was_read_opens_no_file_and_is_the_curve_of_the_sdk(
         "__init__",
         lambda file, store, path: (opened.append(path), true_file(file, store, path))[1],
     )
-    asked = {"run": ["p/short", "p/long"], "key": "loss", "max_points": 100}
-    undisturbed.get("/api/v1/curves", params=asked, headers=BINARY)
+    query = {"run": ["p/short", "p/long"], "key": "loss", "max_points": 100}
+    undisturbed.get("/api/v1/curves", params=query, headers=BINARY)
     for low, high in ((10, 15_000), (50, 9_000)):
         before = list(opened)
-        header, arrays = decoded(
+        header, arrays = decode(
             undisturbed.get(
-                "/api/v1/curves", params={**asked, "low": low, "high": high}, headers=BINARY
+                "/api/v1/curves", params={**query, "low": low, "high": high}, headers=BINARY
             ).content
         )
         assert opened == before
-        for one, own in zip(header["curves"], arrays, strict=True):
-            table = curves(one["run"], "loss", root=store, max_points=100, window=(low, high), edges="whole")
+        for described, own in zip(header["curves"], arrays, strict=True):
+            table = curves(
+                described["run"], "loss", root=store, max_points=100, window=(low, high), edges="whole"
+            )
             np.testing.assert_array_equal(own["x"], table["step"].to_numpy())
             np.testing.assert_array_equal(own["value"], table["value"].to_numpy().astype(np.float32))
         del opened[len(before) :]
     train(store, "short", 10, first=200)
-    (one,) = decoded(
-        undisturbed.get("/api/v1/curves", params={**asked, "run": "p/short"}, headers=BINARY).content
+    (described,) = decode(
+        undisturbed.get("/api/v1/curves", params={**query, "run": "p/short"}, headers=BINARY).content
     )[0]["curves"]
-    assert one["points"] == 110
+    assert described["points"] == 110

@@ -12,23 +12,23 @@ from server.fair_queue import FairQueue
 def test_no_more_questions_are_answered_at_a_time_than_in_all_and_of_one_token() -> None:
     queue = FairQueue(3, 2)
     now = Counter[str]()
-    most = Counter[str]()
+    highest = Counter[str]()
 
-    async def ask(who: str) -> None:
-        async with queue.turn(who):
-            now[who] += 1
-            most[who], most["all"] = max(most[who], now[who]), max(most["all"], now.total())
+    async def ask(token: str) -> None:
+        async with queue.turn(token):
+            now[token] += 1
+            highest[token], highest["all"] = max(highest[token], now[token]), max(highest["all"], now.total())
             await asyncio.sleep(0)
-            now[who] -= 1
+            now[token] -= 1
 
     async def all_ask() -> None:
-        await asyncio.gather(*(ask(who) for who in ("ada", "bob", "eve") for _ in range(10)))
+        await asyncio.gather(*(ask(token) for token in ("ada", "bob", "eve") for _ in range(10)))
 
     asyncio.run(all_ask())
-    assert (most.pop("all"), max(most.values())) == (3, 2)
+    assert (highest.pop("all"), max(highest.values())) == (3, 2)
 
 
-def test_one_tokens_slow_questions_leave_a_turn_to_others_and_its_own_are_refused_beyond_the_queue() -> None:
+def test_one_tokens_slow_questions_leave_turns_to_others_and_are_bounded() -> None:
     async def slow_and_others() -> None:
         queue = FairQueue(2, 1, waiting=2)
         ended = asyncio.Event()

@@ -23,7 +23,7 @@ from resources.features.wanted import online_address, project_view
 from resources.sweep_spec import SweepSpec
 from tests.backends import CHECKOUT
 from tests.server import joined
-from tests.server.registry import promoted
+from tests.server.registry import promote_winner
 
 Spec = Callable[..., SweepSpec]
 NOW = datetime(2026, 3, 3, 20, tzinfo=UTC)
@@ -37,7 +37,7 @@ def champion(backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HALVING_FEATURES", str(CHECKOUT / "features"))
     monkeypatch.delenv("HALVING_ONLINE", raising=False)
     joined.with_features(backend, *(date(2026, 3, day) for day in (1, 2, 3)))
-    version = promoted(backend, small_spec(name="orders", dataset=joined.SPEC, max_trials=1))
+    version = promote_winner(backend, small_spec(name="orders", dataset=joined.SPEC, max_trials=1))
     assert version.stage == "champion"
     push(backend.store, project_view("clicks@1"), online_address(backend.store), until=NOW)
     return version

@@ -81,7 +81,7 @@ def test_of_writes_with_one_key_that_come_together_one_is_done(client: TestClien
         return answer
 
     with ThreadPoolExecutor(6) as pool:
-        answers = [one.result() for one in [pool.submit(extend) for _ in range(6)]]
+        answers = [future.result() for future in [pool.submit(extend) for _ in range(6)]]
     assert [answer.status_code for answer in answers] == [200] * 6
     assert sum(REPLAYED not in answer.headers for answer in answers) == 1
 
@@ -109,24 +109,28 @@ def test_an_answer_is_given_again_whatever_has_changed_since(
     by_prefix = {name: value for name, value in study.items() if name != "dataset"} | {
         "snapshot": f"points@{snapshot.digest[7:10]}"
     }
-    asked = [("/training-runs", training), ("/hpo/studies", study), ("/hpo/studies", by_prefix)]
-    keys = [{"Idempotency-Key": f"k{number}"} for number in range(len(asked))]
-    given = [client.post(path, json=body, headers=key) for (path, body), key in zip(asked, keys, strict=True)]
-    assert [answer.status_code for answer in given] == [202, 202, 202], [answer.text for answer in given]
+    requests = [("/training-runs", training), ("/hpo/studies", study), ("/hpo/studies", by_prefix)]
+    keys = [{"Idempotency-Key": f"k{number}"} for number in range(len(requests))]
+    answers = [
+        client.post(path, json=body, headers=key) for (path, body), key in zip(requests, keys, strict=True)
+    ]
+    assert [answer.status_code for answer in answers] == [202, 202, 202], [answer.text for answer in answers]
     with either_backend.catalog.write() as session:
         session.delete(session.get_one(SnapshotRow, snapshot.digest))
-    assert [client.post(path, json=body).status_code for path, body in asked] == [404, 404, 404]
-    again = [client.post(path, json=body, headers=key) for (path, body), key in zip(asked, keys, strict=True)]
+    assert [client.post(path, json=body).status_code for path, body in requests] == [404, 404, 404]
+    again = [
+        client.post(path, json=body, headers=key) for (path, body), key in zip(requests, keys, strict=True)
+    ]
     assert [(answer.status_code, answer.json()) for answer in again] == [
-        (202, answer.json()) for answer in given
+        (202, answer.json()) for answer in answers
     ]
     assert [REPLAYED in answer.headers for answer in again] == [True, True, True]
 
 
-def test_what_is_done_once_is_in_the_audit_once(client: TestClient, study: str) -> None:
+def test_what_is_done_once_is_in_the_write_log_once(client: TestClient, study: str) -> None:
     for _ in range(3):
         assert client.post(f"{study}/pause", headers=KEY).status_code == 200
-    assert [(one["route"], one["status"]) for one in client.get("/audit").json()["entries"]] == [
+    assert [(entry["route"], entry["status"]) for entry in client.get("/audit").json()["entries"]] == [
         ("/api/v1/hpo/studies/{study}/pause", 200)
     ]
 

@@ -27,7 +27,7 @@ from server.ingest.batch import JSON, MAX_BYTES, MAX_POINTS
 from server.ingest.memory_budget import BudgetExhausted, MemoryBudget
 from server.settings import Settings
 from tests.server.clients import client_of
-from tests.server.ingested import ARROW, Begun, arrow, begin, points, stored, table_of
+from tests.server.ingested import ARROW, Begun, arrow, begin, points, stored_points, table_of
 
 Bearer = Callable[..., dict[str, str]]
 
@@ -57,27 +57,29 @@ def test_a_run_that_is_sent_as_json_is_one_like_any_other(local: TestClient, bac
         {"team": "vision"},
         3,
     )
-    *finite, nan, infinite = stored(backend.store.root, run.run)
+    *finite, nan, infinite = stored_points(backend.store.root, run.run)
     assert finite == [(0, 0.0), (1, 1.0), (2, 2.0)]
     assert (nan[0], math.isnan(nan[1]), infinite) == (3, True, (4, -math.inf))
-    shown = local.get(f"/api/v1/runs/p/{run.run}").json()
-    assert shown["params"] == {"lr": 0.1, "layers": [1, 2]}
+    content = local.get(f"/api/v1/runs/p/{run.run}").json()
+    assert content["params"] == {"lr": 0.1, "layers": [1, 2]}
 
 
 @pytest.mark.parametrize("encoding", ["", "zstd", "gzip"])
 def test_the_same_points_as_arrow_are_the_same_segment(
     local: TestClient, backend: Backend, encoding: str
 ) -> None:
-    given = points(0, 500, "b") + points(0, 500, "a")
+    batch = points(0, 500, "b") + points(0, 500, "a")
     as_json = begin(local)
     as_arrow = begin(local)
-    body = arrow(table_of(given))
+    body = arrow(table_of(batch))
     if encoding:
         body = pa.compress(body, encoding, asbytes=True)
-    assert as_json.send(0, given).status_code == 200
+    assert as_json.send(0, batch).status_code == 200
     assert as_arrow.send(0, body, Content_Type=ARROW, Content_Encoding=encoding).status_code == 200
     for key in ("a", "b"):
-        assert stored(backend.store.root, as_arrow.run, key) == stored(backend.store.root, as_json.run, key)
+        assert stored_points(backend.store.root, as_arrow.run, key) == stored_points(
+            backend.store.root, as_json.run, key
+        )
 
 
 def test_a_batch_may_have_any_columns_that_mean_the_same(local: TestClient, backend: Backend) -> None:
@@ -93,10 +95,10 @@ def test_a_batch_may_have_any_columns_that_mean_the_same(local: TestClient, back
     )
     run = begin(local)
     assert run.send(0, arrow(table), Content_Type=ARROW).status_code == 200
-    assert stored(backend.store.root, run.run, "ü/é 指标") == [(2, 2.0)]
+    assert stored_points(backend.store.root, run.run, "ü/é 指标") == [(2, 2.0)]
 
 
-def test_a_batch_that_is_sent_again_arrives_once_whoever_takes_it_and_also_after_compaction(
+def test_a_batch_sent_again_arrives_once_at_any_server_and_after_compaction(
     local: TestClient, backend: Backend
 ) -> None:
     run = begin(local)
@@ -104,10 +106,12 @@ def test_a_batch_that_is_sent_again_arrives_once_whoever_takes_it_and_also_after
     second = points(10, 20)
     with client_of(Settings(root=backend.store.root)) as other:
         elsewhere = Begun(other, *run[1:])
-        for one, other_one in ((run, elsewhere), (elsewhere, run)):
-            assert one.send(0, first).json() == other_one.send(0, first).json() == {"points": 10, "next": 1}
-            assert other_one.send(1, second).json() == one.send(1, second).json() == {"points": 10, "next": 2}
-        assert stored(backend.store.root, run.run) == [(step, float(step)) for step in range(20)]
+        for sent, other_one in ((run, elsewhere), (elsewhere, run)):
+            assert sent.send(0, first).json() == other_one.send(0, first).json() == {"points": 10, "next": 1}
+            assert (
+                other_one.send(1, second).json() == sent.send(1, second).json() == {"points": 10, "next": 2}
+            )
+        assert stored_points(backend.store.root, run.run) == [(step, float(step)) for step in range(20)]
         assert run.end().status_code == 200
         compact(backend.store, "p", run.run)
         assert elsewhere.send(1, second).json() == {"points": 10, "next": 2}
@@ -119,11 +123,11 @@ def test_a_batch_that_is_sent_again_arrives_once_whoever_takes_it_and_also_after
         position: dict[str, str | int] = {"project": "p", "run": run.run, "attempt": 1}
         assert other.get("/api/v1/ingest", params=position).json()["next"] == 2
         assert elsewhere.send(2, points(20, 21)).json()["next"] == 3
-    assert stored(backend.store.root, run.run) == [(20, 20.0)]  # the others are compacted
+    assert stored_points(backend.store.root, run.run) == [(20, 20.0)]  # the others are compacted
     assert compact(backend.store, "p", run.run).total == 21
 
 
-def test_no_replica_acknowledges_a_batch_in_place_of_one_that_another_took_and_compaction_absorbed(
+def test_no_replica_acknowledges_a_batch_in_place_of_an_absorbed_one(
     local: TestClient, backend: Backend
 ) -> None:
     run = begin(local)
@@ -137,16 +141,14 @@ def test_no_replica_acknowledges_a_batch_in_place_of_one_that_another_took_and_c
             409,
             True,
         )
-        assert stored(backend.store.root, run.run) == []
+        assert stored_points(backend.store.root, run.run) == []
         for number in (1, 2, 3):
             assert elsewhere.send(number, points(number, number + 1)).json()["next"] == number + 1
         assert elsewhere.send(4, points(4, 5)).json()["next"] == 5
     assert compact(backend.store, "p", run.run).total == 5
 
 
-def test_a_batch_that_compaction_took_too_long_ago_to_compare_it_is_refused_and_not_acknowledged(
-    local: TestClient, backend: Backend
-) -> None:
+def test_a_batch_absorbed_too_long_ago_to_compare_is_refused(local: TestClient, backend: Backend) -> None:
     run = begin(local)
     for sequence in range(70):
         assert run.send(sequence, points(sequence, sequence + 1)).status_code == 200
@@ -164,7 +166,7 @@ def test_a_batch_that_compaction_took_too_long_ago_to_compare_it_is_refused_and_
         assert "is taken long since and was not compared: 70 is the next" in answer.json()["detail"]
 
 
-def test_clients_whose_clocks_are_far_off_keep_their_times_and_are_in_order_by_the_servers(
+def test_clients_with_wrong_clocks_keep_their_times_in_the_servers_order(
     local: TestClient, backend: Backend
 ) -> None:
     """One is in 1970, the other, which goes on with the run, in the year 9999; and times that run backwards
@@ -174,11 +176,11 @@ def test_clients_whose_clocks_are_far_off_keep_their_times_and_are_in_order_by_t
     for attempt, time in times.items():
         run = begin(local, run="skewed")
         assert run.attempt == attempt
-        given = [
+        batch = [
             {"key": "größe/λ", "step": 10 * attempt + step, "value": step, "wall_time": abs(time - step)}
             for step in range(3)
         ]
-        assert run.send(0, given).status_code == 200
+        assert run.send(0, batch).status_code == 200
         assert run.end().status_code == 200
     info = read_run(backend.store, "p", "skewed")
     started = [attempt.started for attempt in info.attempts]
@@ -202,7 +204,7 @@ def test_a_batch_may_have_as_many_keys_as_points(local: TestClient, backend: Bac
     names = [f"layer/{number:05d}" for number in range(12_000)]
     table = pa.table({"key": names, "step": [0] * len(names), "value": [0.5] * len(names)})
     assert run.send(0, arrow(table), Content_Type=ARROW).json()["points"] == 12_000
-    assert stored(backend.store.root, run.run, names[-1]) == [(0, 0.5)]
+    assert stored_points(backend.store.root, run.run, names[-1]) == [(0, 0.5)]
 
 
 def test_a_gap_is_refused_with_the_batch_that_is_missing(local: TestClient) -> None:
@@ -212,7 +214,7 @@ def test_a_gap_is_refused_with_the_batch_that_is_missing(local: TestClient) -> N
     assert "0 is the next" in answer.json()["detail"]
 
 
-def test_two_clients_that_write_one_attempt_are_told_and_each_that_begins_has_an_attempt_of_its_own(
+def test_two_clients_that_write_one_attempt_are_told_to_begin_one_each(
     local: TestClient,
 ) -> None:
     run = begin(local)
@@ -457,7 +459,7 @@ def test_another_project_than_the_tokens_is_forbidden_and_its_files_are_not_ther
 
 
 @pytest.mark.parametrize(
-    "given",
+    "fields",
     [
         {"project": "p", "unknown": 1},
         {"project": "ü"},
@@ -473,8 +475,8 @@ def test_another_project_than_the_tokens_is_forbidden_and_its_files_are_not_ther
         {"project": "p", "params": {"a": json.loads("[" * 60 + "]" * 60)}},
     ],
 )
-def test_a_beginning_with_a_wrong_field_is_refused(shared: TestClient, given: dict[str, Any]) -> None:
-    body = json.dumps(given).encode()
+def test_a_beginning_with_a_wrong_field_is_refused(shared: TestClient, fields: dict[str, Any]) -> None:
+    body = json.dumps(fields).encode()
     assert (
         shared.post(
             "/api/v1/ingest/begin", content=body, headers={"Content-Type": "application/json"}
@@ -538,7 +540,7 @@ _DIGEST = f"sha256:{hashlib.sha256(b'abc').hexdigest()}"
 
 
 @pytest.mark.parametrize(
-    ("rest", "given", "message"),
+    ("rest", "content", "message"),
     [
         ("record.json", _RECORD | {"project": "q"}, "project = 'q' is not accepted"),
         ("record.json", _RECORD | {"params": 3}, "params = 3 is not accepted"),
@@ -610,9 +612,9 @@ _DIGEST = f"sha256:{hashlib.sha256(b'abc').hexdigest()}"
     ],
 )
 def test_a_record_that_others_could_not_read_is_refused(
-    shared: TestClient, rest: str, given: Any, message: str
+    shared: TestClient, rest: str, content: Any, message: str
 ) -> None:
-    answer = shared.put(f"/api/v1/files/runs/project=p/r/{rest}", content=json.dumps(given).encode())
+    answer = shared.put(f"/api/v1/files/runs/project=p/r/{rest}", content=json.dumps(content).encode())
     assert answer.status_code == 422
     assert message in answer.json()["detail"]
 

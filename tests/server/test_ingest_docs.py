@@ -7,7 +7,7 @@ import pytest
 
 from halving.query.runs import read_run
 from halving.store.store import Store
-from tests.server.ingested import stored
+from tests.server.ingested import stored_points
 from tests.server.processes import server_of
 
 _PAGE = (Path(__file__).parents[2] / "docs/ingest.md").read_text()
@@ -31,6 +31,6 @@ def test_the_client_of_the_documentation_logs_a_run_over_a_restart_of_the_server
                 server.start()
         run.finish()
     name = run.whose["run"]
-    assert stored(root, name, "acc") == [(step, float(step)) for step in range(6_000)]
+    assert stored_points(root, name, "acc") == [(step, float(step)) for step in range(6_000)]
     info = read_run(Store(root), "p", name)
     assert (info.status, info.params) == ("finished", {"lr": 0.1})

@@ -33,7 +33,7 @@ from resources.backend import Backend
 from server.identity.tokens import create_token
 from tests.ports import free_port
 from tests.server import plain_http
-from tests.server.ingested import points, stored
+from tests.server.ingested import points, stored_points
 from tests.server.processes import ServerProcess, server_of
 from tests.waiting import wait_for
 
@@ -66,11 +66,11 @@ def server(root: str) -> Iterator[ServerProcess]:
 def _recover(server: ServerProcess) -> list[str]:
     """What becomes of the journals here."""
     with contextlib.closing(ServerStore(server.address)) as store:
-        return [found.state for found in recover(store)]
+        return [recovered.state for recovered in recover(store)]
 
 
 def _steps(root: str, run: str, key: str = "loss") -> list[int]:
-    return sorted(step for step, _ in stored(root, run, key))
+    return sorted(step for step, _ in stored_points(root, run, key))
 
 
 def test_a_run_by_a_server_has_all_that_a_run_by_the_store_has(
@@ -130,7 +130,7 @@ def test_a_run_by_a_server_has_all_that_a_run_by_the_store_has(
         halving.delete_run("p/none", url=server.address)
 
 
-def test_a_server_that_is_killed_again_and_again_loses_nothing_and_takes_nothing_twice(
+def test_a_server_killed_again_and_again_loses_nothing_and_takes_nothing_twice(
     server: ServerProcess, root: str
 ) -> None:
     run = halving.init("p", {}, url=server.address, system_metrics=None)
@@ -223,7 +223,7 @@ def test_what_a_killed_client_left_in_its_journal_is_sent_later_and_once(
     assert _recover(server) == []
 
 
-def test_a_server_that_is_killed_in_the_middle_of_an_upload_has_nothing_of_it_and_takes_it_the_next_time(
+def test_a_server_killed_during_an_upload_has_nothing_of_it_and_accepts_it_again(
     server: ServerProcess, root: str
 ) -> None:
     content = os.urandom(8 << 20)
@@ -387,9 +387,9 @@ def test_a_server_that_is_too_busy_is_asked_again_and_nothing_is_dropped(root: s
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.stdout is not None
-        asked = [float(line.split()[2]) for line in process.stdout if line.startswith("asked")]
+        times = [float(line.split()[2]) for line in process.stdout if line.startswith("asked")]
     assert _steps(root, run.id) == list(range(1000))
-    gaps = [after - refused for refused, after in zip(asked[1::2], asked[2::2], strict=False)]
+    gaps = [after - refused for refused, after in zip(times[1::2], times[2::2], strict=False)]
     assert min(gaps) >= 1.0
 
 
@@ -453,9 +453,9 @@ def test_a_token_is_needed_and_a_wrong_address_is_said_at_once(
                 ({"token": "hlv_wrong"}, "refuses: this token does not hold"),
                 ({"token": reader}, "refuses: .*'eve' may read: this needs the scope write"),
             ]
-            for given, message in refused:
+            for environment, message in refused:
                 with pytest.raises(StoreError, match=message):
-                    halving.init("mine", {}, url=address, **given)
+                    halving.init("mine", {}, url=address, **environment)
             with (
                 contextlib.closing(ServerStore(address)) as store,
                 pytest.raises(StoreError, match="a token is needed"),
@@ -469,7 +469,7 @@ def test_a_token_is_needed_and_a_wrong_address_is_said_at_once(
                 run.log({"loss": 1.0}, step=0)
         finally:
             process.send_signal(signal.SIGTERM)
-    assert stored(backend.store.root, run.id, project="mine") == [(0, 1.0)]
+    assert stored_points(backend.store.root, run.id, project="mine") == [(0, 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -493,7 +493,7 @@ def test_a_store_and_a_server_are_not_given_together(tmp_path: Path) -> None:
         halving.init("p", {}, tmp_path, token="hlv_x")
 
 
-def test_a_server_that_is_not_there_is_unavailable_and_another_answer_says_what_it_is(
+def test_an_absent_server_is_unavailable_and_other_answers_say_what_they_are(
     server: ServerProcess,
 ) -> None:
     with pytest.raises(StoreUnavailable, match="does not answer"):

@@ -16,7 +16,7 @@ from resources.registry.publishing import publish
 from resources.sweep_spec import parse_spec
 from tests.server import plain_http
 from tests.server.processes import server_of
-from tests.server.registry import promoted
+from tests.server.registry import promote_winner
 from tests.waiting import wait_for
 
 KEY = {"Idempotency-Key": "0b1c"}
@@ -55,11 +55,9 @@ def test_what_was_acknowledged_outlives_a_kill_and_is_there_once(
 
 
 @pytest.mark.slow
-def test_a_server_that_starts_tells_the_store_of_a_champion_whose_process_was_killed_before_it_could(
-    backend: Backend, small: Small
-) -> None:
+def test_a_starting_server_publishes_the_champion_of_a_killed_process(backend: Backend, small: Small) -> None:
     for seed in (0, 1):
-        row = promoted(backend, parse_spec(small(seed=seed)))
+        row = promote_winner(backend, parse_spec(small(seed=seed)))
         stages.promote(backend.catalog, "small", row.version, actor="ann", note="for the test", force=True)
     assert publish(backend.store, backend.catalog) == []
     stages.rollback(backend.catalog, "small", actor="ann")  # and the process is gone

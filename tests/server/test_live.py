@@ -65,7 +65,9 @@ def training(store: Store) -> Iterator[Training]:
         trainer.wait()
 
 
-def logged(first: int, end: int, run: str = "p/r", key: str = "loss") -> dict[tuple[str, str, int], float]:
+def log_points(
+    first: int, end: int, run: str = "p/r", key: str = "loss"
+) -> dict[tuple[str, str, int], float]:
     return {(run, key, step): step + 0.5 for step in range(first, end)}
 
 
@@ -77,22 +79,22 @@ def start(store: Store, run: str = "r") -> Any:
 def test_points_are_seen_while_the_run_trains_and_then_its_end(store: Store, server: ServerProcess) -> None:
     runs = [start(store, name) for name in ("a", "b")]
     stream = Stream(f"{server.address}/api/v1/live", {"run": ["p/a", "p/b"], "key": ["loss", "acc"]})
-    wait_for(lambda: stream.named("ready"), 60, "the stream is ready")
-    assert sorted(data["run"] for data in stream.named("run")) == ["p/a", "p/b"]
-    assert {data["status"] for data in stream.named("run")} == {"running"}
+    wait_for(lambda: stream.events_named("ready"), 60, "the stream is ready")
+    assert sorted(data["run"] for data in stream.events_named("run")) == ["p/a", "p/b"]
+    assert {data["status"] for data in stream.events_named("run")} == {"running"}
     for step in range(3):
         runs[0].log({"loss": step + 0.5, "unasked": 1.0}, step=step)
         wait_for(lambda: len(stream.points()) > step, 60, "the point is seen")  # noqa: B023
-    (first, *_) = stream.named("points")
+    (first, *_) = stream.events_named("points")
     assert (first["run"], first["key"], first["attempt"]) == ("p/a", "loss", 1)
     assert abs(first["t"][0] - time.time()) < 10
     runs[1].log({"acc": float("nan")}, step=7)
     runs[1].finish()
-    wait_for(lambda: stream.named("end"), 5, "the end is seen")
-    assert stream.named("end") == [{"run": "p/b", "status": "finished"}]
-    assert stream.points() == {**logged(0, 3, "p/a"), ("p/b", "acc", 7): "NaN"}
+    wait_for(lambda: stream.events_named("end"), 5, "the end is seen")
+    assert stream.events_named("end") == [{"run": "p/b", "status": "finished"}]
+    assert stream.points() == {**log_points(0, 3, "p/a"), ("p/b", "acc", 7): "NaN"}
     runs[0].finish()
-    wait_for(lambda: len(stream.named("end")) == 2, 5, "the other's end is seen")
+    wait_for(lambda: len(stream.events_named("end")) == 2, 5, "the other's end is seen")
     stream.close()
 
 
@@ -104,12 +106,12 @@ def test_a_run_is_streamed_from_its_beginning_to_its_end(
     wait_for(lambda: store.exists("runs/project=p/r/record.json"), 60, "the run has begun")
     stream = Stream(f"{server.address}/api/v1/training-runs/p/r/metrics", {"key": "loss"})
     assert stream.ended.wait(30)
-    assert stream.points() == logged(0, 200)
+    assert stream.points() == log_points(0, 200)
     assert [event.name for event in stream.events][-2:] in (["end", "at"], ["end", "ready"])
     assert trainer.wait(20) == 0
     again = Stream(f"{server.address}/api/v1/training-runs/p/r/metrics", {"key": "loss"})
     assert again.ended.wait(10)
-    assert again.points() == logged(0, 200)
+    assert again.points() == log_points(0, 200)
 
 
 @pytest.mark.slow
@@ -136,8 +138,10 @@ def test_a_restart_of_the_server_loses_no_point(store: Store, server: ServerProc
         streams.append(Stream(metrics, {"key": "loss"}, streams[-1].last))
     run.finish()
     assert streams[-1].ended.wait(30)
-    assert streams[-1].named("end")
-    assert {place: value for stream in streams for place, value in stream.points().items()} == logged(0, 500)
+    assert streams[-1].events_named("end")
+    assert {place: value for stream in streams for place, value in stream.points().items()} == log_points(
+        0, 500
+    )
 
 
 @pytest.mark.slow
@@ -147,16 +151,16 @@ def test_a_killed_trainer_is_seen_to_its_last_point_and_its_next_attempt_goes_on
     trainer = training(0, 50, "hang")
     wait_for(lambda: store.exists("runs/project=p/r/record.json"), 60, "the run has begun")
     stream = Stream(f"{server.address}/api/v1/live", {"run": "p/r", "key": "loss"})
-    wait_for(lambda: stream.named("ready"), 60, "the stream is ready")
+    wait_for(lambda: stream.events_named("ready"), 60, "the stream is ready")
     wait_for((Path(store.root).parent / "logged").exists, 60, "all is logged")
     os.kill(trainer.pid, signal.SIGKILL)
     trainer.wait()
-    wait_for(lambda: (stream.named("run")[-1]["status"]) == "unfinished", 60, "the death is seen")
+    wait_for(lambda: (stream.events_named("run")[-1]["status"]) == "unfinished", 60, "the death is seen")
     assert max(step for _, _, step in stream.points()) == 49
     assert training(40, 60).wait(30) == 0
-    wait_for(lambda: stream.named("end"), 60, "the end is seen")
-    assert stream.named("run")[-1]["attempt"] == 2
-    assert {data["attempt"] for data in stream.named("points")} == {1, 2}
+    wait_for(lambda: stream.events_named("end"), 60, "the end is seen")
+    assert stream.events_named("run")[-1]["attempt"] == 2
+    assert {data["attempt"] for data in stream.events_named("points")} == {1, 2}
     assert max(step for _, _, step in stream.points()) == 59
     stream.close()
 
@@ -174,11 +178,11 @@ def test_what_was_compacted_since_the_cursor_is_not_lost(store: Store, server: S
     compact(store, "p", "r")
     again = Stream(f"{server.address}/api/v1/training-runs/p/r/metrics", {"key": "loss"}, stream.last)
     assert again.ended.wait(10)
-    assert {**stream.points(), **again.points()} == logged(0, 50)
+    assert {**stream.points(), **again.points()} == log_points(0, 50)
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "message"),
+    ("query", "status", "message"),
     [
         ({"run": "p/nope", "key": "loss"}, 404, "no run 'nope'"),
         ({"run": "r", "key": "loss"}, 422, "give project/run"),
@@ -190,9 +194,9 @@ def test_what_was_compacted_since_the_cursor_is_not_lost(store: Store, server: S
     ],
 )
 def test_a_slip_is_answered_before_a_stream_begins(
-    store: Store, local: Any, asked: dict[str, Any], status: int, message: str
+    store: Store, local: Any, query: dict[str, Any], status: int, message: str
 ) -> None:
-    answer = local.get("/api/v1/live", params=asked)
+    answer = local.get("/api/v1/live", params=query)
     assert answer.status_code == status, answer.text
     assert message in answer.text
 
@@ -201,7 +205,7 @@ def test_a_slip_is_answered_before_a_stream_begins(
 def test_a_stop_of_the_server_ends_its_streams(store: Store, server: ServerProcess) -> None:
     run = start(store)
     stream = Stream(f"{server.address}/api/v1/live", {"run": "p/r", "key": "loss"})
-    wait_for(lambda: stream.named("ready"), 60, "the stream is ready")
+    wait_for(lambda: stream.events_named("ready"), 60, "the stream is ready")
     server.stop(4)
     assert stream.ended.wait(2)
     run.finish()
@@ -211,7 +215,7 @@ def test_streams_are_no_more_than_are_given_and_one_that_has_left_counts_no_long
     start(store).finish()
 
     async def streams() -> None:
-        hub = Hub(store, most=3, most_each=2)
+        hub = Hub(store, max_streams=3, max_per_client=2)
         first, second = [await hub.open([("p", "r")], ["loss"], client="ada") for _ in range(2)]
         with pytest.raises(TooManyStreams, match="ada has 2 streams open"):
             await hub.open([("p", "r")], ["loss"], client="ada")
@@ -233,7 +237,7 @@ def test_who_needs_no_token_has_a_limit_of_streams_too(store: Store) -> None:
     start(store).finish()
 
     async def streams() -> None:
-        hub = Hub(store, most_local=2)
+        hub = Hub(store, max_local=2)
         first, _ = [await hub.open([("p", "r")], ["loss"]) for _ in range(2)]
         with pytest.raises(TooManyStreams, match="this machine has 2 streams open"):
             await hub.open([("p", "r")], ["loss"])
@@ -245,7 +249,7 @@ def test_who_needs_no_token_has_a_limit_of_streams_too(store: Store) -> None:
     asyncio.run(streams())
 
 
-def test_a_stream_that_was_given_up_while_the_store_said_nothing_is_watched_by_nobody(
+def test_a_stream_given_up_while_the_store_was_silent_is_watched_by_nobody(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(store).finish()
@@ -303,7 +307,7 @@ def test_one_look_serves_all_viewers_and_nobody_looks_when_nobody_watches(any_st
 
 def test_a_client_that_does_not_keep_up_is_told_to_read_again_and_takes_no_memory() -> None:
     async def slow() -> None:
-        subscription = Subscription([("p", "r")], ["loss"], asyncio.get_running_loop(), most=1_000)
+        subscription = Subscription([("p", "r")], ["loss"], asyncio.get_running_loop(), max_bytes=1_000)
         for place in range(1_000):
             subscription.put(("p", "r"), [Event("points", b"x" * 100)], str(place))
             assert subscription.bytes <= 1_000

@@ -7,8 +7,8 @@ from server.live.subscription import POINTS, Backlog, Event, Subscription
 RUN = ("digits", "a")
 
 
-async def waiting(most: int, *events: Event) -> list[str] | None:
-    subscription = Subscription([RUN], ["loss"], asyncio.get_running_loop(), most)
+async def waiting(max_bytes: int, *events: Event) -> list[str] | None:
+    subscription = Subscription([RUN], ["loss"], asyncio.get_running_loop(), max_bytes)
     subscription.put(RUN, events, "here")
     subscription.wake()
     batch = await subscription.next()
@@ -29,7 +29,7 @@ def test_a_client_that_takes_nothing_at_all_is_left() -> None:
     assert asyncio.run(waiting(500, *[Event.of("run", {"status": "running"})] * 100)) is None
 
 
-def test_what_waits_for_all_clients_is_bounded_and_the_slowest_loses_its_points_first() -> None:
+def test_the_backlog_of_all_clients_is_bounded_and_the_slowest_loses_points() -> None:
     async def streams() -> None:
         loop = asyncio.get_running_loop()
         backlog = Backlog(10_000)

@@ -34,7 +34,7 @@ def root(tmp_path: Path) -> str:
 @pytest.mark.timeout(900)
 def test_make_serve_opens_the_page_until_it_is_interrupted(root: str) -> None:
     port = free_port()
-    with _made(root, "serve", f"PORT={port}") as (made, log):
+    with _make(root, "serve", f"PORT={port}") as (made, log):
         _answers(made, log, f"http://127.0.0.1:{port}/api/v1/health")
         assert "<title>Halving</title>" in plain_http.get(f"http://127.0.0.1:{port}/").text
         assert f"http://127.0.0.1:{port}" in log.read_text()
@@ -46,7 +46,7 @@ def test_make_serve_opens_the_page_until_it_is_interrupted(root: str) -> None:
 def test_make_dev_opens_dagster_beside_the_page_and_an_interrupt_ends_both(root: str) -> None:
     port = free_port()
     dagster = free_port()
-    with _made(root, "dev", f"PORT={port}", f"DAGSTER_PORT={dagster}") as (made, log):
+    with _make(root, "dev", f"PORT={port}", f"DAGSTER_PORT={dagster}") as (made, log):
         session = _answers(made, log, f"http://127.0.0.1:{port}/api/v1/session")
         assert session.json()["dagster_url"] == f"http://127.0.0.1:{dagster}"
         assert "dagster_version" in _answers(made, log, f"http://127.0.0.1:{dagster}/server_info").json()
@@ -55,25 +55,25 @@ def test_make_dev_opens_dagster_beside_the_page_and_an_interrupt_ends_both(root:
 
 
 def test_make_vendor_gives_the_very_files_that_are_committed(copy: Path) -> None:
-    vendored = _vendored(copy)
+    vendored = _vendor_files(copy)
     assert len(vendored) > 10
     for name in vendored:
         if name != MANIFEST.name:
             (copy / "server/static/vendor" / name).write_text("changed by hand")
     done = _vendor(copy)
     assert done.returncode == 0, done.stderr
-    assert _vendored(copy) == vendored
+    assert _vendor_files(copy) == vendored
 
 
 def test_make_vendor_refuses_another_file_under_the_same_version_and_copies_nothing(copy: Path) -> None:
-    vendored = _vendored(copy)
+    vendored = _vendor_files(copy)
     (copy / "server/node_modules/htm/dist/htm.module.js").write_text(
         "export default () => fetch('https://elsewhere.example')"
     )
     done = _vendor(copy)
     assert done.returncode != 0
     assert "dist/htm.module.js has the hash" in done.stderr
-    assert _vendored(copy) == vendored
+    assert _vendor_files(copy) == vendored
 
 
 @pytest.fixture
@@ -109,12 +109,12 @@ def _vendor(copy: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def _vendored(copy: Path) -> dict[str, bytes]:
+def _vendor_files(copy: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (copy / "server/static/vendor").iterdir()}
 
 
 @contextmanager
-def _made(root: str, target: str, *given: str) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
+def _make(root: str, target: str, *arguments: str) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
     """``make TARGET`` on a store, in a terminal of its own, and the file of what it says.
 
     Nothing of it outlives the ``with`` block.
@@ -127,7 +127,7 @@ def _made(root: str, target: str, *given: str) -> Iterator[tuple["subprocess.Pop
     environment = {**_environment(), "HALVING_ROOT": root}
     with log.open("w") as out:
         made = subprocess.Popen(
-            ["make", target, *given],
+            ["make", target, *arguments],
             cwd=CHECKOUT,
             env=environment,
             stdout=out,
@@ -163,8 +163,8 @@ def _answers(made: "subprocess.Popen[bytes]", log: Path, address: str) -> httpx2
             return None
         return answer if answer.status_code == 200 else None
 
-    found: Any = wait_for(ask, _START_SECONDS, f"an answer of {address}", every=0.2)
-    return found
+    content: Any = wait_for(ask, _START_SECONDS, f"an answer of {address}", every=0.2)
+    return content
 
 
 def _interrupt(made: "subprocess.Popen[bytes]", root: str, log: Path) -> None:

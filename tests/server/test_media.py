@@ -47,17 +47,17 @@ def with_media(store: Store, folder: Path, run: str = "r") -> dict[str, str]:
 def test_media_are_listed_with_addresses_that_give_their_bytes(any_store: Store, tmp_path: Path) -> None:
     with_media(any_store, tmp_path)
     with client_of(Settings(root=any_store.root, catalog_url=f"sqlite:///{tmp_path}/catalog.db")) as client:
-        found = client.get("/api/v1/media", params={"run": "p/r"}).json()["media"]
-        assert [(row["key"], row["step"], row["kind"], row["run"]) for row in found] == [
+        media = client.get("/api/v1/media", params={"run": "p/r"}).json()["media"]
+        assert [(row["key"], row["step"], row["kind"], row["run"]) for row in media] == [
             ("note", 7, "text", "p/r"),
             *(("samples/a", step, "image", "p/r") for step in range(3)),
         ]
         only = client.get("/api/v1/media", params={"run": "p/r", "key": "samples/a", "limit": 2}).json()
-        assert (only["media"], only["more"]) == (found[1:3], True)
-        image = client.get(found[1]["url"])
+        assert (only["media"], only["more"]) == (media[1:3], True)
+        image = client.get(media[1]["url"])
         assert image.headers["content-type"] == "image/png"
-        assert image.content == any_store.get_blob(found[1]["digest"])
-        assert client.get(found[0]["url"]).headers["content-type"] == "text/plain; charset=utf-8"
+        assert image.content == any_store.get_blob(media[1]["digest"])
+        assert client.get(media[0]["url"]).headers["content-type"] == "text/plain; charset=utf-8"
 
 
 def test_media_that_are_known_are_not_sent_again_until_there_are_others(
@@ -88,17 +88,17 @@ def test_what_could_act_is_a_file_to_save_and_nothing_is_sniffed(
         ("x.csv", "text/csv; charset=utf-8", "inline"),
         ("x", "application/octet-stream", "attachment"),
     ):
-        given = local.get(f"/api/v1/blobs/{artifacts[name]}", params={"run": "p/r"})
-        assert given.status_code == 200
-        assert given.content == (tmp_path / name).read_bytes()
-        headers = given.headers
+        answer = local.get(f"/api/v1/blobs/{artifacts[name]}", params={"run": "p/r"})
+        assert answer.status_code == 200
+        assert answer.content == (tmp_path / name).read_bytes()
+        headers = answer.headers
         assert (headers["content-type"], headers["content-disposition"].partition(";")[0]) == (kind, how)
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["content-security-policy"] == "sandbox; default-src 'none'"
         assert "immutable" in headers["cache-control"]
-        for known in (headers["etag"], "*"):
+        for tag in (headers["etag"], "*"):
             again = local.get(
-                f"/api/v1/blobs/{artifacts[name]}", params={"run": "p/r"}, headers={"If-None-Match": known}
+                f"/api/v1/blobs/{artifacts[name]}", params={"run": "p/r"}, headers={"If-None-Match": tag}
             )
             assert (again.status_code, again.content) == (304, b"")
 
@@ -209,8 +209,8 @@ def test_records_after_the_limit_are_not_read_and_a_file_is_found_without_the_ot
         record_cache, "read_json", lambda store, name: read.append(name) or read_json(store, name)
     )
 
-    given = local.get("/api/v1/media", params={"run": ["p/a", "p/b"], "limit": 10}).json()
-    assert ([row["step"] for row in given["media"]], given["more"]) == (list(range(10)), True)
+    content = local.get("/api/v1/media", params={"run": ["p/a", "p/b"], "limit": 10}).json()
+    assert ([row["step"] for row in content["media"]], content["more"]) == (list(range(10)), True)
     assert 10 < len(read) < 600
     assert local.get(f"/api/v1/blobs/{digest}", params={"run": "p/b"}).content == b"bytes"
     before = len(read)
@@ -226,8 +226,8 @@ def test_the_memory_of_records_is_bounded(backend: Any) -> None:
         for name in range(3):
             backend.store.create(f"{folder}/{name}.json", b'{"digest": "d"}')
         assert len(list(kept.rows(folder))) == 3
-    assert kept.known("a", "d") is None
-    assert kept.known("c", "d") == {"digest": "d"}
+    assert kept.find_read("a", "d") is None
+    assert kept.find_read("c", "d") == {"digest": "d"}
 
 
 def test_rows_of_a_table_are_given_in_parts_with_what_json_has_no_form_for_as_text(
@@ -244,14 +244,14 @@ def test_rows_of_a_table_are_given_in_parts_with_what_json_has_no_form_for_as_te
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=2)
     with init(project="p", id="r", root=backend.store.root, system_metrics=None) as training:
         digest = training.log_artifact(tmp_path / "t.parquet")
-        none = training.log_artifact(_written(tmp_path / "none.parquet", b"PAR1 and nothing else"))
-        other = training.log_artifact(_written(tmp_path / "t.csv", b"a,b"))
+        none = training.log_artifact(_write(tmp_path / "none.parquet", b"PAR1 and nothing else"))
+        other = training.log_artifact(_write(tmp_path / "t.csv", b"a,b"))
     path = f"/api/v1/blobs/{digest}/rows"
-    found = local.get(path, params={"run": "p/r", "offset": 1, "limit": 3}).json()
-    assert [column["name"] for column in found["columns"]] == [*columns, "huge"]
-    assert (found["columns"][0]["type"], found["total"], found["total_columns"]) == ("int64", 5, 7)
-    assert [row[:2] for row in found["rows"]] == [[1, "NaN"], [2, 1.0], [3, 1.5]]
-    assert found["rows"][0][2:] == [
+    part = local.get(path, params={"run": "p/r", "offset": 1, "limit": 3}).json()
+    assert [column["name"] for column in part["columns"]] == [*columns, "huge"]
+    assert (part["columns"][0]["type"], part["total"], part["total_columns"]) == ("int64", 5, 7)
+    assert [row[:2] for row in part["rows"]] == [[1, "NaN"], [2, 1.0], [3, 1.5]]
+    assert part["rows"][0][2:] == [
         "é" * 500 + "…",
         "[1, 1]",
         "3 bytes",
@@ -281,6 +281,6 @@ def test_a_table_whose_rows_do_not_fit_into_memory_is_not_read(
     assert (refused.status_code, "download it" in refused.json()["detail"]) == (422, True)
 
 
-def _written(path: Path, content: bytes) -> Path:
+def _write(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
     return path

@@ -28,7 +28,7 @@ from tests.backends import SMALL
 from tests.postgres import Postgres
 from tests.s3 import S3, Gate
 from tests.server.clients import ADDRESS, client_of
-from tests.server.registry import promoted
+from tests.server.registry import promote_winner
 from tests.waiting import wait_for
 
 STUDIES = "/api/v1/hpo/studies"
@@ -94,7 +94,7 @@ def test_without_its_store_the_server_shows_what_the_catalog_has(
     line = Gate((s3.host, s3.port))
     root = s3.root(secrets.token_hex(6), endpoint=line.endpoint)
     url = f"sqlite:///{tmp_path}/catalog.db"
-    version = promoted(Backend(root=root, catalog_url=url), parse_spec({**SMALL, "max_trials": 1}))
+    version = promote_winner(Backend(root=root, catalog_url=url), parse_spec({**SMALL, "max_trials": 1}))
     with client_of(Settings(root=root, catalog_url=url)) as client:
         page = f"/api/v1/reports/{version.sweep}/page"
         assert client.get(page).status_code == 200
@@ -110,7 +110,7 @@ def test_without_its_store_the_server_shows_what_the_catalog_has(
 @pytest.mark.parametrize(
     "outage", [pytest.param(Gate.shut, id="refused"), pytest.param(Gate.swallow, id="silent")]
 )
-def test_without_its_store_the_server_shows_indexed_runs_and_hides_where_the_store_is(
+def test_without_its_store_the_server_shows_the_index_and_hides_the_address(
     s3: S3,
     tmp_path: Path,
     outage: Callable[[Gate], None],
@@ -137,7 +137,7 @@ def test_without_its_store_the_server_shows_indexed_runs_and_hides_where_the_sto
             monkeypatch.setattr(state.curves._limiter, "seconds", 0.5)
         outage(line)
         try:
-            asked = (
+            requests = (
                 "/curves?run=p/a&key=loss",
                 "/media?run=p/a",
                 "/runs/diff?run=p/a&run=p/b",
@@ -145,19 +145,19 @@ def test_without_its_store_the_server_shows_indexed_runs_and_hides_where_the_sto
                 "/runs/p/b",
             )
             with ThreadPoolExecutor(10) as pool:
-                paths = ("/runs/p/a", *asked, "/training-runs/p/a/metrics?key=loss")
+                paths = ("/runs/p/a", *requests, "/training-runs/p/a/metrics?key=loss")
                 refused = dict(zip(paths, pool.map(client.get, paths), strict=True))
-            shown = refused.pop("/runs/p/a")
+            run_answer = refused.pop("/runs/p/a")
         finally:
             line.shut()
         assert {path: answer.status_code for path, answer in refused.items()} == dict.fromkeys(refused, 503)
         assert all(int(answer.headers["Retry-After"]) > 0 for answer in refused.values())
-        said = " ".join(answer.text for answer in (*refused.values(), shown))
+        said = " ".join(answer.text for answer in (*refused.values(), run_answer))
         assert [
             word for word in (bucket, line.endpoint, "experiments", "AWS", "127.0.0.1") if word in said
         ] == []
-        assert shown.status_code == 200
-        body = shown.json()
+        assert run_answer.status_code == 200
+        body = run_answer.json()
         assert {name: body[name] for name in ("status", "tags", "index")} == {
             name: whole[name] for name in ("status", "tags", "index")
         }
@@ -186,18 +186,18 @@ def test_a_store_that_hangs_holds_up_only_what_reads_it(
             answers_again.wait(60)
         return true_names(store, name)
 
-    asked = {"run": "p/r"}
+    query = {"run": "p/r"}
     with client_of(Settings(root=str(tmp_path / "root"))) as client, ThreadPoolExecutor(80) as pool:
         monkeypatch.setattr(client.app.state.halving.store_threads, "_seconds", 0.1)  # type: ignore[attr-defined]
         monkeypatch.setattr(Store, "names", hang)
         try:
-            media = [pool.submit(client.get, "/api/v1/media", params=asked) for _ in range(60)]
+            media = [pool.submit(client.get, "/api/v1/media", params=query) for _ in range(60)]
             wait_for(
-                lambda: sum(one.done() for one in media) == 60 - store_threads.THREADS,
+                lambda: sum(request.done() for request in media) == 60 - store_threads.THREADS,
                 60,
                 "those without a thread are refused",
             )
-            refused = [one.result() for one in media if one.done()]
+            refused = [request.result() for request in media if request.done()]
             assert {answer.status_code for answer in refused} == {503}
             assert "wait for the store" in refused[0].json()["detail"]
             assert len(reads) == store_threads.THREADS
@@ -205,7 +205,7 @@ def test_a_store_that_hangs_holds_up_only_what_reads_it(
                 assert pool.submit(client.get, path).result(20).status_code == 200, path
         finally:
             answers_again.set()
-        assert {one.result(20).status_code for one in media} == {503, 404}
+        assert {request.result(20).status_code for request in media} == {503, 404}
 
 
 def test_a_champion_on_s3_is_fetched_from_there_by_a_presigned_address(
@@ -216,7 +216,7 @@ def test_a_champion_on_s3_is_fetched_from_there_by_a_presigned_address(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     root = s3.root(secrets.token_hex(6))
     url = f"sqlite:///{tmp_path}/catalog.db"
-    promoted(
+    promote_winner(
         Backend(root=root, catalog_url=url),
         parse_spec({**SMALL, "max_trials": 1}),
         checkpoint=b"weights on S3",

@@ -42,11 +42,11 @@ def _addresses(html: str) -> list[str]:
     modules = re.findall(r'data-modules="([^"]+)"', html)
     return [
         *re.findall(r'(?:href|src)="(/[^"]+)"', html),
-        *(address for found in modules for address in found.split()),
+        *(address for names in modules for address in names.split()),
     ]
 
 
-def test_every_file_of_the_page_is_kept_for_good_and_its_address_changes_with_any_of_them(
+def test_page_files_are_cached_for_good_at_addresses_that_change_with_them(
     local: TestClient,
 ) -> None:
     addresses = _addresses(local.get("/").text)
@@ -74,13 +74,15 @@ def test_an_upgraded_file_is_never_kept_under_the_address_of_an_old_one(local: T
 
 def test_what_a_browser_has_is_not_sent_again_and_what_it_has_not_is_packed(local: TestClient) -> None:
     for path in ("/", "/sweeps/a", "/app.js"):
-        plain, packed = (
+        unpacked, packed = (
             local.get(path, headers={"Accept-Encoding": encoding}) for encoding in ("identity", "gzip")
         )
-        assert plain.content == packed.content
+        assert unpacked.content == packed.content
         assert packed.headers["Content-Encoding"] == "gzip"
         assert (
-            int(packed.headers["Content-Length"]) < int(plain.headers["Content-Length"]) == len(plain.content)
+            int(packed.headers["Content-Length"])
+            < int(unpacked.headers["Content-Length"])
+            == len(unpacked.content)
         )
         again = local.get(path, headers={"If-None-Match": packed.headers["ETag"]})
         assert (again.status_code, again.content) == (304, b"")
@@ -106,17 +108,19 @@ def test_the_server_knows_the_pages_of_the_router() -> None:
     ]
 
 
-def test_a_browser_that_looks_for_a_page_where_there_is_none_is_shown_the_page_and_a_program_a_problem(
+def test_a_missing_page_is_a_page_for_browsers_and_a_problem_for_programs(
     local: TestClient,
 ) -> None:
     browser = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
     for path in ("/nowhere", "/runs", "/apifoo"):
-        shown = local.get(path, headers=browser)
+        answer = local.get(path, headers=browser)
         said = local.get(path)
-        assert (shown.status_code, shown.headers["Content-Type"]) == (404, "text/html; charset=utf-8"), path
-        assert any(address.endswith("/app.js") for address in _addresses(shown.text))
+        assert (answer.status_code, answer.headers["Content-Type"]) == (404, "text/html; charset=utf-8"), path
+        assert any(address.endswith("/app.js") for address in _addresses(answer.text))
         assert (said.status_code, said.headers["Content-Type"]) == (404, "application/problem+json"), path
-        assert local.get(path, headers={**browser, "If-None-Match": shown.headers["ETag"]}).status_code == 404
+        assert (
+            local.get(path, headers={**browser, "If-None-Match": answer.headers["ETag"]}).status_code == 404
+        )
         assert local.head(path, headers=browser).content == b""
     for path in ("/api", "/api/", "/api/v1/nowhere"):
         assert local.get(path, headers=browser).headers["Content-Type"] == "application/problem+json", path

@@ -23,7 +23,7 @@ from server.identity.tokens import create_token
 from server.settings import Settings
 from tests.backends import SMALL, snapshot_row
 from tests.server.clients import ADDRESS, client_of
-from tests.server.registry import promoted
+from tests.server.registry import promote_winner
 
 MINE = parse_spec({**SMALL, "name": "mine", "max_trials": 1})
 OTHER = parse_spec(
@@ -49,7 +49,7 @@ TRAINING = {
 }
 TRAINING |= {"objective": {"metric": "score", "direction": "maximize"}}
 TRIAL = {"attempt": 1}
-ASKED: list[tuple[str, str, str, Any]] = [
+REQUESTS: list[tuple[str, str, str, Any]] = [
     ("GET", "/session", "", None),
     ("GET", "/runs", "", None),
     ("GET", "/runs", "project={project}", None),
@@ -156,7 +156,7 @@ class Place:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     backend = Backend(root=str(tmp_path_factory.mktemp("limits") / "root"))
     mine, other = (
-        promoted(backend, spec, checkpoint=spec.name.encode(), curves=True) for spec in (MINE, OTHER)
+        promote_winner(backend, spec, checkpoint=spec.name.encode(), curves=True) for spec in (MINE, OTHER)
     )
     waiting = [asked_for(backend, spec) for spec in (MINE, OTHER)]
     with backend.catalog.write() as session:
@@ -181,7 +181,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             "points",
             "secretdata",
             "nothing",
-            *(f"runs/project={one.name}/{study}.0000/record.json" for one, study in their_runs),
+            *(f"runs/project={project.name}/{study}.0000/record.json" for project, study in their_runs),
         ],
         "epoch": ["1"],
         "number": ["0"],
@@ -207,7 +207,9 @@ def asked_for(backend: Backend, spec: SweepSpec) -> IntentRow:
         return intents.add(session, spec, kind="study", driver="sensors", actor="ada")
 
 
-@pytest.mark.parametrize(("method", "path", "query", "body"), ASKED, ids=lambda given: str(given)[:40] or "-")
+@pytest.mark.parametrize(
+    ("method", "path", "query", "body"), REQUESTS, ids=lambda part: str(part)[:40] or "-"
+)
 def test_no_answer_names_what_is_of_another_project(
     place: Place, method: str, path: str, query: str, body: Any
 ) -> None:
@@ -217,8 +219,8 @@ def test_no_answer_names_what_is_of_another_project(
         filled = template
         for name, value in zip(names, chosen, strict=True):
             filled = filled.replace(f"{{{name}}}", value)
-        below, asked, sent = json.loads(filled)
-        answer = place.client.request(method, f"{below}?{asked}", json=without_none(sent))
+        below, requested, sent = json.loads(filled)
+        answer = place.client.request(method, f"{below}?{requested}", json=without_none(sent))
         said = answer.text + str(dict(answer.headers))
         assert answer.status_code != 500, filled
         assert [word for word in place.secret if word in said and word not in filled] == [], (
@@ -239,14 +241,14 @@ def test_every_route_is_among_those_that_are_asked(place: Place) -> None:
         for path in paths
         if path.startswith("/api/v1")
     }
-    assert routes - {path for _, path, *_ in ASKED} == OF_NOBODY
+    assert routes - {path for _, path, *_ in REQUESTS} == OF_NOBODY
 
 
 @pytest.fixture
 def studies(backend: Backend, small_spec: Callable[..., SweepSpec]) -> tuple[str, str]:
     """Finished sweeps of two projects that learn from each other, if they may."""
     mine, other = (
-        promoted(backend, small_spec(name=name, max_trials=1)).sweep for name in ("mine", "secretproj")
+        promote_winner(backend, small_spec(name=name, max_trials=1)).sweep for name in ("mine", "secretproj")
     )
     return mine, other
 
@@ -288,8 +290,8 @@ def test_a_sweep_of_another_project_is_no_source_as_one_that_is_not_there(
 def test_what_dagster_opens_later_keeps_the_projects_of_who_asked(
     launch: Callable[..., Response], backend: Backend
 ) -> None:
-    asked = launch("sensors", warm_start="auto").json()
-    assert intents.find(backend.catalog, asked["intent"]).payload["projects"] == ["mine"]
+    intent = launch("sensors", warm_start="auto").json()
+    assert intents.find(backend.catalog, intent["intent"]).payload["projects"] == ["mine"]
 
 
 def test_a_study_is_launched_in_its_callers_projects_alone_whatever_its_name_is(

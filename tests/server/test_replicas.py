@@ -34,12 +34,12 @@ def test_a_replica_goes_on_with_the_stream_of_another_and_repeats_its_answers(
     shared: Backend, small: Small
 ) -> None:
     root = shared.store.root
-    with server_of(root) as one, server_of(root) as other:
+    with server_of(root) as replica, server_of(root) as other:
         run = init(project="p", id="r", root=root, system_metrics=None)
         path = "/api/v1/training-runs/p/r/metrics"
         for step in range(50):
             run.log({"loss": step + 0.5}, step=step)
-        begun = Stream(f"{one.address}{path}", {"key": "loss"})
+        begun = Stream(f"{replica.address}{path}", {"key": "loss"})
         wait_for(lambda: begun.is_past(49), 60, "the points are seen, and how far they go")
         begun.close()
         for step in range(50, 100):
@@ -49,11 +49,13 @@ def test_a_replica_goes_on_with_the_stream_of_another_and_repeats_its_answers(
         resumed.close()
         run.finish()  # not before: of a run that is compacted a resumed stream repeats the points
         assert {step for _, _, step in begun.points()} == set(range(50))
-        assert sorted(int(x) for data in resumed.named("points") for x in data["x"]) == list(range(50, 100))
-        asked = [
+        assert sorted(int(x) for data in resumed.events_named("points") for x in data["x"]) == list(
+            range(50, 100)
+        )
+        requests = [
             plain_http.post(f"{server.address}/api/v1/hpo/studies", json=small(), headers=KEY, timeout=30)
-            for server in (one, other)
+            for server in (replica, other)
         ]
-    assert [answer.status_code for answer in asked] == [202, 202], asked[0].text
-    assert asked[1].json() == asked[0].json()
-    assert [REPLAYED in answer.headers for answer in asked] == [False, True]
+    assert [answer.status_code for answer in requests] == [202, 202], requests[0].text
+    assert requests[1].json() == requests[0].json()
+    assert [REPLAYED in answer.headers for answer in requests] == [False, True]

@@ -23,14 +23,14 @@ def run(backend: Backend) -> str:
     return "digits/a"
 
 
-def listed(local: TestClient, **query: str) -> list[str]:
-    return [one["id"] for one in local.get(RUNS, params=query).json()["runs"]]
+def list_ids(local: TestClient, **query: str) -> list[str]:
+    return [run["id"] for run in local.get(RUNS, params=query).json()["runs"]]
 
 
 def test_a_run_is_archived_deleted_and_restored_and_listed_at_once_as_it_is(
     local: TestClient, run: str
 ) -> None:
-    for does, lifecycle, shown in (
+    for does, lifecycle, listed_ids in (
         ("archive", "archived", []),
         ("delete", "deleted", []),
         ("restore", "active", [run]),
@@ -40,8 +40,8 @@ def test_a_run_is_archived_deleted_and_restored_and_listed_at_once_as_it_is(
             "lifecycle": lifecycle,
             "changed": True,
         }
-        assert listed(local) == shown
-        assert listed(local, filter=f"lifecycle = {lifecycle}") == [run]
+        assert list_ids(local) == listed_ids
+        assert list_ids(local, filter=f"lifecycle = {lifecycle}") == [run]
         assert local.get(f"{RUNS}/{run}").json()["lifecycle"] == lifecycle
     assert local.post(f"{RUNS}/{run}/restore").json()["changed"] is False
     assert local.post(f"{RUNS}/digits/none/delete").status_code == 404
@@ -80,8 +80,8 @@ def test_mlflows_clients_and_ours_mean_the_same_by_deleted(
     def api(endpoint: str, **fields: Any) -> dict[str, Any]:
         answer = local.post(f"/api/2.0/mlflow/{endpoint}", json=fields)
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        content: dict[str, Any] = answer.json()
+        return content
 
     def stage() -> str:
         return str(
@@ -112,12 +112,12 @@ def test_mlflows_clients_and_ours_mean_the_same_by_deleted(
     others = [api("runs/create", experiment_id=made)["run"]["info"]["run_id"] for _ in range(2)]
     Refresher(backend.store, backend.catalog).refresh()
     api("experiments/delete", experiment_id=made)
-    assert listed(local, project="others") == [], (
+    assert list_ids(local, project="others") == [], (
         "at once, in the index too, by which retention finds what has expired"
     )
-    assert sorted(listed(local, filter="lifecycle = deleted", project="others")) == sorted(
-        f"others/{one}" for one in others
+    assert sorted(list_ids(local, filter="lifecycle = deleted", project="others")) == sorted(
+        f"others/{each}" for each in others
     )
-    assert {local.get(f"{RUNS}/others/{one}").json()["lifecycle"] for one in others} == {"deleted"}
+    assert {local.get(f"{RUNS}/others/{each}").json()["lifecycle"] for each in others} == {"deleted"}
     api("experiments/restore", experiment_id=made)
-    assert {local.get(f"{RUNS}/others/{one}").json()["lifecycle"] for one in others} == {"active"}
+    assert {local.get(f"{RUNS}/others/{each}").json()["lifecycle"] for each in others} == {"active"}

@@ -39,13 +39,13 @@ def filled(backend: Backend) -> Backend:
 def page(filled: Backend, local: TestClient) -> Callable[..., dict[str, Any]]:
     """What the server answers of the runs: ``page(filter="…")``."""
 
-    def asked(path: str = "", **query: object) -> dict[str, Any]:
+    def ask(path: str = "", **query: object) -> dict[str, Any]:
         answer = local.get(f"{RUNS}{path}", params=query)  # type: ignore[arg-type]
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        content: dict[str, Any] = answer.json()
+        return content
 
-    return asked
+    return ask
 
 
 def ids(page: dict[str, Any]) -> list[str]:
@@ -55,18 +55,22 @@ def ids(page: dict[str, Any]) -> list[str]:
 def test_a_page_has_the_runs_that_the_filter_chooses_with_the_columns_asked_for(
     page: Callable[..., dict[str, Any]],
 ) -> None:
-    found = page(
+    content = page(
         filter="metrics.loss is not null order by params.lr",
         columns="params.lr,min(metrics.loss),tags.team",
         limit=2,
         offset=1,
     )
-    assert (found["total"], ids(found)) == (4, ["digits/b", "digits/c"])
-    assert found["runs"][0]["values"] == {"params.lr": 0.001, "min(metrics.loss)": 0.4, "tags.team": "nlp x"}
-    assert found["runs"][1]["values"]["params.lr"] == "Infinity"
-    assert found["runs"][0]["started"] == "2024-11-10T00:00:00+00:00"
-    assert found["runs"][0]["trial"] == 10
-    assert found["indexed_at"]
+    assert (content["total"], ids(content)) == (4, ["digits/b", "digits/c"])
+    assert content["runs"][0]["values"] == {
+        "params.lr": 0.001,
+        "min(metrics.loss)": 0.4,
+        "tags.team": "nlp x",
+    }
+    assert content["runs"][1]["values"]["params.lr"] == "Infinity"
+    assert content["runs"][0]["started"] == "2024-11-10T00:00:00+00:00"
+    assert content["runs"][0]["trial"] == 10
+    assert content["indexed_at"]
     assert page(filter="limit 2")["total"] == 2
     assert ids(page(filter="order by run limit 2", limit=5, offset=1)) == ["digits/b"]
     assert ids(page(project="text")) == ["text/e", "text/d"]
@@ -77,10 +81,10 @@ def test_an_answer_that_is_known_is_not_sent_again_until_a_run_changes(
     filled: Backend, local: TestClient
 ) -> None:
     for path in (RUNS, f"{RUNS}/columns", f"{RUNS}/groups?by=status"):
-        asked = {"filter": "started > 7d ago"} if path == RUNS else {}
-        first = local.get(path, params=asked or None)
+        query = {"filter": "started > 7d ago"} if path == RUNS else {}
+        first = local.get(path, params=query or None)
         tag = first.headers["ETag"]
-        again = local.get(path, params=asked or None, headers={"If-None-Match": tag})
+        again = local.get(path, params=query or None, headers={"If-None-Match": tag})
         assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", tag)
     assert (
         local.get(RUNS, params={"limit": 1}, headers={"If-None-Match": first.headers["ETag"]}).status_code
@@ -114,17 +118,17 @@ def test_a_wrong_question_is_told_what_is_accepted(
 def test_groups_are_counted_with_mean_and_deviation(
     page: Callable[..., dict[str, Any]], local: TestClient
 ) -> None:
-    found = page("/groups", by="project", filter="metrics.loss != nan", columns="metrics.loss")["groups"]
-    assert [(group["key"], group["count"]) for group in found] == [
+    groups = page("/groups", by="project", filter="metrics.loss != nan", columns="metrics.loss")["groups"]
+    assert [(group["key"], group["count"]) for group in groups] == [
         ({"project": "digits"}, 2),
         ({"project": "text"}, 1),
     ]
-    assert found[0]["values"]["metrics.loss"] == {
+    assert groups[0]["values"]["metrics.loss"] == {
         "mean": 0.5,
         "std": pytest.approx(math.sqrt(0.02)),
         "count": 2,
     }
-    assert found[1]["values"]["metrics.loss"] == {"mean": 0.7, "std": None, "count": 1}
+    assert groups[1]["values"]["metrics.loss"] == {"mean": 0.7, "std": None, "count": 1}
     keys = [group["key"]["params.lr"] for group in page("/groups", by="params.lr")["groups"]]
     assert {0.0001, 0.001, "Infinity", "auto", "NaN"} == set(keys)
     assert local.get(f"{RUNS}/groups", params={"by": ""}).status_code == 422
@@ -137,8 +141,8 @@ def test_groups_are_counted_with_mean_and_deviation(
 
 
 def test_names_are_completed(page: Callable[..., dict[str, Any]]) -> None:
-    found = page("/columns", prefix="metrics.v")
-    assert found["metrics"] == [{"name": "val/acc", "count": 2, "type": "number"}]
+    columns = page("/columns", prefix="metrics.v")
+    assert columns["metrics"] == [{"name": "val/acc", "count": 2, "type": "number"}]
     assert {name["name"] for name in page("/columns")["params"]} >= {"lr", "optimizer/name", "my lr"}
 
 
@@ -154,14 +158,14 @@ def test_names_are_those_of_the_runs_that_the_filter_chooses(page: Callable[...,
 
 
 def test_one_run_has_all_that_is_known_of_it(page: Callable[..., dict[str, Any]], local: TestClient) -> None:
-    found = page("/digits/a")
-    assert found["params"]["optimizer"]["betas"] == [0.9, 0.99]
-    assert found["metrics"]["loss"] == {"last": 0.6, "min": 0.5, "max": 1.0, "points": 3}
-    assert found["index"]["id"] == found["id"] == "digits/a"
-    assert set(found["files"]) == {"record", "segments", "full", "rollup"}, (
+    content = page("/digits/a")
+    assert content["params"]["optimizer"]["betas"] == [0.9, 0.99]
+    assert content["metrics"]["loss"] == {"last": 0.6, "min": 0.5, "max": 1.0, "points": 3}
+    assert content["index"]["id"] == content["id"] == "digits/a"
+    assert set(content["files"]) == {"record", "segments", "full", "rollup"}, (
         "where the store and the journals are is not for all"
     )
-    assert len(found["attempts"]) == 1
+    assert len(content["attempts"]) == 1
     missing = local.get(f"{RUNS}/digits/nobody")
     assert (
         missing.status_code,
@@ -172,17 +176,17 @@ def test_one_run_has_all_that_is_known_of_it(page: Callable[..., dict[str, Any]]
 
 def test_a_run_is_shown_before_it_is_in_the_index(filled: Backend, local: TestClient) -> None:
     halving.init("other", {}, filled.store.root, id="new", system_metrics=None).finish()
-    found = local.get(f"{RUNS}/other/new").json()
-    assert (found["status"], found["index"]) == ("finished", None)
+    content = local.get(f"{RUNS}/other/new").json()
+    assert (content["status"], content["index"]) == ("finished", None)
 
 
 def test_what_differs_comes_first(page: Callable[..., dict[str, Any]], local: TestClient) -> None:
-    found = page("/diff", run=["digits/a", "text/d"])
-    assert [run["run"] for run in found["runs"]] == ["a", "d"]
-    assert found["params"]["lr"] == {"differs": True, "values": [0.0001, "auto"]}
-    differs = [row["differs"] for row in found["packages"].values()]
+    diff = page("/diff", run=["digits/a", "text/d"])
+    assert [run["run"] for run in diff["runs"]] == ["a", "d"]
+    assert diff["params"]["lr"] == {"differs": True, "values": [0.0001, "auto"]}
+    differs = [row["differs"] for row in diff["packages"].values()]
     assert differs == sorted(differs, reverse=True)
-    assert found["patches"] == {"digits/a": None, "text/d": None}
+    assert diff["patches"] == {"digits/a": None, "text/d": None}
     assert local.get(f"{RUNS}/diff", params={"run": ["digits/a", "digits/a"]}).status_code == 422
     assert local.get(f"{RUNS}/diff", params={"run": ["digits/a", "digits/nobody"]}).status_code == 404
     assert local.get(f"{RUNS}/diff", params={"run": ["digits/a", "a"]}).status_code == 422
@@ -206,12 +210,12 @@ def test_a_difference_shows_the_code_as_a_patch_of_bounded_length(
         if run == "dirty":
             (code / "train.py").write_text("lr = 2\n" + "# é\n" * 1000)
         subprocess.run([sys.executable, "-c", program, backend.store.root, run], cwd=code, check=True)
-    asked = {"run": ["code/clean", "code/dirty"]}
-    patches = local.get(f"{RUNS}/diff", params=asked).json()["patches"]
+    query = {"run": ["code/clean", "code/dirty"]}
+    patches = local.get(f"{RUNS}/diff", params=query).json()["patches"]
     assert patches["code/clean"] is None
     assert "-lr = 1\n+lr = 2\n" in patches["code/dirty"]
     monkeypatch.setattr(run_diff, "LONGEST_PATCH", 500)
-    cut = local.get(f"{RUNS}/diff", params=asked).json()["patches"]["code/dirty"]
+    cut = local.get(f"{RUNS}/diff", params=query).json()["patches"]["code/dirty"]
     assert len(cut.encode()) < 700
     assert "… and more: the whole is artifacts/sha256/" in cut
 
@@ -219,8 +223,8 @@ def test_a_difference_shows_the_code_as_a_patch_of_bounded_length(
 def test_who_asks_for_a_first_view_gets_what_the_newest_sweep_was_about(
     backend: Backend, local: TestClient, small_spec: Callable[..., SweepSpec]
 ) -> None:
-    plain = local.get(RUNS, params={"first_view": "true"}).json()
-    assert (plain["total"], plain.get("view")) == (0, None)
+    first_view = local.get(RUNS, params={"first_view": "true"}).json()
+    assert (first_view["total"], first_view.get("view")) == (0, None)
     sweep = with_trial(backend, small_spec())
     Refresher(backend.store, backend.catalog).refresh()
     first = local.get(RUNS, params={"first_view": "true"})
@@ -229,10 +233,10 @@ def test_who_asks_for_a_first_view_gets_what_the_newest_sweep_was_about(
     assert [run["run"] for run in first.json()["runs"]] == [f"{sweep}.0000"]
     assert first.json()["runs"][0]["values"] == {"metrics.score": 0.5}
     chosen = {"filter": view["filter"], "columns": ",".join(view["columns"])}
-    known = {"If-None-Match": first.headers["ETag"]}
-    assert local.get(RUNS, params={"first_view": "true"}, headers=known).status_code == 304
-    assert local.get(RUNS, params=chosen, headers=known).status_code == 304
-    assert local.get(RUNS, headers=known).status_code == 200
+    headers = {"If-None-Match": first.headers["ETag"]}
+    assert local.get(RUNS, params={"first_view": "true"}, headers=headers).status_code == 304
+    assert local.get(RUNS, params=chosen, headers=headers).status_code == 304
+    assert local.get(RUNS, headers=headers).status_code == 200
 
 
 @pytest.mark.parametrize("beside", [{"filter": "status = finished"}, {"columns": "params.x"}])

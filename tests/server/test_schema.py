@@ -20,7 +20,7 @@ from server.settings import Settings
 from tests.backends import SMALL
 from tests.searches import search
 from tests.server.clients import ADDRESS
-from tests.server.registry import promoted, score
+from tests.server.registry import promote_winner, score
 
 pytestmark = pytest.mark.slow
 EXAMPLES = 6  # of requests for each route
@@ -33,7 +33,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastAPI]:
     """A server on a store with something of everything."""
     root = str(tmp_path_factory.mktemp("schema") / "root")
     backend = Backend(root=root)
-    promoted(backend, parse_spec({**SMALL, "max_trials": 1}))
+    promote_winner(backend, parse_spec({**SMALL, "max_trials": 1}))
     search(backend, parse_spec({**SMALL, "name": "digits", "max_trials": 2}), score, most=1, curves=True)
     app = create_app(Settings(root=root))
     yield app

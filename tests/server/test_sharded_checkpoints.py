@@ -28,12 +28,12 @@ from tests.backends import SMALL
 from tests.s3 import S3
 from tests.server.clients import client_of
 from tests.server.processes import server_of
-from tests.server.registry import promoted
+from tests.server.registry import promote_winner
 
 WEIGHTS = torch.arange(200_000).reshape(400, 500).float()
 
 
-def saved(store: Store, value: float = 1.0) -> str:
+def save_checkpoint(store: Store, value: float = 1.0) -> str:
     """A sharded checkpoint: a tensor that is a blob of its own, and one among others."""
     save = Staging(store, ALONE).begin({"weights": WEIGHTS * value, "small": torch.ones(3)}, lambda: math.inf)
     save.join()
@@ -48,27 +48,27 @@ def assert_loads(content: bytes) -> None:
 def test_a_champions_checkpoint_is_downloaded_as_one_file_by_our_api_and_by_mlflows(
     local: TestClient, backend: Backend
 ) -> None:
-    manifest = backend.store.get_blob(saved(backend.store))
-    promoted(backend, parse_spec({**SMALL, "max_trials": 1}), checkpoint=manifest)
+    manifest = backend.store.get_blob(save_checkpoint(backend.store))
+    promote_winner(backend, parse_spec({**SMALL, "max_trials": 1}), checkpoint=manifest)
     assert_loads(local.get(local.get("/api/v1/models/small/champion").json()["url"]).content)
     artifacts = "/api/2.0/mlflow-artifacts/artifacts"
     (listed,) = local.get(artifacts, params={"path": "registered-models/small/1"}).json()["files"]
-    given = local.get(f"{artifacts}/registered-models/small/1/{listed['path']}")
-    assert_loads(given.content)
-    assert listed["file_size"] == len(given.content) == int(given.headers["Content-Length"])
+    answer = local.get(f"{artifacts}/registered-models/small/1/{listed['path']}")
+    assert_loads(answer.content)
+    assert listed["file_size"] == len(answer.content) == int(answer.headers["Content-Length"])
 
 
-def test_a_runs_checkpoint_is_downloaded_as_one_file_and_its_parts_through_that_run_alone(
+def test_a_checkpoint_is_downloaded_as_one_file_and_in_parts_by_its_run_alone(
     local: TestClient, backend: Backend
 ) -> None:
-    digest = saved(backend.store)
+    digest = save_checkpoint(backend.store)
     for run in ("r", "other"):
         RunRecords(backend.store, "p", run).start({}, {}, 1, {"started": "2026-11-20T12:00:00.000+00:00"})
     RunRecords(backend.store, "p", "r").add_checkpoint(SavedCheckpoint(1, 1, digest, {}, sharded=True))
-    given = local.get(f"/api/v1/checkpoints/{digest}", params={"run": "p/r"})
-    assert_loads(given.content)
-    assert given.headers["content-disposition"].startswith("attachment")
-    assert "r-1.ckpt" in given.headers["content-disposition"]
+    answer = local.get(f"/api/v1/checkpoints/{digest}", params={"run": "p/r"})
+    assert_loads(answer.content)
+    assert answer.headers["content-disposition"].startswith("attachment")
+    assert "r-1.ckpt" in answer.headers["content-disposition"]
     part = Manifest.parse(backend.store.get_blob(digest)).tensors["weights"].chunks[0].place.blob
     assert local.get(f"/api/v1/blobs/{part}", params={"run": "p/r"}).content == WEIGHTS.numpy().tobytes()
     assert local.get(f"/api/v1/blobs/{part}", params={"run": "p/other"}).status_code == 404
@@ -83,10 +83,10 @@ def test_a_champion_in_parts_on_s3_is_fetched_from_this_server(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     backend = Backend(root=s3.root(secrets.token_hex(6)), catalog_url=f"sqlite:///{tmp_path}/catalog.db")
-    promoted(
+    promote_winner(
         backend,
         parse_spec({**SMALL, "max_trials": 1}),
-        checkpoint=backend.store.get_blob(saved(backend.store)),
+        checkpoint=backend.store.get_blob(save_checkpoint(backend.store)),
     )
     with client_of(Settings(root=backend.root, catalog_url=backend.catalog_url)) as client:
         url = client.get("/api/v1/models/small/champion").json()["url"]
@@ -106,11 +106,11 @@ def test_a_run_by_a_server_saves_sharded_checkpoints_and_restores_them(
         records = RunRecords(store, "p", "r")
         records.start({}, {}, 1, {"started": "2026-11-20T12:00:00.000+00:00"})
         for epoch in (1, 2):
-            records.add_checkpoint(SavedCheckpoint(epoch, 1, saved(store, epoch), {}, sharded=True))
+            records.add_checkpoint(SavedCheckpoint(epoch, 1, save_checkpoint(store, epoch), {}, sharded=True))
         for checkpoint in records.checkpoints():
-            found: dict[str, Any] = restore(store, checkpoint.digest, {"weights": None, "small": None})
-            assert torch.equal(found["weights"], WEIGHTS * checkpoint.epoch)
+            restored: dict[str, Any] = restore(store, checkpoint.digest, {"weights": None, "small": None})
+            assert torch.equal(restored["weights"], WEIGHTS * checkpoint.epoch)
         with urllib.request.urlopen(
-            f"{server.address}/api/v1/checkpoints/{saved(store)}?run=p/r", timeout=60
+            f"{server.address}/api/v1/checkpoints/{save_checkpoint(store)}?run=p/r", timeout=60
         ) as answer:
             assert_loads(answer.read())

@@ -61,7 +61,7 @@ def test_a_study_that_is_being_read_holds_up_no_other_and_is_read_once(
             assert pool.submit(cache.of, other).result(10).scheduler.id == other
         finally:
             may_end.set()
-        first, second = (one.result(10) for one in waiting)
+        first, second = (future.result(10) for future in waiting)
     assert first is second is cache.of(slow)
     assert sorted(begun) == [slow, other]
 
@@ -69,11 +69,11 @@ def test_a_study_that_is_being_read_holds_up_no_other_and_is_read_once(
 def test_an_error_is_not_kept_and_a_study_that_there_is_none_of_takes_no_place(
     cache: StudyCache, studies: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_MOST", 1)
-    known = cache.of(studies[0])
+    monkeypatch.setattr(module, "_MAX_STUDIES", 1)
+    loops = cache.of(studies[0])
     for _ in range(2):
         with pytest.raises(NotFound):
             cache.of("none-1")
-    assert cache.of(studies[0]) is known
+    assert cache.of(studies[0]) is loops
     cache.of(studies[1])
-    assert cache.of(studies[0]) is not known
+    assert cache.of(studies[0]) is not loops

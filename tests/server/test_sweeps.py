@@ -26,7 +26,7 @@ from server import checkpoint_links
 from tests.searches import search
 from tests.server.joined import with_features
 from tests.server.launched import carried_out
-from tests.server.registry import promoted, score
+from tests.server.registry import promote_winner, score
 from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
@@ -38,12 +38,12 @@ def test_a_study_is_its_leaderboard_with_its_trials(
     backend = either_backend
     sweep = search(backend, small_spec(max_trials=4), score, most=3)
     study = client.get(f"/hpo/studies/{sweep}").json()
-    shown = leaderboard_of(backend.store, backend.catalog, sweep)
+    leaderboard = leaderboard_of(backend.store, backend.catalog, sweep)
     for name in ("objective", "direction", "counts", "planned", "epochs_trained", "saved"):
-        assert study[name] == shown[name], name
-    assert [one["key"] for one in study["standings"]] == [one["key"] for one in shown["standings"]]
+        assert study[name] == leaderboard[name], name
+    assert [each["key"] for each in study["standings"]] == [each["key"] for each in leaderboard["standings"]]
     assert [trial["number"] for trial in study["trials"]] == list(range(len(study["trials"])))
-    by_key = {one.key: one for one in summarize(backend.catalog, sweep).standings}
+    by_key = {each.key: each for each in summarize(backend.catalog, sweep).standings}
     for trial in study["trials"]:
         standing = by_key.get(trial["key"])
         assert trial["objective"] == (standing.objective if standing else None)
@@ -80,7 +80,7 @@ def test_a_list_of_studies_has_the_newest_first_and_their_leaders(
     assert len(client.get("/hpo/studies?limit=1").json()["studies"]) == 1
 
 
-def test_a_sweep_whose_spec_cannot_be_read_is_listed_with_the_reason_beside_the_others(
+def test_a_sweep_with_an_unreadable_spec_is_listed_with_the_reason(
     client: TestClient, either_backend: Backend, small_spec: Spec
 ) -> None:
     sweep, other = (search(either_backend, small_spec(max_trials=1, seed=seed), score) for seed in (0, 1))
@@ -132,7 +132,7 @@ def test_an_unchanged_study_is_not_sent_again(
     assert tag() not in (first, second)
 
 
-def test_what_a_project_has_no_gpu_hours_for_is_refused_at_once_also_beside_an_open_sweep_of_its_spec(
+def test_a_sweep_without_gpu_hours_is_refused_also_beside_an_open_one(
     local: TestClient, backend: Backend, small: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
@@ -230,26 +230,26 @@ def test_a_study_is_paused_resumed_extended_and_stopped(
     client: TestClient, either_backend: Backend, small_spec: Spec
 ) -> None:
     path = f"/hpo/studies/{search(either_backend, small_spec(max_trials=2), score, most=1)}"
-    for control, shown in (("pause", "pause"), ("resume", "run"), ("stop", "stop")):
-        assert client.post(f"{path}/{control}").json()["control"] == shown
+    for control, expected in (("pause", "pause"), ("resume", "run"), ("stop", "stop")):
+        assert client.post(f"{path}/{control}").json()["control"] == expected
     assert client.post(f"{path}/extend", json={"max_trials": 9}).json()["max_trials"] == 9
-    ended = f"/hpo/studies/{promoted(either_backend, small_spec(name='other', max_trials=1)).sweep}"
+    ended = f"/hpo/studies/{promote_winner(either_backend, small_spec(name='other', max_trials=1)).sweep}"
     answer = client.post(f"{ended}/pause")
     assert answer.status_code == 409
     assert "its search is over" in answer.json()["detail"]
 
 
-def test_a_study_that_waits_for_dagster_is_shown_with_the_reason_and_stopped_before_it_begins(
+def test_a_study_that_waits_for_dagster_says_why_and_can_be_stopped(
     client: TestClient, either_backend: Backend, small: Callable[..., dict[str, Any]]
 ) -> None:
-    asked = client.post("/hpo/studies", json=small()).json()
-    study = f"/hpo/studies/{asked['study']}"
+    intent = client.post("/hpo/studies", json=small()).json()
+    study = f"/hpo/studies/{intent['study']}"
     waits = client.get(study).json()
-    assert (waits["id"], waits["name"], waits["status"]) == (asked["study"], "small", "waiting")
+    assert (waits["id"], waits["name"], waits["status"]) == (intent["study"], "small", "waiting")
     assert "every few seconds" in waits["intent"]["waiting"]
     (listed,) = client.get("/hpo/studies", params={"project": "small"}).json()["studies"]
     assert (listed["id"], listed["status"], listed["counts"], listed["objective"]) == (
-        asked["study"],
+        intent["study"],
         "waiting",
         {},
         "score",
@@ -272,7 +272,7 @@ def test_a_study_that_waits_for_dagster_is_shown_with_the_reason_and_stopped_bef
         f"/api/v1{study}/stop"
     ) == 2
     with pytest.raises(intents.IntentCanceled):
-        carried_out(either_backend, asked["intent"])
+        carried_out(either_backend, intent["intent"])
 
 
 def test_a_study_that_was_asked_for_and_has_been_opened_is_stopped_as_any_other(
@@ -280,24 +280,24 @@ def test_a_study_that_was_asked_for_and_has_been_opened_is_stopped_as_any_other(
 ) -> None:
     snapshot = take_snapshot(either_backend.store, either_backend.catalog, small_spec().dataset)
     spec = small_spec(snapshot=snapshot.digest).model_dump(mode="json", by_alias=True, exclude_none=True)
-    asked = client.post("/hpo/studies", json=spec).json()
-    carried_out(either_backend, asked["intent"])
+    intent = client.post("/hpo/studies", json=spec).json()
+    carried_out(either_backend, intent["intent"])
     (listed,) = client.get("/hpo/studies").json()["studies"]
-    assert (listed["id"], listed["status"], listed["waiting"]) == (asked["study"], "searching", None)
-    stopped = client.post(f"/hpo/studies/{asked['study']}/stop").json()
+    assert (listed["id"], listed["status"], listed["waiting"]) == (intent["study"], "searching", None)
+    stopped = client.post(f"/hpo/studies/{intent['study']}/stop").json()
     assert (stopped["status"], stopped["control"]) == ("searching", "stop")
-    assert client.get(f"/hpo/studies/{asked['study']}").json()["intent"] is None
+    assert client.get(f"/hpo/studies/{intent['study']}").json()["intent"] is None
 
 
 def test_a_study_that_could_not_be_opened_says_why_and_there_is_nothing_to_stop(
     client: TestClient, either_backend: Backend, small: Callable[..., dict[str, Any]]
 ) -> None:
-    asked = client.post("/hpo/studies", json=small()).json()
+    intent = client.post("/hpo/studies", json=small()).json()
     failed = intents.Became(intents.FAILED, "r1", f"no such column in {either_backend.store.root}/x")
-    intents.become(either_backend.catalog, asked["intent"], failed)
-    seen = client.get(f"/hpo/studies/{asked['study']}").json()
-    assert (seen["status"], seen["intent"]["error"]) == ("failed", "no such column in the store/x")
-    refused = client.post(f"/hpo/studies/{asked['study']}/stop")
+    intents.become(either_backend.catalog, intent["intent"], failed)
+    study = client.get(f"/hpo/studies/{intent['study']}").json()
+    assert (study["status"], study["intent"]["error"]) == ("failed", "no such column in the store/x")
+    refused = client.post(f"/hpo/studies/{intent['study']}/stop")
     assert (refused.status_code, "was never opened: no such column" in refused.text) == (409, True), (
         refused.text
     )
@@ -307,7 +307,7 @@ def test_models_show_their_versions_and_change_their_stage(
     client: TestClient, either_backend: Backend, small_spec: Spec
 ) -> None:
     first, second = (
-        promoted(either_backend, small_spec(max_trials=trials), checkpoint=b"%d" % trials)
+        promote_winner(either_backend, small_spec(max_trials=trials), checkpoint=b"%d" % trials)
         for trials in (1, 2)
     )
     (model,) = client.get("/models").json()["models"]
@@ -334,25 +334,27 @@ def test_people_decide_about_versions_in_the_name_of_their_tokens(
     guarded: TestClient, backend: Backend, small_spec: Spec, bearer: Any
 ) -> None:
     approval = {"required": True, "by": ["ann", "bob"]}
-    promoted(backend, small_spec(max_trials=1))
-    version = promoted(backend, small_spec(max_trials=2, approval=approval)).version
+    promote_winner(backend, small_spec(max_trials=1))
+    version = promote_winner(backend, small_spec(max_trials=2, approval=approval)).version
     ann = bearer("ann", scope="write")
     eve = bearer("eve", scope="write")
-    at = f"/api/v1/models/small/versions/{version}"
-    refused = guarded.post(f"{at}/promote", headers=ann)
+    address = f"/api/v1/models/small/versions/{version}"
+    refused = guarded.post(f"{address}/promote", headers=ann)
     assert (refused.status_code, "waits for the approval of 1 of ann, bob" in refused.json()["detail"]) == (
         422,
         True,
     ), refused.text
     assert (
         "eve is not among those"
-        in guarded.post(f"{at}/approve", headers=eve, json={"note": "mine"}).json()["detail"]
+        in guarded.post(f"{address}/approve", headers=eve, json={"note": "mine"}).json()["detail"]
     )
-    assert guarded.post(f"{at}/approve", headers=ann, json={"note": ""}).status_code == 422
-    assert guarded.post(f"{at}/reject", headers=ann, json={"note": "too slow"}).json()["stage"] == "staging"
-    assert "ann rejected it: too slow" in guarded.post(f"{at}/promote", headers=eve).json()["detail"]
-    assert guarded.post(f"{at}/approve", headers=ann, json={"note": "fast now"}).status_code == 200
-    assert guarded.post(f"{at}/promote", headers=eve).json()["stage"] == "champion"
+    assert guarded.post(f"{address}/approve", headers=ann, json={"note": ""}).status_code == 422
+    assert (
+        guarded.post(f"{address}/reject", headers=ann, json={"note": "too slow"}).json()["stage"] == "staging"
+    )
+    assert "ann rejected it: too slow" in guarded.post(f"{address}/promote", headers=eve).json()["detail"]
+    assert guarded.post(f"{address}/approve", headers=ann, json={"note": "fast now"}).status_code == 200
+    assert guarded.post(f"{address}/promote", headers=eve).json()["stage"] == "champion"
     wait_for(
         lambda: resolve("small@champion", backend.store.root).version == version,
         60,
@@ -386,7 +388,7 @@ def test_a_champion_is_fetched_by_a_signed_address(
     guarded: TestClient, backend: Backend, small_spec: Spec, bearer: Any
 ) -> None:
     weights = bytes(range(256)) * 10_000
-    version = promoted(backend, small_spec(max_trials=1), checkpoint=weights)
+    version = promote_winner(backend, small_spec(max_trials=1), checkpoint=weights)
     champion = guarded.get("/api/v1/models/small/champion", headers=bearer("ada")).json()
     assert (champion["checkpoint"], champion["input_schema"]) == (version.checkpoint, {"x": "double"})
     fetched = guarded.get(champion["url"])
@@ -401,7 +403,7 @@ def test_a_champion_is_fetched_by_a_signed_address(
 def test_an_address_of_a_checkpoint_holds_for_what_was_signed_and_not_for_ever(
     local: TestClient, backend: Backend, small_spec: Spec
 ) -> None:
-    promoted(backend, small_spec(max_trials=1))
+    promote_winner(backend, small_spec(max_trials=1))
     url = local.get("/api/v1/models/small/champion").json()["url"]
     key = local.app.state.halving.signing_key  # type: ignore[attr-defined]
 
@@ -413,7 +415,7 @@ def test_an_address_of_a_checkpoint_holds_for_what_was_signed_and_not_for_ever(
     for wrong in (
         url[:-2],
         url.replace("signed/", "signed/x"),
-        *(f"/api/v1/signed/{one}" for one in (expired, other_use, "a")),
+        *(f"/api/v1/signed/{signed}" for signed in (expired, other_use, "a")),
     ):
         assert local.get(wrong).status_code == 404, wrong
 
@@ -421,7 +423,7 @@ def test_an_address_of_a_checkpoint_holds_for_what_was_signed_and_not_for_ever(
 def test_a_report_has_its_scores_and_its_page_which_reaches_nothing(
     client: TestClient, either_backend: Backend, small_spec: Spec
 ) -> None:
-    version = promoted(either_backend, small_spec(max_trials=1), page=b"<script>1</script>")
+    version = promote_winner(either_backend, small_spec(max_trials=1), page=b"<script>1</script>")
     report = client.get(f"/reports/{version.sweep}").json()
     assert report["metrics"] == {"accuracy": 0.9, "loss": None}
     page = client.get(f"/reports/{version.sweep}/page")
@@ -438,14 +440,15 @@ def test_reports_are_listed_the_newest_first(
     client: TestClient, either_backend: Backend, small_spec: Spec
 ) -> None:
     old, new = (
-        promoted(either_backend, small_spec(name=name, max_trials=1)).sweep for name in ("zeta", "alpha")
+        promote_winner(either_backend, small_spec(name=name, max_trials=1)).sweep
+        for name in ("zeta", "alpha")
     )
     listed = client.get("/reports").json()["reports"]
-    assert [(one["sweep"], one["project"]) for one in listed] == [(new, "alpha"), (old, "zeta")]
-    one = client.get(f"/reports/{old}").json()
+    assert [(report["sweep"], report["project"]) for report in listed] == [(new, "alpha"), (old, "zeta")]
+    report = client.get(f"/reports/{old}").json()
     assert listed[1] == {
         "project": "zeta",
-        **{name: one[name] for name in ("sweep", "metrics", "digest", "created_at", "page")},
+        **{name: report[name] for name in ("sweep", "metrics", "digest", "created_at", "page")},
     }
     assert client.get(listed[1]["page"].removeprefix("/api/v1")).content == b"<p>report"
     assert client.get("/reports", params={"limit": 1}).json()["reports"] == listed[:1]
@@ -472,14 +475,17 @@ def test_a_snapshot_says_which_features_were_joined_to_it(
     days = {"days": 2, "first": "2026-03-01", "last": "2026-03-02", "rows": sum(day.rows for day in made)}
     answered = client.get(f"/datasets/ctr/{snapshot.digest.removeprefix('sha256:')}").json()
     assert answered["views"] == [{"view": "clicks@1", "columns": columns, **days}]
-    plain = take_snapshot(either_backend.store, either_backend.catalog, small_spec().dataset)
-    assert client.get(f"/datasets/points/{plain.digest.removeprefix('sha256:')}").json()["views"] == []
+    without_features = take_snapshot(either_backend.store, either_backend.catalog, small_spec().dataset)
+    assert (
+        client.get(f"/datasets/points/{without_features.digest.removeprefix('sha256:')}").json()["views"]
+        == []
+    )
 
 
 def test_the_gates_of_a_version_are_judged_by_its_report(
     client: TestClient, either_backend: Backend, small_spec: Spec
 ) -> None:
-    version = promoted(either_backend, small_spec(max_trials=1))
+    version = promote_winner(either_backend, small_spec(max_trials=1))
     gates = {gate["name"]: gate for gate in client.get(f"/reports/{version.sweep}/gates").json()["gates"]}
     assert not gates["finite_metrics"]["passed"]
     assert "loss" in gates["finite_metrics"]["reason"]

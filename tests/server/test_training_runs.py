@@ -45,7 +45,7 @@ def body(snapshot: Snapshot, **changes: Any) -> dict[str, Any]:
     }
 
 
-def started(client: TestClient, snapshot: Snapshot, **changes: Any) -> dict[str, Any]:
+def start(client: TestClient, snapshot: Snapshot, **changes: Any) -> dict[str, Any]:
     answer = client.post("/training-runs", json=body(snapshot, **changes))
     assert answer.status_code == 202, answer.text
     return dict(answer.json())
@@ -57,7 +57,7 @@ def looked_at(client: TestClient, run_id: str) -> dict[str, Any]:
     return dict(answer.json())
 
 
-def trained(backend: Backend, scheduler: Scheduler, snapshot: Snapshot) -> None:
+def train_once(backend: Backend, scheduler: Scheduler, snapshot: Snapshot) -> None:
     runner = TrialRunner(
         scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={}
     )
@@ -73,8 +73,8 @@ def count(backend: Backend) -> int:
 def test_a_training_run_has_its_id_at_once_and_is_trained_as_a_sweep_of_one(
     client: TestClient, either_backend: Backend, snapshot: Snapshot
 ) -> None:
-    asked = started(client, snapshot)
-    before = looked_at(client, asked["run_id"])
+    intent = start(client, snapshot)
+    before = looked_at(client, intent["run_id"])
     assert (before["status"], before["params"], before["epochs"], before["on_its_own"]) == (
         "waiting",
         {"x": 0.4},
@@ -82,35 +82,39 @@ def test_a_training_run_has_its_id_at_once_and_is_trained_as_a_sweep_of_one(
         True,
     )
     assert "every few seconds" in before["waiting"]
-    scheduler = carried_out(either_backend, asked["intent"])
+    scheduler = carried_out(either_backend, intent["intent"])
     assert (scheduler.spec.max_trials, scheduler.spec.concurrency) == (1, 1)
-    assert looked_at(client, asked["run_id"])["status"] == "waiting"
-    trained(either_backend, scheduler, snapshot)
-    after = looked_at(client, asked["run_id"])
+    assert looked_at(client, intent["run_id"])["status"] == "waiting"
+    train_once(either_backend, scheduler, snapshot)
+    after = looked_at(client, intent["run_id"])
     assert (after["status"], after["epoch"], after["waiting"]) == ("finished", 3, None)
-    assert [one["epoch"] for one in after["checkpoints"]][-1] == 3
-    assert [one["outcome"] for one in after["attempts"]] == ["complete"]
+    assert [checkpoint["epoch"] for checkpoint in after["checkpoints"]][-1] == 3
+    assert [checkpoint["outcome"] for checkpoint in after["attempts"]] == ["complete"]
     assert client.get(f"/hpo/studies/{after['sweep']}").json()["status"] == "finished"
 
 
 @pytest.mark.slow
-def test_a_run_restored_from_a_checkpoint_trains_on_from_its_epoch_and_says_where_it_came_from(
+def test_a_restored_run_trains_on_from_its_checkpoint_and_names_its_origin(
     client: TestClient, either_backend: Backend, snapshot: Snapshot
 ) -> None:
-    asked = started(client, snapshot)
-    trained(either_backend, carried_out(either_backend, asked["intent"]), snapshot)
-    answer = client.post(f"/training-runs/{asked['run_id']}/checkpoints/3/restore", json={"epochs": 5})
+    intent = start(client, snapshot)
+    train_once(either_backend, carried_out(either_backend, intent["intent"]), snapshot)
+    answer = client.post(f"/training-runs/{intent['run_id']}/checkpoints/3/restore", json={"epochs": 5})
     assert answer.status_code == 202, answer.text
     restored = answer.json()
-    assert restored["run_id"] != asked["run_id"]
-    trained(either_backend, carried_out(either_backend, restored["intent"]), snapshot)
+    assert restored["run_id"] != intent["run_id"]
+    train_once(either_backend, carried_out(either_backend, restored["intent"]), snapshot)
     after = looked_at(client, restored["run_id"])
-    assert (after["status"], after["params"], [one["epoch"] for one in after["checkpoints"]]) == (
+    assert (
+        after["status"],
+        after["params"],
+        [checkpoint["epoch"] for checkpoint in after["checkpoints"]],
+    ) == (
         "finished",
         {"x": 0.4},
         [4, 5],
     )
-    assert after["restored_from"]["run"] == asked["run"]
+    assert after["restored_from"]["run"] == intent["run"]
     assert (
         RunRecords(either_backend.store, "single", restored["run"]).read()["parent"]["restored_from"]
         == after["restored_from"]
@@ -128,25 +132,27 @@ def test_the_epochs_of_a_restored_run_are_a_number_or_null(
 
 
 @pytest.mark.slow
-def test_a_restored_run_goes_on_from_its_own_checkpoint_also_when_the_one_it_began_with_is_gone(
+def test_a_restored_run_goes_on_from_its_own_checkpoint_without_the_first(
     client: TestClient, either_backend: Backend, snapshot: Snapshot
 ) -> None:
-    asked = started(client, snapshot)
-    trained(either_backend, carried_out(either_backend, asked["intent"]), snapshot)
+    intent = start(client, snapshot)
+    train_once(either_backend, carried_out(either_backend, intent["intent"]), snapshot)
     restored, late = (
-        client.post(f"/training-runs/{asked['run_id']}/checkpoints/3/restore", json={"epochs": 5}).json()
+        client.post(f"/training-runs/{intent['run_id']}/checkpoints/3/restore", json={"epochs": 5}).json()
         for _ in range(2)
     )
     scheduler = carried_out(either_backend, restored["intent"])
     first = scheduler.next_work("w")
-    own, source = (RunRecords(either_backend.store, "single", run) for run in (restored["run"], asked["run"]))
+    own, source = (
+        RunRecords(either_backend.store, "single", run) for run in (restored["run"], intent["run"])
+    )
     own.add_checkpoint(source.checkpoints()[-1]._replace(epoch=4))
     scheduler.release(first, 1.0)  # type: ignore[arg-type]
     for name in either_backend.store.names(f"{source.folder}/checkpoints"):
         either_backend.store.delete(f"{source.folder}/checkpoints/{name}")
-    trained(either_backend, scheduler, snapshot)
+    train_once(either_backend, scheduler, snapshot)
     assert looked_at(client, restored["run_id"])["status"] == "finished"
-    trained(either_backend, carried_out(either_backend, late["intent"]), snapshot)
+    train_once(either_backend, carried_out(either_backend, late["intent"]), snapshot)
     after = looked_at(client, late["run_id"])
     assert (after["status"], after["attempts"][-1]["attempt"]) == ("failed", 1)
     assert "of epoch 3 of single/" in after["error"]
@@ -155,7 +161,7 @@ def test_a_restored_run_goes_on_from_its_own_checkpoint_also_when_the_one_it_beg
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("epoch", "given", "status", "says"),
+    ("epoch", "fields", "status", "says"),
     [
         (2, {}, 404, "no checkpoint of epoch 2; it has [1, 3]"),
         (3, {}, 422, "epochs = 3"),
@@ -167,31 +173,31 @@ def test_a_restore_that_cannot_be_is_refused(
     either_backend: Backend,
     snapshot: Snapshot,
     epoch: int,
-    given: dict[str, int],
+    fields: dict[str, int],
     status: int,
     says: str,
 ) -> None:
-    asked = started(client, snapshot)
-    trained(either_backend, carried_out(either_backend, asked["intent"]), snapshot)
-    answer = client.post(f"/training-runs/{asked['run_id']}/checkpoints/{epoch}/restore", json=given)
+    intent = start(client, snapshot)
+    train_once(either_backend, carried_out(either_backend, intent["intent"]), snapshot)
+    answer = client.post(f"/training-runs/{intent['run_id']}/checkpoints/{epoch}/restore", json=fields)
     assert (answer.status_code, says in answer.json()["detail"]) == (status, True), answer.text
 
 
 def test_a_canceled_run_is_not_begun_or_stops_and_canceling_again_changes_nothing(
     client: TestClient, either_backend: Backend, snapshot: Snapshot
 ) -> None:
-    early = started(client, snapshot)
-    late = started(client, snapshot)
+    early = start(client, snapshot)
+    late = start(client, snapshot)
     scheduler = carried_out(either_backend, late["intent"])
-    given = scheduler.next_work("w")
+    assignment = scheduler.next_work("w")
     for run in (early, late):
         for _ in range(2):
             assert client.post(f"/training-runs/{run['run_id']}/cancel").status_code == 200
     assert looked_at(client, early["run_id"])["status"] == "canceled"
     assert client.get(f"/hpo/studies/intents/{early['intent']}").json()["status"] == "canceled"
     assert looked_at(client, late["run_id"])["status"] == "canceling"
-    assert scheduler.heartbeat(given) == "stop"  # type: ignore[arg-type]
-    scheduler.release(given, 1.0)  # type: ignore[arg-type]
+    assert scheduler.heartbeat(assignment) == "stop"  # type: ignore[arg-type]
+    scheduler.release(assignment, 1.0)  # type: ignore[arg-type]
     scheduler.next_work("w")
     assert looked_at(client, late["run_id"])["status"] == "canceled"
     assert client.post(f"/training-runs/{late['run_id']}/cancel").status_code == 200
@@ -202,8 +208,8 @@ def test_a_trial_of_a_larger_sweep_is_looked_at_and_not_canceled_alone(
 ) -> None:
     row = open_sweep(either_backend.catalog, parse_spec(small()), snapshot.digest, driver="job", commit=None)
     Scheduler(either_backend.catalog, row.id).next_work("w")
-    seen = looked_at(client, f"small/{row.id}.0000")
-    assert (seen["status"], seen["on_its_own"]) == ("running", False)
+    status = looked_at(client, f"small/{row.id}.0000")
+    assert (status["status"], status["on_its_own"]) == ("running", False)
     refused = client.post(f"/training-runs/small/{row.id}.0000/cancel")
     assert (refused.status_code, f"a trial of the sweep {row.id}" in refused.text) == (409, True)
 
@@ -217,7 +223,7 @@ def test_what_is_asked_again_with_its_key_is_done_once(
     other = client.post("/training-runs", json=body(snapshot, epochs=4), headers=key)
     assert other.status_code == 422
     assert count(either_backend) == 1
-    started(client, snapshot)
+    start(client, snapshot)
     assert count(either_backend) == 2
 
 
@@ -293,50 +299,50 @@ def test_nothing_is_asked_for_on_a_deprecated_snapshot(
 
 
 def test_a_study_for_external_loops_that_needs_dagster_waits_for_it(client: TestClient, small: Small) -> None:
-    asked = client.post("/hpo/studies", params={"driver": "api"}, json=small()).json()
-    assert asked["status"] == "waiting", "its snapshot is to be taken, and its winner evaluated"
-    assert client.post(f"/hpo/studies/{asked['study']}/ask").status_code == 204
+    intent = client.post("/hpo/studies", params={"driver": "api"}, json=small()).json()
+    assert intent["status"] == "waiting", "its snapshot is to be taken, and its winner evaluated"
+    assert client.post(f"/hpo/studies/{intent['study']}/ask").status_code == 204
 
 
 def test_unknown_runs_and_intents_are_named(client: TestClient, snapshot: Snapshot) -> None:
-    asked = started(client, snapshot)
+    intent = start(client, snapshot)
     wrong = (
         "none",
         "none-1234.0000",
-        asked["run"].replace(".0000", ".0"),
-        asked["run"].replace(".0000", ".99999999999"),
+        intent["run"].replace(".0000", ".0"),
+        intent["run"].replace(".0000", ".99999999999"),
         "a%00.0000",
     )
     for path in (*(f"/training-runs/single/{run}" for run in wrong), "/hpo/studies/intents/none"):
         assert client.get(path).status_code == 404
-    assert client.get(f"/training-runs/other/{asked['run']}").status_code == 404
-    assert client.post(f"/training-runs/other/{asked['run']}/cancel").status_code == 404
+    assert client.get(f"/training-runs/other/{intent['run']}").status_code == 404
+    assert client.post(f"/training-runs/other/{intent['run']}/cancel").status_code == 404
     for run in (
         "nosuch/nosuch-1.0003",
         "single/nosuch-1.0000",
-        f"single/{asked['run'].replace('.0000', '.0003')}",
+        f"single/{intent['run'].replace('.0000', '.0003')}",
     ):
         refused = client.post(f"/training-runs/{run}/cancel")
         assert (refused.status_code, refused.json()["detail"].startswith("no training run")) == (404, True), (
             refused.text
         )
-    assert looked_at(client, asked["run_id"])["status"] == "waiting"
+    assert looked_at(client, intent["run_id"])["status"] == "waiting"
 
 
 def test_why_a_run_never_began_is_said_without_where_the_store_is(
     client: TestClient, either_backend: Backend, snapshot: Snapshot
 ) -> None:
-    asked = started(client, snapshot)
+    intent = start(client, snapshot)
     reason = f"the store {either_backend.store.root} does not answer"
-    intents.become(either_backend.catalog, asked["intent"], intents.Became(intents.FAILED, "r1", reason))
-    assert looked_at(client, asked["run_id"])["error"] == "the store does not answer"
+    intents.become(either_backend.catalog, intent["intent"], intents.Became(intents.FAILED, "r1", reason))
+    assert looked_at(client, intent["run_id"])["error"] == "the store does not answer"
 
 
-def test_each_attempt_says_why_it_ended_and_what_was_left_out_without_where_the_store_is(
+def test_each_attempt_says_why_it_ended_and_hides_where_the_store_is(
     client: TestClient, either_backend: Backend, snapshot: Snapshot
 ) -> None:
-    asked = started(client, snapshot)
-    scheduler = carried_out(either_backend, asked["intent"])
+    intent = start(client, snapshot)
+    scheduler = carried_out(either_backend, intent["intent"])
     root = either_backend.store.root
     hang = f"Where each rank was:\n  rank 1 (did not come):\n    reading {root}\nrank 1 did not come to save"
     scheduler.report_crash(scheduler.next_work("w"), hang, 1.0)  # type: ignore[arg-type]
@@ -345,7 +351,7 @@ def test_each_attempt_says_why_it_ended_and_what_was_left_out_without_where_the_
     with Run(
         either_backend.store,
         project="single",
-        run_id=asked["run"],
+        run_id=intent["run"],
         params={},
         seed=None,
         attempt=3,
@@ -355,7 +361,7 @@ def test_each_attempt_says_why_it_ended_and_what_was_left_out_without_where_the_
             run.log({"system/collectives": 60.0, "system/collectives/rank.1": 2.0}, step=step)
         run.log({"system/skipped_steps": 2, "system/nonfinite_loss/rank.1": 2}, step=57)
         run.flush()
-        before = looked_at(client, asked["run_id"])  # without a checkpoint
+        before = looked_at(client, intent["run_id"])  # without a checkpoint
         missed = {
             "count": 3,
             "since": "2026-03-01T10:00:00+00:00",
@@ -364,8 +370,8 @@ def test_each_attempt_says_why_it_ended_and_what_was_left_out_without_where_the_
         run.records.add_checkpoint(SavedCheckpoint(1, 3, f"sha256:{'0' * 64}", {}, missed=missed))
     assert before["time_spent"]["straggler"]["rank"] == 1
     assert (before["skips"]["steps"][0]["count"], before["skips"]["checkpoints"]) == (2, [])
-    seen = looked_at(client, asked["run_id"])
-    first, second, third = seen["attempts"]
+    status = looked_at(client, intent["run_id"])
+    first, second, third = status["attempts"]
     assert (first["attempt"], first["outcome"], first["ranks"], first["reason"]) == (
         1,
         "retry",
@@ -379,28 +385,28 @@ def test_each_attempt_says_why_it_ended_and_what_was_left_out_without_where_the_
         "the store was away",
     )
     assert (third["outcome"], third["error"], third["reason"]) == (None, None, None)
-    [checkpoints] = seen["skips"]["checkpoints"]
+    [checkpoints] = status["skips"]["checkpoints"]
     assert (checkpoints["count"], checkpoints["epoch"], checkpoints["why"]) == (
         3,
         1,
         "the store does not answer",
     )
-    assert [text.partition(" that")[0].partition(",")[0] for text in seen["skips"]["texts"]] == [
+    assert [text.partition(" that")[0].partition(",")[0] for text in status["skips"]["texts"]] == [
         "attempt 3 left out 2 steps",
         "attempt 3 skipped 3 checkpoints",
     ]
-    assert root not in str(seen)
+    assert root not in str(status)
 
 
 def test_a_page_that_looks_again_reads_no_points_again(
     client: TestClient, either_backend: Backend, snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = started(client, snapshot)
-    carried_out(either_backend, asked["intent"]).next_work("w")
+    intent = start(client, snapshot)
+    carried_out(either_backend, intent["intent"]).next_work("w")
     with Run(
         either_backend.store,
         project="single",
-        run_id=asked["run"],
+        run_id=intent["run"],
         params={},
         seed=None,
         attempt=1,
@@ -410,35 +416,35 @@ def test_a_page_that_looks_again_reads_no_points_again(
     reads: list[int] = []
     read_row_group = pq.ParquetFile.read_row_group
 
-    def counted(file: pq.ParquetFile, group: int, **options: Any) -> Any:
+    def count(file: pq.ParquetFile, group: int, **options: Any) -> Any:
         reads.append(group)
         return read_row_group(file, group, **options)
 
-    monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
-    looks = [(looked_at(client, asked["run_id"])["time_spent"]["collectives"], len(reads)) for _ in range(3)]
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", count)
+    looks = [(looked_at(client, intent["run_id"])["time_spent"]["collectives"], len(reads)) for _ in range(3)]
     assert looks == [(60.0, 2)] * 3, "its keys and its points, once"
 
 
 def test_a_run_is_shown_without_its_checkpoints_while_the_store_is_away(
     client: TestClient, either_backend: Backend, snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = started(client, snapshot)
-    carried_out(either_backend, asked["intent"]).next_work("w")
+    intent = start(client, snapshot)
+    carried_out(either_backend, intent["intent"]).next_work("w")
 
     def away(*_: object) -> list[str]:
         raise StoreUnavailable("the store does not answer")
 
     monkeypatch.setattr("halving.store.store.Store.names", away)
-    seen = looked_at(client, asked["run_id"])
-    assert (seen["status"], seen["checkpoints"], seen["unavailable"]) == ("running", [], STORE_AWAY)
+    status = looked_at(client, intent["run_id"])
+    assert (status["status"], status["checkpoints"], status["unavailable"]) == ("running", [], STORE_AWAY)
 
 
 def test_a_run_that_a_script_recorded_is_named_where_it_can_be_seen(
     client: TestClient, either_backend: Backend
 ) -> None:
     halving.init("digits", id="mine", root=either_backend.root, system_metrics=None).finish()
-    found = client.get("/training-runs/digits/mine")
+    answer = client.get("/training-runs/digits/mine")
     nothing = client.get("/training-runs/digits/other")
-    assert (found.status_code, nothing.status_code) == (404, 404)
-    assert "/api/v1/runs/digits/mine" in found.json()["detail"]
+    assert (answer.status_code, nothing.status_code) == (404, 404)
+    assert "/api/v1/runs/digits/mine" in answer.json()["detail"]
     assert "/api/v1/runs" not in nothing.json()["detail"]

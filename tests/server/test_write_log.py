@@ -1,4 +1,4 @@
-"""Every write is in the write log, neither is ever there without the other, and no secret is anywhere in it."""
+"""Every write is in the write log, neither is there without the other, and no secret is in it."""
 
 import logging
 import sqlite3
@@ -22,7 +22,7 @@ from server.identity.tokens import create_token
 from server.settings import Settings
 from tests.searches import search
 from tests.server.clients import client_of
-from tests.server.registry import promoted
+from tests.server.registry import promote_winner
 from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
@@ -69,23 +69,27 @@ def test_every_write_is_recorded_with_who_when_what_and_its_outcome(
     guarded.post(f"{STUDIES}/{sweep}/stop", headers=bob)
     guarded.post(f"{STUDIES}/{sweep}/stop")
     entries = guarded.get("/api/v1/audit", headers=root).json()["entries"]
-    assert [(one["actor"], one["method"], one["route"], one["target"], one["status"]) for one in entries] == [
+    assert [
+        (entry["actor"], entry["method"], entry["route"], entry["target"], entry["status"])
+        for entry in entries
+    ] == [
         ("bob", "POST", "-", f"{STUDIES}/{sweep}/stop", 403),
         ("ada", "POST", "/api/v1/hpo/studies/{study}/extend", f"{STUDIES}/{sweep}/extend", 422),
         ("ada", "POST", "/api/v1/hpo/studies/{study}/pause", f"{STUDIES}/{sweep}/pause", 200),
     ]
     assert [
-        one["id"] for one in guarded.get("/api/v1/audit?limit=1&actor=ada", headers=root).json()["entries"]
+        entry["id"]
+        for entry in guarded.get("/api/v1/audit?limit=1&actor=ada", headers=root).json()["entries"]
     ] == [entries[1]["id"]]
     assert guarded.get(f"/api/v1/audit?before={entries[-1]['id']}", headers=root).json() == {"entries": []}
     assert guarded.get("/api/v1/audit?since=2999-01-01T00:00:00Z", headers=root).json() == {"entries": []}
     now = datetime.now(UTC)
     for hours, since, count in ((5, now - timedelta(minutes=5), 3), (-5, now + timedelta(minutes=5), 0)):
-        there = since.astimezone(timezone(timedelta(hours=hours)))
-        found = guarded.get("/api/v1/audit", params={"since": there.isoformat()}, headers=root).json()[
-            "entries"
-        ]
-        assert len(found) == count, "moments are compared, whatever their zone"
+        local_since = since.astimezone(timezone(timedelta(hours=hours)))
+        entries_since = guarded.get(
+            "/api/v1/audit", params={"since": local_since.isoformat()}, headers=root
+        ).json()["entries"]
+        assert len(entries_since) == count, "moments are compared, whatever their zone"
 
 
 def test_on_this_machine_writes_are_recorded_too(local: TestClient, sweep: str) -> None:
@@ -100,7 +104,7 @@ def test_logging_in_and_out_is_recorded(guarded: TestClient, backend: Backend, b
     ]
     guarded.delete("/api/v1/session", headers={"X-CSRF-Token": csrf})
     entries = guarded.get("/api/v1/audit", headers=bearer("root", scope="admin")).json()["entries"]
-    assert [(one["actor"], one["method"], one["status"]) for one in entries] == [
+    assert [(entry["actor"], entry["method"], entry["status"]) for entry in entries] == [
         ("ada", "DELETE", 204),
         ("ada", "POST", 200),
     ]
@@ -115,7 +119,7 @@ def test_a_write_that_cannot_be_recorded_is_not_done(local: TestClient, backend:
 
 
 @pytest.mark.usefixtures("looks_often")
-def test_what_changes_nothing_is_answered_while_the_audit_is_away_and_recorded_when_it_is_back(
+def test_writes_are_answered_while_the_log_is_away_and_recorded_afterwards(
     guarded: TestClient, backend: Backend, bearer: Bearer, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = create_token(backend.catalog, "ada")
@@ -138,7 +142,7 @@ def test_refused_writes_that_are_alike_are_one_entry_a_minute(
     for _ in range(5):
         assert guarded.post(f"{STUDIES}/nothing/stop", headers=root).status_code == 404
     entries = guarded.get("/api/v1/audit", headers=root).json()["entries"]
-    assert [(one["actor"], one["status"]) for one in entries] == [("root", 404), ("bob", 403)]
+    assert [(entry["actor"], entry["status"]) for entry in entries] == [("root", 404), ("bob", 403)]
 
 
 @pytest.mark.usefixtures("looks_often")
@@ -164,15 +168,15 @@ def test_whatever_changes_the_catalog_is_recorded_in_the_transaction_of_its_work
         for method in methods
         if method != "get"
     }
-    once = {
+    idempotent = {
         f"{method} {path}"
         for path, methods in app.openapi()["paths"].items()
         for method, described in methods.items()
-        if any(one["name"] == "idempotency-key" for one in described.get("parameters", ()))
+        if any(entry["name"] == "idempotency-key" for entry in described.get("parameters", ()))
     }
     loops = {
-        f"post {STUDIES}/{{study}}/trials/{{number}}/{what}"
-        for what in ("tell", "heartbeat", "fail", "release")
+        f"post {STUDIES}/{{study}}/trials/{{number}}/{action}"
+        for action in ("tell", "heartbeat", "fail", "release")
     }
     in_store = {
         "post /ingest",
@@ -181,14 +185,14 @@ def test_whatever_changes_the_catalog_is_recorded_in_the_transaction_of_its_work
         "put /files/{name}",
         "put /blobs/{digest}",
     }
-    ingest = {one.replace(" ", " /api/v1", 1) for one in in_store}
+    ingest = {entry.replace(" ", " /api/v1", 1) for entry in in_store}
     assert (
-        free - once - loops
+        free - idempotent - loops
         == {"post /api/v1/session", "delete /api/v1/session", "post /api/v1/curves"} | ingest
     )
 
 
-def test_the_audit_forgets_what_is_older_than_it_is_told_to_keep(backend: Backend) -> None:
+def test_the_write_log_forgets_what_is_older_than_it_is_told_to_keep(backend: Backend) -> None:
     now = utcnow()
     entry = {"actor": "ada", "method": "POST", "route": "-", "target": "/", "status": 403}
     ages = [31] * (write_log.BATCH + 5) + [29, 1]
@@ -214,11 +218,11 @@ def test_no_secret_is_in_logs_answers_errors_or_the_catalog(
     token = create_token(backend.catalog, "ada", scope="admin")
     headers = {"Authorization": f"Bearer {token}"}
     said = []
-    promoted(backend, small_spec(max_trials=1, name="model"))
+    promote_winner(backend, small_spec(max_trials=1, name="model"))
     address = guarded.get("/api/v1/models/model/champion", headers=headers).json()["url"]
     cookie, csrf = logged_in(guarded, token)
     with_cookie = {"Cookie": f"{COOKIE}={cookie}", "X-CSRF-Token": csrf}
-    for method, path, given in (
+    for method, path, options in (
         ("POST", "/api/v1/session", {"json": {"tokn": token}}),
         ("POST", "/api/v1/session", {"json": {"token": [token]}}),
         ("POST", "/api/v1/session", {"json": {"token": token * 9}}),
@@ -242,8 +246,8 @@ def test_no_secret_is_in_logs_answers_errors_or_the_catalog(
         ("POST", f"{STUDIES}/nothing/resume", {"headers": with_cookie}),
         ("GET", STUDIES, {"headers": with_cookie, "before": lambda: rename_table(backend, "gone", "audit")}),
     ):
-        given.pop("before", lambda: None)()  # type: ignore[attr-defined]
-        answer = guarded.request(method, path, **given)  # type: ignore[arg-type]
+        options.pop("before", lambda: None)()  # type: ignore[attr-defined]
+        answer = guarded.request(method, path, **options)  # type: ignore[arg-type]
         said.append(answer.text + str(answer.headers))
     key = guarded.app.state.halving.signing_key  # type: ignore[attr-defined]
     # The tests' own HTTP client logs the addresses that it asks for.

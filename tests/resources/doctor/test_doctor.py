@@ -28,12 +28,12 @@ from resources.execution.kubernetes import api, cluster_config
 from tests.ports import free_port
 from tests.resources.upkeep.backed_up import fill
 from tests.searches import search
-from tests.server.registry import promoted, score
+from tests.server.registry import promote_winner, score
 
 
 def test_all_is_well_with_a_catalog_that_is_used(either_backend: Backend, small_spec: Any) -> None:
     backend = either_backend
-    promoted(backend, small_spec(max_trials=1))
+    promote_winner(backend, small_spec(max_trials=1))
     given = (backend.store, backend.catalog)
     list(
         examine(
@@ -102,7 +102,7 @@ def test_a_clock_that_is_wrong_is_named_with_its_way(backend: Backend) -> None:
 def test_what_the_catalog_names_and_the_store_lacks_is_told_with_whose_it_is(
     backend: Backend, small_spec: Any
 ) -> None:
-    version = promoted(backend, small_spec(max_trials=1), checkpoint=b"gone")
+    version = promote_winner(backend, small_spec(max_trials=1), checkpoint=b"gone")
     sweep = search(backend, small_spec(max_trials=2, name="other"), score)
     with backend.catalog.write() as session:
         backend.catalog.sweep(session, sweep).status = "searching"
@@ -122,7 +122,7 @@ def test_what_the_catalog_names_and_the_store_lacks_is_told_with_whose_it_is(
 def test_models_that_the_store_does_not_know_yet_are_published_by_repair(
     backend: Backend, small_spec: Any
 ) -> None:
-    promoted(backend, small_spec(max_trials=1))
+    promote_winner(backend, small_spec(max_trials=1))
     with backend.catalog.write() as session:
         session.merge(PublishedModelRow(model="small", revision=0))
     found = list(
@@ -212,7 +212,7 @@ def test_parts_manifests_and_pages_that_the_store_lacks_are_told_with_whose_they
 def test_shards_of_a_snapshot_in_use_that_are_gone_or_cut_short_are_told(
     backend: Backend, small_spec: Any
 ) -> None:
-    promoted(backend, small_spec(max_trials=1))
+    promote_winner(backend, small_spec(max_trials=1))
     (row,) = listed_snapshots(backend)
     manifest = Dataset(backend.store, row.name, row.digest).manifest
     shards = [shard for split in manifest["shards"] for shard in shards_of(manifest, split)]

@@ -24,7 +24,7 @@ from resources.features.wanted import project_view
 from resources.registry.versions import as_dict
 from resources.sweep_spec import SweepSpec
 from tests.backends import CHECKOUT
-from tests.server.registry import promoted
+from tests.server.registry import promote_winner
 
 VIEW: dict[str, Any] = {
     "name": "clicks",
@@ -130,8 +130,8 @@ def test_the_consumers_of_a_version_are_its_sweeps_and_their_models(
         "label_time": "visited_at",
         "target": "ordered",
     }
-    row = promoted(either_backend, small_spec(name="ctr", dataset=dataset, max_trials=1))
-    other = promoted(either_backend, small_spec(max_trials=1))
+    row = promote_winner(either_backend, small_spec(name="ctr", dataset=dataset, max_trials=1))
+    other = promote_winner(either_backend, small_spec(max_trials=1))
     assert consumers(catalog, "clicks", 1) == Consumers([str(row.sweep)], ["ctr 1.0.0"])
     assert consumers(catalog, "clicks", 2) == Consumers()
     assert list(all_consumers(catalog)) == ["clicks@1"]

@@ -25,7 +25,7 @@ from tests.browser import CHROMIUM, MISSING, chromium, errors_of
 from tests.ports import free_port
 from tests.searches import search
 from tests.server.browser.demo import RUNS, train
-from tests.server.registry import promoted, score
+from tests.server.registry import promote_winner, score
 from tests.waiting import wait_for
 
 AXE = MODULES / "axe-core" / "axe.min.js"
@@ -88,7 +88,7 @@ def serving(settings: Settings) -> Iterator[str]:
 def fill(backend: Backend) -> tuple[str, str]:
     """A finished sweep with curves, report and model, and one in the middle of its search."""
     spec = parse_spec({**SMALL, "name": "small", "max_trials": 3})
-    finished = promoted(backend, spec, curves=True).sweep
+    finished = promote_winner(backend, spec, curves=True).sweep
     return finished, searching(backend, "going")
 
 
@@ -128,10 +128,14 @@ def can_be_read(page: Page) -> None:
         for theme in ("light", "dark"):
             page.emulate_media(color_scheme=theme)
             rules = {"runOnly": ["color-contrast"]} if theme == "dark" else {}  # nothing but colours differs
-            found = page.evaluate(
+            violations = page.evaluate(
                 "(rules) => axe.run(document, {resultTypes: ['violations'], ...rules})", rules
             )["violations"]
-            assert not [(one["id"], one["nodes"][0]["html"]) for one in found], (page.url, width, theme)
+            assert not [(violation["id"], violation["nodes"][0]["html"]) for violation in violations], (
+                page.url,
+                width,
+                theme,
+            )
 
 
 def fits(page: Page, width: int) -> None:
@@ -160,7 +164,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, filled: tuple[Path, str, st
     """A server for this machine alone, which asks for no token; a test that changes what others look at makes
     its own.
     """
-    with _served(tmp_path_factory.mktemp("served"), *filled) as served:
+    with _serve_runs(tmp_path_factory.mktemp("served"), *filled) as served:
         yield served
 
 
@@ -169,12 +173,14 @@ def guarded_server(
     tmp_path_factory: pytest.TempPathFactory, filled: tuple[Path, str, str]
 ) -> Iterator[Served]:
     """A server that asks for tokens."""
-    with _served(tmp_path_factory.mktemp("guarded"), *filled, tokens=True) as served:
+    with _serve_runs(tmp_path_factory.mktemp("guarded"), *filled, tokens=True) as served:
         yield served
 
 
 @contextmanager
-def _served(folder: Path, root: Path, finished: str, going: str, *, tokens: bool = False) -> Iterator[Served]:
+def _serve_runs(
+    folder: Path, root: Path, finished: str, going: str, *, tokens: bool = False
+) -> Iterator[Served]:
     backend = Backend(root=str(shutil.copytree(root, folder / "root")))
     with serving(Settings(root=backend.store.root, tokens=tokens)) as url:
         yield Served(url, backend, finished, going)

@@ -2,7 +2,6 @@
 numbers.
 """
 
-import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -63,12 +62,12 @@ def module(url: str, page: Page) -> Callable[..., Any]:
     """
     page.goto(f"{url}/login")
 
-    def run(path: str, function: str, given: object = None) -> Any:
+    def run(path: str, function: str, argument: object = None) -> Any:
         script = f"""async ([path, given]) => {{
             const app = document.querySelector('script[src$="app.js"]').src;
             return ({function})(await import(app.replace("app.js", path)), given);
         }}"""
-        return page.evaluate(script, [path, given])
+        return page.evaluate(script, [path, argument])
 
     return run
 
@@ -133,10 +132,10 @@ def test_a_run_keeps_its_style_while_others_come_and_go(module: Callable[..., An
 
 def test_first_runs_look_the_same_in_whatever_order_they_come(module: Callable[..., Any], page: Page) -> None:
     ids = [f"demo/run-{number}" for number in range(30)]
-    (one,) = module("lib/colours.js", _STYLES, [ids])
+    (style,) = module("lib/colours.js", _STYLES, [ids])
     page.reload()
     (other,) = module("lib/colours.js", _STYLES, [ids[::-1]])
-    assert other == one[::-1]
+    assert other == style[::-1]
 
 
 def test_the_table_shows_a_dozen_runs_in_colours_of_their_own(url: str, page: Page) -> None:
@@ -172,24 +171,24 @@ def _buckets(values: np.ndarray, size: int) -> dict[str, Any]:
 def test_points_are_smoothed_as_the_sdk_smooths_them(module: Callable[..., Any]) -> None:
     values = _noise(500)
     expected = ema({"ema": 0.9})(values)
-    found = module(
+    smoothed = module(
         "charts/curves.js",
         _SMOOTH,
         {"x": list(range(500)), "value": values.tolist(), "points": 500, "weight": 0.9},
     )
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(smoothed, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_buckets_are_smoothed_as_the_points_that_they_stand_for(module: Callable[..., Any]) -> None:
     values = _noise(3000)
     expected = ema({"ema": 0.95})(values)
     buckets = _buckets(values, 3)
-    found = module("charts/curves.js", _SMOOTH, {**buckets, "weight": 0.95})
-    np.testing.assert_allclose(found[50:], expected[2::3][50:], atol=0.15)
-    assert np.abs(np.diff(found)).sum() < 1.2 * np.abs(np.diff(expected)).sum()
+    smoothed = module("charts/curves.js", _SMOOTH, {**buckets, "weight": 0.95})
+    np.testing.assert_allclose(smoothed[50:], expected[2::3][50:], atol=0.15)
+    assert np.abs(np.diff(smoothed)).sum() < 1.2 * np.abs(np.diff(expected)).sum()
     more = {"x": [3000, 3001, 3002], "value": [1.0, 1.0, 1.0]}
     grown = module("charts/curves.js", _SMOOTH, {**buckets, "more": more, "weight": 0.95})
-    after = found[-1]
+    after = smoothed[-1]
     for value in grown[1000:]:
         after = 0.95 * after + 0.05
         assert value == pytest.approx(after, abs=1e-4), "a live point counts once"
@@ -199,8 +198,8 @@ def test_a_window_is_smoothed_as_the_same_part_of_the_whole(module: Callable[...
     values = _noise(3000)
     expected = ema({"ema": 0.95})(values)[1500:1700]
     window = {"x": list(range(1500, 1700)), "value": values[1500:1700].tolist(), "points": 200}
-    found = module("charts/curves.js", _SMOOTH, {**window, "whole": _buckets(values, 3), "weight": 0.95})
-    np.testing.assert_allclose(found, expected, atol=0.02)
+    smoothed = module("charts/curves.js", _SMOOTH, {**window, "whole": _buckets(values, 3), "weight": 0.95})
+    np.testing.assert_allclose(smoothed, expected, atol=0.02)
     alone = module("charts/curves.js", _SMOOTH, {**window, "weight": 0.95})
     assert abs(alone[1] - expected[1]) > 0.1, "without what was before, the average would begin anew"
 
@@ -261,8 +260,9 @@ def _is_chosen(where: Condition | None, value: Any) -> bool:
         assert isinstance(where.high, float)
         return where.low <= value <= where.high
     assert isinstance(where, In)
-    value = math.nan if value == "NaN" else float(value) if type(value) is int else value
-    return any(type(one) is type(value) and str(one) == str(value) for one in where.values)
+    if value == "NaN" or type(value) is int:
+        value = float(value)
+    return any(type(choice) is type(value) and str(choice) == str(value) for choice in where.values)
 
 
 def test_what_a_logarithmic_axis_hides_is_said(url: str, page: Page) -> None:
@@ -348,15 +348,15 @@ def test_a_groups_curve_is_mean_and_deviation_over_the_places_of_all(module: Cal
         {"x": [0, 1, 2], "value": [2, 4, 6]},
         {"x": [3], "value": [8]},
     ]
-    found = module("charts/group-curve.js", _GROUP, curves)
+    curve = module("charts/group-curve.js", _GROUP, curves)
     members = [[0, 2], [1, 4], [2, 6], [3, 8], [4]]
     means = [np.mean(each) for each in members]
     deviations = np.array([np.std(each, ddof=1) if len(each) > 1 else 0.0 for each in members])
-    assert found["x"] == [0, 1, 2, 3, 4]
-    assert found["members"] == 3
-    np.testing.assert_allclose(found["value"], means, rtol=1e-6)
-    np.testing.assert_allclose(found["min"], np.subtract(means, deviations), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(found["max"], np.add(means, deviations), rtol=1e-6)
+    assert curve["x"] == [0, 1, 2, 3, 4]
+    assert curve["members"] == 3
+    np.testing.assert_allclose(curve["value"], means, rtol=1e-6)
+    np.testing.assert_allclose(curve["min"], np.subtract(means, deviations), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(curve["max"], np.add(means, deviations), rtol=1e-6)
 
 
 def test_a_groups_curve_leaves_out_what_is_not_finite_and_stays_small(module: Callable[..., Any]) -> None:
@@ -399,10 +399,10 @@ def test_the_machine_is_compared_from_each_runs_start_or_by_the_clock(url: str, 
     page.goto(f"{url}/?filter={quote('project = signs')}&tab=system")
     panel = _panel(page, "system/memory/used")
     panel.get_by_role("button", name="as a table").click()
-    at = panel.get_by_role("cell").nth(1)
-    expect(at).to_have_text(re.compile(r"^from [\d.]+ m?s$"))
+    cell = panel.get_by_role("cell").nth(1)
+    expect(cell).to_have_text(re.compile(r"^from [\d.]+ m?s$"))
     page.get_by_label("Horizontal axis").select_option("time")
-    expect(at).to_have_text(re.compile(r"^from .*\d\d:\d\d:\d\d$"))
+    expect(cell).to_have_text(re.compile(r"^from .*\d\d:\d\d:\d\d$"))
     assert "sysx=time" in page.url
     page.reload()
     expect(page.get_by_label("Horizontal axis")).to_have_value("time")

@@ -14,9 +14,9 @@ def test_runs_are_chosen_one_by_one_and_lie_over_each_other(demo_url: str, page:
     page.goto(f"{demo_url}/?top=2")
     expect_text(page, "2 shown of 6 runs")
     expect(panel_of(page, "loss")).to_have_attribute("data-state", "drawn")
-    with page.expect_request(lambda request: bool(question_of(request))) as asked:
+    with page.expect_request(lambda request: bool(question_of(request))) as request_info:
         row_of(page, 0).get_by_role("checkbox").click()
-    assert question_of(asked.value)["runs"] == ["demo/run-0"], "what is there is not asked for again"
+    assert question_of(request_info.value)["runs"] == ["demo/run-0"], "what is there is not asked for again"
     expect_text(page, "3 shown of 6 runs")
     row_of(page, 5).get_by_role("checkbox").click()
     expect_text(page, "2 shown of 6 runs")
@@ -28,27 +28,27 @@ def test_runs_are_chosen_one_by_one_and_lie_over_each_other(demo_url: str, page:
 
 
 def test_the_panels_that_are_seen_together_are_one_or_two_questions(demo_url: str, page: Page) -> None:
-    asked: list[Request] = []
-    page.on("request", lambda request: asked.append(request) if request.url.endswith("/curves") else None)
+    requests: list[Request] = []
+    page.on("request", lambda request: requests.append(request) if request.url.endswith("/curves") else None)
     page.goto(demo_url)
     for name in ("loss", "val/accuracy"):
         expect(panel_of(page, name)).to_have_attribute("data-state", "drawn")
-    keys = [key for request in asked for key in question_of(request)["keys"]]
+    keys = [key for request in requests for key in question_of(request)["keys"]]
     assert sorted(keys) == ["loss", "val/accuracy"]
-    assert len(asked) <= 2
+    assert len(requests) <= 2
 
 
 def test_what_is_asked_for_early_is_what_the_page_needs(demo_url: str, page: Page) -> None:
     page.goto(f"{demo_url}/?filter={quote('params.lr < 1 order by run')}&columns=params.lr")
     expect(panel_of(page, "loss")).to_have_attribute("data-state", "drawn")
     assert page.evaluate("window.early.answers.size") == 0, "all of its answers were taken"
-    asked = page.evaluate(
+    addresses = page.evaluate(
         "performance.getEntriesByType('resource').map((entry) => new URL(entry.name).pathname)"
     )
     named = page.evaluate(
         "[...document.querySelectorAll('link[rel=modulepreload]')].map((link) => new URL(link.href).pathname)"
     )
-    modules = {path for path in asked if path.endswith(".js") and not path.endswith("/early.js")}
+    modules = {path for path in addresses if path.endswith(".js") and not path.endswith("/early.js")}
     assert modules == set(named), "a module that is not named waits until another one was read"
 
 

@@ -75,7 +75,7 @@ def test_a_marked_part_of_an_axis_becomes_the_filter(url: str, page: Page) -> No
     expect(page.get_by_role("img", name=re.compile("Parallel coordinates of 4 runs"))).to_be_visible()
 
 
-def test_what_is_marked_is_in_the_url_and_the_same_in_another_browser_until_it_is_cleared(
+def test_marks_are_in_the_url_and_another_browser_shows_them_until_cleared(
     url: str, page: Page, browser: Browser
 ) -> None:
     page.goto(f"{url}/?tab=parameters&sx=params.lr&sy=params.optimizer")
@@ -128,9 +128,7 @@ def test_marks_of_the_url_that_no_run_can_have_are_left_out_with_the_reason(url:
     expect(said.last).to_contain_text("mark=params.optimizer is ignored")
 
 
-def test_the_param_that_explains_most_of_the_metric_comes_first_whether_numbers_or_texts(
-    url: str, page: Page
-) -> None:
+def test_the_param_that_explains_most_of_the_metric_comes_first(url: str, page: Page) -> None:
     page.goto(f"{url}/?tab=parameters")
     related = page.get_by_role("region", name="Importance").get_by_role("row")
     expect(related.nth(1)).to_contain_text("lr")
@@ -245,9 +243,9 @@ def test_every_tab_of_compare_and_the_help_can_be_read_by_everybody(url: str, pa
     page.goto(f"{url}/?tab=parameters")
     expect(page.get_by_role("img", name=re.compile("Parallel coordinates"))).to_be_visible()
     can_be_read(page)
-    for tab, seen in (("System", ".nothing"), ("Media", "img"), ("Diff", "table")):
+    for tab, selector in (("System", ".nothing"), ("Media", "img"), ("Diff", "table")):
         page.get_by_role("tab", name=tab).click()
-        expect(page.get_by_role("tabpanel").locator(seen).first).to_be_visible()
+        expect(page.get_by_role("tabpanel").locator(selector).first).to_be_visible()
         can_be_read(page)
     page.goto(f"{url}/?group=params.optimizer")
     expect(page.get_by_role("region", name="Groups").get_by_role("row")).to_have_count(3)

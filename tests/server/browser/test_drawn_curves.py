@@ -61,7 +61,7 @@ def test_runs_have_colours_dashes_and_bands_and_the_pointed_one_stands_out(url: 
     drawn = {metric: _drawn(page, metric, colours) for metric in _METRICS}
     for metric, pixels in drawn.items():
         places = [_line(pixels, colour) for colour in colours]
-        assert [at for at, _ in places] == sorted({at for at, _ in places}, reverse=True), (
+        assert [column for column, _ in places] == sorted({column for column, _ in places}, reverse=True), (
             "each run's colour is on its own curve"
         )
         for dash, (_, share) in zip(dashes, places, strict=True):
@@ -72,20 +72,20 @@ def test_runs_have_colours_dashes_and_bands_and_the_pointed_one_stands_out(url: 
 
     chosen = colours[1]
     others = [colours[0], *colours[2:]]
-    at, _ = _line(drawn["few"], chosen)
-    page.locator('[data-metric="few"] .u-over').hover(position={"x": drawn["few"].shape[1] // 2, "y": at})
+    column, _ = _line(drawn["few"], chosen)
+    page.locator('[data-metric="few"] .u-over').hover(position={"x": drawn["few"].shape[1] // 2, "y": column})
     expect(page.locator('[data-metric="few"] .tip')).to_contain_text(_RUNS[1])
     for metric in _METRICS:
         over = _drawn(page, metric, [chosen], _HIGHLIGHT)
-        at, share = _line(drawn[metric], chosen)
+        column, share = _line(drawn[metric], chosen)
         assert _line(over, chosen)[1] >= share, metric
-        assert _thick(over, chosen, at) > 1.2 * _thick(drawn[metric], chosen, at), metric
+        assert _thick(over, chosen, column) > 1.2 * _thick(drawn[metric], chosen, column), metric
         for other in others:
             assert not (_like(over, other) & (over[..., 3] > 20)).any(), (
                 "only the run under the pointer is painted again"
             )
-            at, _ = _line(drawn[metric], other)
-            assert (over[at, :, 3] > 100).all(), "the others lie under a veil"
+            column, _ = _line(drawn[metric], other)
+            assert (over[column, :, 3] > 100).all(), "the others lie under a veil"
     page.mouse.move(0, 0)
     for metric in _METRICS:
         expect(page.locator(f'[data-metric="{metric}"] {_HIGHLIGHT}')).to_be_hidden()
@@ -126,13 +126,13 @@ def _line(pixels: np.ndarray, colour: np.ndarray) -> tuple[int, float]:
     return int(painted.argmax()), float(painted.max())
 
 
-def _thick(pixels: np.ndarray, colour: np.ndarray, at: int) -> float:
+def _thick(pixels: np.ndarray, colour: np.ndarray, column: int) -> float:
     """How many pixels high a level curve near the line ``at`` is where it is painted, of pixels at its edges
     their share.
     """
     opaque = pixels[..., 3:] / 255
-    seen = pixels[..., :3] * opaque + 255 * (1 - opaque)  # on white paper
-    near = seen[at - 5 : at + 6, _like(pixels[at], colour) & (pixels[at, :, 3] > 150)]
+    colours = pixels[..., :3] * opaque + 255 * (1 - opaque)  # on white paper
+    near = colours[column - 5 : column + 6, _like(pixels[column], colour) & (pixels[column, :, 3] > 150)]
     paper = near[0]
     shares = np.linalg.norm(near - paper, axis=-1) / np.linalg.norm(colour - paper, axis=-1)
     return float(np.median(shares.sum(axis=0)))

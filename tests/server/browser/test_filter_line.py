@@ -39,8 +39,10 @@ def test_values_of_tags_and_sweeps_are_completed_as_a_filter_has_them(page: Page
         "demo", {}, root=demo_root, id="odd", tags={"team": "night shift"}, system_metrics=None
     ):
         pass
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if "/runs/groups?" in request.url else None)
+    requests: list[str] = []
+    page.on(
+        "request", lambda request: requests.append(request.url) if "/runs/groups?" in request.url else None
+    )
     with serving(Settings(root=demo_root)) as url:
         page.goto(url)
         expect_text(page, "7 shown of 7 runs")
@@ -57,7 +59,7 @@ def test_values_of_tags_and_sweeps_are_completed_as_a_filter_has_them(page: Page
         expect_text(page, "1 shown of 1 run")
         with page.expect_request("**/runs/groups?by=sweep&limit=200"):
             line.fill("sweep = ")
-        assert len(asked) == 2, "once for all letters of a value"
+        assert len(requests) == 2, "once for all letters of a value"
         page.goto("about:blank")
 
 

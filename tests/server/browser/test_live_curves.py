@@ -40,8 +40,8 @@ def begin(root: str) -> Iterator[Callable[..., Any]]:
     """Begins a run, or another attempt at it, that has logged a loss equal to its step."""
     begun = []
 
-    def run(name: str = "live", steps: int = 10, **given: Any) -> Any:
-        begun.append(halving.init("demo", {}, root=root, id=name, system_metrics=None, **given))
+    def run(name: str = "live", steps: int = 10, **options: Any) -> Any:
+        begun.append(halving.init("demo", {}, root=root, id=name, system_metrics=None, **options))
         _log(begun[-1], 0, steps)
         return begun[-1]
 
@@ -205,31 +205,31 @@ def test_a_zoom_of_steps_is_none_of_what_the_machine_measured(page: Page, url: s
     expect(panel.get_by_role("row").last.get_by_role("cell").last).to_have_text("20")
 
 
-def test_panels_below_the_fold_are_neither_mounted_nor_asked_for_until_they_are_scrolled_to(
+def test_panels_below_the_fold_are_neither_mounted_nor_fetched_before_scrolling(
     page: Page, url: str, root: str
 ) -> None:
     run = halving.init("demo", {}, root=root, id="wide", system_metrics=None)
     run.log({f"m{number:03}": float(number) for number in range(100)}, step=0)
     run.finish()
-    asked: set[str] = set()
+    metrics: set[str] = set()
     page.on(
         "request",
         lambda request: (
-            asked.update(request.post_data_json["keys"]) if request.url.endswith("/curves") else None
+            metrics.update(request.post_data_json["keys"]) if request.url.endswith("/curves") else None
         ),
     )
     page.goto(url)
     expect(page.locator('[data-metric="m000"]')).to_have_attribute("data-state", "drawn")
-    assert "m000" in asked
-    assert "m099" not in asked
-    assert len(asked) < 50
+    assert "m000" in metrics
+    assert "m099" not in metrics
+    assert len(metrics) < 50
     expect(page.locator('[data-metric="m099"]')).to_have_count(0)
     as_table = page.locator('[data-metric="m000"]').get_by_role("button", name="m000 as a table")
     as_table.click()
     page.get_by_role("region", name="Curves").evaluate("(box) => box.scrollTo(0, box.scrollHeight)")
     expect(page.locator('[data-metric="m099"]')).to_have_attribute("data-state", "drawn")
-    assert "m099" in asked
-    assert "m050" not in asked, "what was only passed over"
+    assert "m099" in metrics
+    assert "m050" not in metrics, "what was only passed over"
     expect(page.locator('[data-metric="m000"]')).to_have_count(0)
     page.get_by_role("region", name="Curves").evaluate("(box) => box.scrollTo(0, 0)")
     expect(as_table).to_have_attribute("aria-pressed", "true")

@@ -18,8 +18,8 @@ def test_a_version_that_a_client_registered_is_shown_with_its_run_and_promoted(
     def api(endpoint: str, **fields: object) -> dict[str, dict[str, str]]:
         answer = plain_http.post(f"{served.url}/api/2.0/mlflow/{endpoint}", json=fields)
         answer.raise_for_status()
-        found: dict[str, dict[str, str]] = answer.json()
-        return found
+        content: dict[str, dict[str, str]] = answer.json()
+        return content
 
     run = plain_http.post(f"{served.url}/api/2.0/mlflow/runs/create", json={"experiment_id": "0"}).json()[
         "run"
@@ -59,9 +59,9 @@ def test_a_version_that_a_client_registered_is_shown_with_its_run_and_promoted(
     page.get_by_role("dialog").get_by_role("button", name="Promote", exact=True).click()
     expect(first).to_contain_text("champion")
     can_be_read(page)
-    asked = {"name": "A client's", "alias": "champion"}
-    found = plain_http.get(f"{served.url}/api/2.0/mlflow/registered-models/alias", params=asked).json()
-    assert found["model_version"]["version"] == "1"
+    query = {"name": "A client's", "alias": "champion"}
+    champion = plain_http.get(f"{served.url}/api/2.0/mlflow/registered-models/alias", params=query).json()
+    assert champion["model_version"]["version"] == "1"
     page.get_by_role("link", name=f"Default/{run}").click()
     expect(page.get_by_text("1.0.0", exact=True)).to_be_visible()
     page.goto(f"{served.url}/models")

@@ -25,7 +25,7 @@ from tests.s3 import Gate
 from tests.server import plain_http
 from tests.server.browser.conftest import Served, add_checkpoint, after, can_be_read, searching, serving
 from tests.server.joined import with_features
-from tests.server.registry import promoted
+from tests.server.registry import promote_winner
 from tests.waiting import wait_for
 
 
@@ -57,10 +57,10 @@ def test_a_sweep_that_dagster_has_not_opened_says_why_it_waits_and_is_stopped(
     page: Page, served: Served
 ) -> None:
     with served.backend.catalog.write() as session:
-        asked = intents.add(
+        intent = intents.add(
             session, parse_spec({**SMALL, "name": "waits"}), kind="study", driver="sensors", actor="ada"
         )
-    page.goto(f"{served.url}/sweeps/{asked.sweep}")
+    page.goto(f"{served.url}/sweeps/{intent.sweep}")
     expect(page.get_by_text("Not open yet; it waits: for Dagster's sensor launch_requested")).to_be_visible()
     page.get_by_role("button", name="Stop", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Stop", exact=True).click()
@@ -91,7 +91,7 @@ def test_a_version_in_staging_is_approved_and_the_champion_before_it_taken_back(
     page: Page, served: Served
 ) -> None:
     specs = [parse_spec({**SMALL, "name": "staged", "max_trials": trials}) for trials in (1, 2)]
-    old, new = (promoted(served.backend, spec, curves=True) for spec in specs)
+    old, new = (promote_winner(served.backend, spec, curves=True) for spec in specs)
     assert new.stage == "staging"
     page.goto(f"{served.url}/models/staged")
     row = page.get_by_role("region", name="Versions, the newest first").get_by_role("row", name=new.version)
@@ -170,9 +170,7 @@ def test_a_snapshot_with_features_shows_their_views_and_days(page: Page, served:
     expect(page.get_by_role("region", name="Features")).to_have_count(0)
 
 
-def test_trials_and_sweeps_are_in_the_order_of_the_head_that_was_pressed_and_of_the_url(
-    page: Page, served: Served
-) -> None:
+def test_trials_and_sweeps_are_sorted_by_the_pressed_head_and_by_the_url(page: Page, served: Served) -> None:
     page.goto(f"{served.url}/sweeps/{served.finished}")
     trials = page.get_by_role("region", name="Trials")
     names = [f"{served.finished}.{number:04}" for number in range(3)]
@@ -235,8 +233,8 @@ def test_a_run_has_what_the_command_shows(page: Page, served: Served) -> None:
     page.goto(f"{served.url}/runs/small/{run.run}")
     main = page.locator("main")
     expect(main.get_by_role("heading", level=1)).to_have_text(run.run)
-    for shown in (*run.params, "score", f"halving show small/{run.run}"):
-        expect(main.get_by_text(shown, exact=True).first).to_be_visible()
+    for text in (*run.params, "score", f"halving show small/{run.run}"):
+        expect(main.get_by_text(text, exact=True).first).to_be_visible()
 
 
 def test_who_has_a_token_logs_in_and_comes_back(
@@ -358,7 +356,7 @@ def test_a_look_that_the_server_failed_at_is_said_and_repeated(
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
-def test_a_page_without_its_catalog_says_so_keeps_what_it_knew_and_recovers_by_itself(
+def test_a_page_without_its_catalog_says_so_keeps_its_data_and_recovers(
     page: Page, postgres: Postgres, tmp_path: Path, expected_errors: list[str]
 ) -> None:
     expected_errors.append("503")

@@ -15,7 +15,7 @@ from server.settings import Settings
 from tests.browser import errors_of
 from tests.searches import search
 from tests.server.browser.conftest import after, serving
-from tests.server.registry import promoted, score
+from tests.server.registry import promote_winner, score
 from tests.waiting import wait_for
 
 
@@ -51,19 +51,21 @@ def test_a_sweeps_page_fetches_plotly_only_when_its_report_is_opened(
 ) -> None:
     sweep = search(backend, small_spec(predictor="tests.trainables:predict_badly"), score)
     evaluate_sweep(backend.store, backend.catalog, sweep)
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    with page.expect_response("**/api/v1/session") as known:
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    with page.expect_response("**/api/v1/session") as session:
         page.goto(f"{url}/sweeps/{sweep}")
     report = page.get_by_text("The report with its figures")
     expect(report).to_be_visible()
-    after(page, known.value)
+    after(page, session.value)
     assert len(page.frames) == 1
-    assert not [address for address in asked if "/reports/" in address or "plotly" in address]
+    assert not [address for address in requests if "/reports/" in address or "plotly" in address]
     assert page.evaluate(_BYTES) < 1_000_000, "Plotly has more than four million bytes"
     report.click()
     expect(page.frame_locator("iframe").locator(".plot svg.main-svg").first).to_be_visible()
-    assert [address for address in asked if "/reports/" in address] == [f"{url}/api/v1/reports/{sweep}/page"]
+    assert [address for address in requests if "/reports/" in address] == [
+        f"{url}/api/v1/reports/{sweep}/page"
+    ]
 
 
 def test_a_script_in_a_report_reaches_nothing(
@@ -78,12 +80,12 @@ def test_a_script_in_a_report_reaches_nothing(
       fetch("/api/v1/hpo/studies/x/pause", {method: "POST"})
         .then(() => done("sent"), error => done(error.name))
     </script><img src="/icon.svg"><form action="/api/v1/session" method="post"><button>go</button></form>"""
-    version = promoted(backend, small_spec(max_trials=1), page=hostile)
-    asked: list[str] = []
-    page.on("requestfinished", lambda request: asked.append(request.url))
+    version = promote_winner(backend, small_spec(max_trials=1), page=hostile)
+    requests: list[str] = []
+    page.on("requestfinished", lambda request: requests.append(request.url))
     address = f"{url}/api/v1/reports/{version.sweep}/page"
     page.goto(address)
     tried: Any = wait_for(lambda: page.evaluate("window.tried"), 60, "the script has tried everything")
     assert tried == {"cookie": "SecurityError", "storage": "SecurityError", "fetch": "TypeError"}
     page.click("button")
-    assert asked == [address]
+    assert requests == [address]

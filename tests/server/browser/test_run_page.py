@@ -89,32 +89,33 @@ def test_curves_come_by_the_stream_and_are_not_asked_for_again_with_each_point(
         point = _last_point(page)
         expect(point).to_contain_text("step 9")
         page.wait_for_load_state("load")
-        asked: list[str] = []
+        requests: list[str] = []
         page.on(
-            "request", lambda request: asked.append(request.url) if request.url.endswith("/curves") else None
+            "request",
+            lambda request: requests.append(request.url) if request.url.endswith("/curves") else None,
         )
         for step in (10, 11):
             _log(run, range(step, step + 1))
             expect(point).to_contain_text(f"step {step}")
-        assert len(asked) <= 1, "once the stream is open the curves are read again, and then never"
+        assert len(requests) <= 1, "once the stream is open the curves are read again, and then never"
 
 
 def test_a_run_that_was_asked_for_is_shown_from_its_waiting_to_its_end(
     page: Page, served: Served, expected_errors: list[str]
 ) -> None:
     expected_errors.append("404")  # it has no record until its process starts
-    asked = _asked_for(served)
-    page.goto(f"{served.url}/runs/{asked['run_id']}")
+    run = _asked_for(served)
+    page.goto(f"{served.url}/runs/{run['run_id']}")
     expect(page.get_by_text("Waiting: for Dagster's sensor launch_requested")).to_be_visible()
-    scheduler = carried_out(served.backend, asked["intent"])
-    given = scheduler.next_work("w")
-    with _training(served, "single", asked["run"]):
+    scheduler = carried_out(served.backend, run["intent"])
+    assignment = scheduler.next_work("w")
+    with _training(served, "single", run["run"]):
         expect(_badge(page)).to_have_text("running")
         expect(_last_point(page)).to_contain_text("step 9")
         _cancel(page)
         expect(page.get_by_text("Being canceled")).to_be_visible()
-        assert scheduler.heartbeat(given) == "stop"  # type: ignore[arg-type]
-    scheduler.release(given, 1.0)  # type: ignore[arg-type]
+        assert scheduler.heartbeat(assignment) == "stop"  # type: ignore[arg-type]
+    scheduler.release(assignment, 1.0)  # type: ignore[arg-type]
     scheduler.next_work("w")
     expect(page.get_by_text("Canceled. A new run can go on")).to_be_visible()
     expect(_badge(page)).to_have_text("finished")
@@ -124,12 +125,12 @@ def test_a_run_is_canceled_by_who_confirms_it_and_by_nobody_else(
     page: Page, served: Served, expected_errors: list[str]
 ) -> None:
     expected_errors.append("404")
-    asked = _asked_for(served)
-    page.goto(f"{served.url}/runs/{asked['run_id']}")
+    run = _asked_for(served)
+    page.goto(f"{served.url}/runs/{run['run_id']}")
     page.get_by_role("button", name="Cancel", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Let it train").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
-    assert plain_http.get(f"{served.url}{asked['url']}").json()["status"] == "waiting"
+    assert plain_http.get(f"{served.url}{run['url']}").json()["status"] == "waiting"
     _cancel(page)
     expect(_badge(page)).to_have_text("canceled")
     expect(page.get_by_text("Canceled before it began.")).to_be_visible()
@@ -144,8 +145,8 @@ def _cancel(page: Page) -> None:
 def test_each_attempt_of_a_trial_says_why_it_ended_and_what_was_left_out_is_told(
     page: Page, served: Served
 ) -> None:
-    asked = _asked_for(served)
-    scheduler = carried_out(served.backend, asked["intent"])
+    training = _asked_for(served)
+    scheduler = carried_out(served.backend, training["intent"])
     stacks = "".join(
         f'  rank {rank} (waited):\n      File "/a/rather/long/path/of/train.py", line {rank} in train\n'
         for rank in range(64)
@@ -164,7 +165,7 @@ def test_each_attempt_of_a_trial_says_why_it_ended_and_what_was_left_out_is_told
     run = Run(
         served.backend.store,
         project="single",
-        run_id=asked["run"],
+        run_id=training["run"],
         params={"x": 0.4},
         seed=None,
         attempt=3,
@@ -175,7 +176,7 @@ def test_each_attempt_of_a_trial_says_why_it_ended_and_what_was_left_out_is_told
             run.log({"system/collectives": 60.0, "system/collectives/rank.1": 2.0}, step=step)
         run.log({"system/skipped_steps": 2, "system/nonfinite_loss/rank.1": 2}, step=57)
         run.flush()
-        page.goto(f"{served.url}/runs/{asked['run_id']}")
+        page.goto(f"{served.url}/runs/{training['run_id']}")
         attempts = page.get_by_role("region", name="Attempts")
         expect(attempts.get_by_role("rowheader")).to_have_text(["1", "2", "3"])
         expect(attempts.locator(".badge")).to_have_text(["crashed", "preempted", "running"])
@@ -200,12 +201,12 @@ def test_a_trial_whose_pods_have_never_started_says_so_of_every_attempt(
     page: Page, served: Served, expected_errors: list[str]
 ) -> None:
     expected_errors.append("404")  # no process has written a record
-    asked = _asked_for(served)
-    scheduler = carried_out(served.backend, asked["intent"])
+    run = _asked_for(served)
+    scheduler = carried_out(served.backend, run["intent"])
     pending = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu [16 asked]"
     scheduler.report_crash(scheduler.next_work("pod-a:1"), f"the pods did not start: {pending}", 1.0)  # type: ignore[arg-type]
     scheduler.note_waiting(scheduler.next_work("pod-b:1"), pending)  # type: ignore[arg-type]
-    page.goto(f"{served.url}/runs/{asked['run_id']}")
+    page.goto(f"{served.url}/runs/{run['run_id']}")
     expect(page.get_by_text(f"Waiting: {pending}")).to_be_visible()
     attempts = page.get_by_role("region", name="Attempts")
     expect(attempts.get_by_text(f"the pods did not start: {pending}", exact=True)).to_be_visible()
@@ -249,7 +250,7 @@ def test_a_new_run_goes_on_from_a_checkpoint(page: Page, served: Served, expecte
     assert (restored.name, restored.budgets[-1]) == ("small", 12)
 
 
-def test_a_confirmation_whose_answer_was_lost_starts_nothing_twice_when_it_is_pressed_again(
+def test_a_confirmation_whose_answer_was_lost_starts_nothing_twice(
     page: Page, served: Served, expected_errors: list[str]
 ) -> None:
     expected_errors += ["404", "ERR_FAILED"]
@@ -287,13 +288,13 @@ def _restored_from(served: Served, run: str) -> list[SweepSpec]:
 
 
 def test_the_run_of_a_script_is_not_asked_for_in_the_catalog(page: Page, served: Served) -> None:
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
     with _training(served, "demo", "script"):
         pass
     page.goto(f"{served.url}/runs/demo/script", wait_until="networkidle")
     expect(_badge(page)).to_have_text("finished")
-    assert not [url for url in asked if "/training-runs/" in url]
+    assert not [url for url in requests if "/training-runs/" in url]
 
 
 def test_a_run_is_deleted_by_who_confirms_it_and_restored(page: Page, served: Served) -> None:
@@ -308,7 +309,7 @@ def test_a_run_is_deleted_by_who_confirms_it_and_restored(page: Page, served: Se
     expect(page.get_by_role("button", name="Archive", exact=True)).to_be_visible()
 
 
-def test_a_run_that_was_imported_says_where_it_comes_from_and_nothing_that_its_tool_did_not_record(
+def test_an_imported_run_names_its_source_and_nothing_that_was_not_recorded(
     served: Served, page: Page
 ) -> None:
     def pieces(position: Position) -> Iterator[Piece]:

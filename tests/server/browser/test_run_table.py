@@ -24,7 +24,7 @@ _LINE = 30  # px
 
 
 @contextmanager
-def _served(folder: Path, runs: int) -> Iterator[tuple[Store, str]]:
+def _serve_runs(folder: Path, runs: int) -> Iterator[tuple[Store, str]]:
     backend = Backend(root=str(folder / "root"))
     for number in range(runs):
         add_record(backend.store, f"run-{number:02}", {"lr": 0.001 * number}, loss=float(number))
@@ -36,19 +36,19 @@ def _served(folder: Path, runs: int) -> Iterator[tuple[Store, str]]:
 @pytest.fixture
 def growing(tmp_path: Path) -> Iterator[tuple[Store, str]]:
     """A store that a test adds runs to, and the address of its server."""
-    with _served(tmp_path, _RUNS) as served:
+    with _serve_runs(tmp_path, _RUNS) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with _served(tmp_path_factory.mktemp("full"), _RUNS) as (_, url):
+    with _serve_runs(tmp_path_factory.mktemp("full"), _RUNS) as (_, url):
         yield url
 
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with _served(tmp_path_factory.mktemp("empty"), 0) as (_, url):
+    with _serve_runs(tmp_path_factory.mktemp("empty"), 0) as (_, url):
         yield url
 
 
@@ -141,7 +141,7 @@ def test_runs_are_sorted_by_keys_alone(url: str, page: Page) -> None:
     expect(page.get_by_label("Filter of runs")).to_have_value("order by metrics.loss")
 
 
-def test_after_a_sweep_the_table_shows_its_objective_and_what_it_varied_the_best_run_first(
+def test_after_a_sweep_the_table_shows_its_objective_and_params_best_first(
     backend: Backend, page: Page
 ) -> None:
     with_trial(backend, parse_spec(SMALL))

@@ -20,7 +20,7 @@ def test_a_ladder_and_the_best_so_far_rise_on_an_open_page_while_trials_report(
     scheduler = Scheduler(served.backend.catalog, sweep)
     ladder = page.get_by_role("region", name="Rung ladder").get_by_role("row")
 
-    def shown(rung: int, *cells: str) -> None:
+    def expect_rung(rung: int, *cells: str) -> None:
         expect(ladder.nth(1 + rung).get_by_role("cell")).to_have_text(
             [re.compile(f"^{cell}$") for cell in cells]
         )
@@ -32,15 +32,15 @@ def test_a_ladder_and_the_best_so_far_rise_on_an_open_page_while_trials_report(
 
     page.goto(f"{served.url}/sweeps/{sweep}")
     page.evaluate("window.sameDocument = true")
-    shown(0, "4 1 promoted, 3 paused", "1", ".+")
-    shown(1, "1 1 paused", "", ".+")
+    expect_rung(0, "4 1 promoted, 3 paused", "1", ".+")
+    expect_rung(1, "1 1 paused", "", ".+")
     (training,) = scheduler.claimed_attempts()
     report(1, 10.0)
-    shown(0, "5 2 promoted, 3 paused", "", "10")
-    shown(1, "1 1 paused", "1", ".+")  # the best goes on at once
+    expect_rung(0, "5 2 promoted, 3 paused", "", "10")
+    expect_rung(1, "1 1 paused", "1", ".+")  # the best goes on at once
     report(3, 30.0)
-    shown(1, "2 2 paused", "", "30")
-    shown(2, "none yet", "", ".")
+    expect_rung(1, "2 2 paused", "", "30")
+    expect_rung(2, "none yet", "", ".")
     expect(page.locator(".figures")).to_contain_text(f"Best score30trial {training.trial}, 3 epochs")
     assert page.evaluate("window.sameDocument"), "the page was loaded again"
 
@@ -66,7 +66,7 @@ def test_an_open_page_says_why_its_sweep_waits_and_no_longer_when_it_has_its_pla
     assert page.evaluate("window.sameDocument"), "the page was loaded again"
 
 
-def test_links_lead_to_the_configured_address_of_dagster_s_ui_and_without_one_there_are_none(
+def test_links_lead_to_the_configured_dagster_ui_and_are_absent_without_one(
     page: Page, served: Served
 ) -> None:
     pages = {
@@ -82,8 +82,8 @@ def test_links_lead_to_the_configured_address_of_dagster_s_ui_and_without_one_th
                 "href", "https://dagster.example/ui/"
             )
         page.goto("about:blank")
-    with page.expect_response("**/api/v1/session") as known:
+    with page.expect_response("**/api/v1/session") as session:
         page.goto(f"{served.url}/sweeps/{served.finished}")
     expect(page.get_by_role("heading", name="Rung ladder")).to_be_visible()
-    after(page, known.value)
+    after(page, session.value)
     expect(page.get_by_role("link", name="Dagster")).to_have_count(0)

@@ -12,7 +12,7 @@ from tests.server.browser.demo import STEPS, drag, drawn_panels, panel_of, quest
 from tests.waiting import wait_for
 
 _MANY = 5_000
-_SEEN = "document.querySelector('[data-metric=loss] canvas').toDataURL()"
+_PIXELS = "document.querySelector('[data-metric=loss] canvas').toDataURL()"
 
 
 def test_a_zoom_draws_each_panel_once(demo_url: str, page: Page) -> None:
@@ -38,7 +38,7 @@ def test_a_panel_is_not_drawn_before_the_charts_module_is_there(demo_url: str, p
     for route in held:
         route.continue_()
     expect(panel).to_have_attribute("data-state", "drawn")
-    assert page.evaluate(_SEEN)
+    assert page.evaluate(_PIXELS)
 
 
 def test_a_zoom_of_both_axes_stays_when_the_panel_is_drawn_again(demo_url: str, page: Page) -> None:
@@ -53,11 +53,11 @@ def test_a_zoom_of_both_axes_stays_when_the_panel_is_drawn_again(demo_url: str, 
     page.mouse.up()
     page.wait_for_url(re.compile(r"zoom="))
     page.mouse.move(0, 0)
-    zoomed = page.evaluate(_SEEN)
+    zoomed = page.evaluate(_PIXELS)
     page.evaluate("performance.clearMarks('halving:painted')")
     page.get_by_role("button", name="band").click()  # these curves have none, so nothing else is drawn
     wait_for(lambda: "loss" in drawn_panels(page), 60, "the panel is drawn again")
-    assert page.evaluate(_SEEN) == zoomed
+    assert page.evaluate(_PIXELS) == zoomed
 
 
 def test_a_zoom_of_values_is_in_the_url_until_it_is_reset(
@@ -66,7 +66,7 @@ def test_a_zoom_of_values_is_in_the_url_until_it_is_reset(
     page.goto(demo_url)
     panel = panel_of(page, "loss")
     expect(panel).to_have_attribute("data-state", "drawn")
-    whole = page.evaluate(_SEEN)
+    whole = page.evaluate(_PIXELS)
     box = panel.locator(".u-over").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.3 * box["height"])
@@ -75,17 +75,17 @@ def test_a_zoom_of_values_is_in_the_url_until_it_is_reset(
     page.mouse.up()
     page.wait_for_url(re.compile(r"\?zoom-y=loss:[\d.]+_[\d.]+$"))
     page.mouse.move(0, 0)
-    zoomed = page.evaluate(_SEEN)
+    zoomed = page.evaluate(_PIXELS)
     assert zoomed != whole
     other = browser.new_context(viewport={"width": 1280, "height": 900})
     try:
         second = other.new_page()
         second.goto(page.url)
         expect(panel_of(second, "loss")).to_have_attribute("data-state", "drawn")
-        wait_for(lambda: second.evaluate(_SEEN) == zoomed, 60, "what the address says is seen")
+        wait_for(lambda: second.evaluate(_PIXELS) == zoomed, 60, "what the address says is seen")
         second.get_by_role("button", name="Whole range").click()
         second.wait_for_url(f"{demo_url}/")
-        wait_for(lambda: second.evaluate(_SEEN) == whole, 60, "the whole range is seen")
+        wait_for(lambda: second.evaluate(_PIXELS) == whole, 60, "the whole range is seen")
     finally:
         other.close()
     panel.locator(".u-over").dblclick()
@@ -109,9 +109,9 @@ def test_a_zoom_is_in_the_url_and_is_refined_by_the_server(page: Page, demo_root
         page.goto(f"{url}/?top=1")
         panel = panel_of(page, "loss")
         expect(panel.get_by_text("buckets of 5")).to_be_visible()
-        with page.expect_request(lambda request: question_of(request).get("low") is not None) as asked:
+        with page.expect_request(lambda request: question_of(request).get("low") is not None) as request_info:
             drag(page, panel, 0.5, 0.6)
-        window = question_of(asked.value)
+        window = question_of(request_info.value)
         assert 0.4 * _MANY < window["low"] < window["high"] < 0.7 * _MANY
         page.wait_for_url(re.compile(r"zoom="))
         expect(panel.get_by_text("buckets of 5")).to_be_hidden()

@@ -49,8 +49,8 @@ def api_of(client: TestClient) -> Api:
         )
         answer = client.request(method, f"http://127.0.0.1:3001/api/2.0/mlflow/{endpoint}", **sent)
         assert answer.status_code == answered, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        content: dict[str, Any] = answer.json()
+        return content
 
     return call
 

@@ -111,11 +111,11 @@ def test_a_token_of_some_projects_sees_no_others(
     ):
         assert guarded.get(path, headers=ada).status_code == 403, path
     assert guarded.post(f"{API}/runs/search", json={"experiment_ids": ["0"]}, headers=ada).json() == {}
-    seen = guarded.post(f"{API}/experiments/search", json={}, headers=ada).json()["experiments"]
-    assert [one["name"] for one in seen] == ["digits"]
+    experiments = guarded.post(f"{API}/experiments/search", json={}, headers=ada).json()["experiments"]
+    assert [row["name"] for row in experiments] == ["digits"]
 
 
-_ASKED: dict[str, Any] = {  # each endpoint takes what it knows, and passes over the rest
+_FIELDS: dict[str, Any] = {  # each endpoint takes what it knows, and passes over the rest
     "experiment_id": "0",
     "experiment_ids": ["0"],
     "experiment_name": "Default",
@@ -154,15 +154,15 @@ def foreign(
         }
         headers = {name: {"Authorization": f"Bearer {token}"} for name, token in tokens.items()}
 
-        def made(path: str, **fields: Any) -> Any:
+        def make(path: str, **fields: Any) -> Any:
             answer = client.post(f"{API}/{path}", json=fields, headers=headers["anybody"])
             assert answer.is_success, answer.text
             return answer.json()
 
-        run = made("runs/create", experiment_id="0")["run"]["info"]["run_id"]
-        model = made("logged-models", experiment_id="0", source_run_id=run)["model"]["info"]["model_id"]
-        made("registered-models/create", name="Default")
-        made("model-versions/create", name="Default", source="s3://bucket/net")
+        run = make("runs/create", experiment_id="0")["run"]["info"]["run_id"]
+        model = make("logged-models", experiment_id="0", source_run_id=run)["model"]["info"]["model_id"]
+        make("registered-models/create", name="Default")
+        make("model-versions/create", name="Default", source="s3://bucket/net")
         yield client, headers, run, model
 
 
@@ -171,15 +171,15 @@ def test_no_endpoint_shows_or_changes_what_is_of_another_project(
     foreign: tuple[TestClient, dict[str, dict[str, str]], str, str], method: str, path: str
 ) -> None:
     client, headers, run, model = foreign
-    asked = {**_ASKED, "run_id": run, "run_ids": [run], "source_run_id": run, "status": _STATUS.get(path)}
+    fields = {**_FIELDS, "run_id": run, "run_ids": [run], "source_run_id": run, "status": _STATUS.get(path)}
     before = client.get(f"{API}/runs/get?run_id={run}", headers=headers["anybody"]).json()
-    given: dict[str, Any] = (
-        {"params": {name: value for name, value in asked.items() if name != "tags"}}
+    request: dict[str, Any] = (
+        {"params": {name: value for name, value in fields.items() if name != "tags"}}
         if method == "GET"
-        else {"json": asked}
+        else {"json": fields}
     )
     answer = client.request(
-        method, f"{API}/{path.format(model_id=model, tag_key='a')}", headers=headers["eve"], **given
+        method, f"{API}/{path.format(model_id=model, tag_key='a')}", headers=headers["eve"], **request
     )
     if "search" in path:
         assert (answer.status_code, answer.json()) == (200, {})
@@ -223,13 +223,13 @@ def test_a_page_of_another_site_changes_nothing(local: TestClient) -> None:
     assert (answer.status_code, answer.json()["error_code"]) == (403, "PERMISSION_DENIED")
 
 
-def test_what_was_deleted_is_in_the_audit_each_time(local: TestClient) -> None:
+def test_what_was_deleted_is_in_the_write_log_each_time(local: TestClient) -> None:
     api = api_of(local)
     runs = [api("runs/create", experiment_id="0")["run"]["info"]["run_id"] for _ in range(2)]
     for run in runs:
         api("runs/delete", run_id=run)
     entries = (
-        [one["target"] for one in local.get("/api/v1/audit").json()["entries"]]
+        [entry["target"] for entry in local.get("/api/v1/audit").json()["entries"]]
         if local.get("/api/v1/audit").is_success
         else []
     )

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.usefixtures("without_services")
 PROXY = "http://127.0.0.1:3001/api/2.0/mlflow-artifacts/artifacts"
 
 
-def listed(api: Api, run: str, path: str = "") -> list[tuple[str, int | None]]:
+def list_files(api: Api, run: str, path: str = "") -> list[tuple[str, int | None]]:
     files = api("artifacts/list", "GET", run_id=run, **({"path": path} if path else {})).get("files", [])
-    return [(one["path"], one.get("file_size")) for one in files]
+    return [(file["path"], file.get("file_size")) for file in files]
 
 
 def test_files_are_listed_and_read_as_they_were_written(api: Api, run: str, client: TestClient) -> None:
@@ -30,9 +30,9 @@ def test_files_are_listed_and_read_as_they_were_written(api: Api, run: str, clie
         answer = client.get(f"{PROXY}/0/{run}/artifacts/{path}")
         assert answer.content == content
         assert answer.headers["x-content-type-options"] == "nosniff"
-    assert listed(api, run) == [("a.txt", 5), ("deep", None)]
-    assert listed(api, run, "deep") == [("deep/er", None), ("deep/größe.txt", 0)]
-    assert listed(api, run, "a.txt") == []
+    assert list_files(api, run) == [("a.txt", 5), ("deep", None)]
+    assert list_files(api, run, "deep") == [("deep/er", None), ("deep/größe.txt", 0)]
+    assert list_files(api, run, "a.txt") == []
     assert client.get(PROXY, params={"path": f"0/{run}/artifacts/deep"}).json()["files"][0] == {
         "path": "er",
         "is_dir": True,
@@ -45,7 +45,7 @@ def test_a_file_that_is_written_again_has_the_new_content_alone(
     for content in (b"first", b"second", b"second", b"third"):
         client.put(f"{PROXY}/0/{run}/artifacts/a.txt", content=content)
         assert client.get(f"{PROXY}/0/{run}/artifacts/a.txt").content == content
-    assert listed(api, run) == [("a.txt", 5)]
+    assert list_files(api, run) == [("a.txt", 5)]
     store = client.app.state.halving.store  # type: ignore[attr-defined]
     assert len(store.names(f"runs/project=Default/{run}/artifacts")) == 1
 
@@ -61,7 +61,7 @@ def test_all_of_a_runs_artifacts_are_deleted_at_once(api: Api, run: str, client:
     for path in ("a", "d/b"):
         client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=b"x")
     assert client.delete(f"{PROXY}/0/{run}/artifacts").status_code == 200
-    assert listed(api, run) == []
+    assert list_files(api, run) == []
 
 
 @pytest.mark.parametrize("end", ["", "/"])
@@ -81,7 +81,7 @@ def test_a_folder_is_deleted_with_what_is_in_it(api: Api, run: str, client: Test
     for path in ("d/a", "d/b/c", "dd"):
         client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=b"x")
     assert client.delete(f"{PROXY}/0/{run}/artifacts/d").status_code == 200
-    assert listed(api, run) == [("dd", 1)]
+    assert list_files(api, run) == [("dd", 1)]
     client.put(f"{PROXY}/0/{run}/artifacts/d/a", content=b"new")
     assert client.get(f"{PROXY}/0/{run}/artifacts/d/a").content == b"new"
 
@@ -108,10 +108,15 @@ def test_a_folder_has_what_is_below_it_to_the_letter(api: Api, run: str, client:
         assert (
             client.put(f"{PROXY}/0/{run}/artifacts/{quote(path)}", content=path.encode()).status_code == 200
         ), path
-    assert listed(api, run, "model") == [("model/-", None), ("model/0", 7), ("model/b", 7), ("model/􏿿", 10)]
-    assert listed(api, run, "Model") == [("Model/a", 7)]
+    assert list_files(api, run, "model") == [
+        ("model/-", None),
+        ("model/0", 7),
+        ("model/b", 7),
+        ("model/􏿿", 10),
+    ]
+    assert list_files(api, run, "Model") == [("Model/a", 7)]
     for pattern in ("mode%", "m_del"):
-        assert listed(api, run, pattern) == [(f"{pattern}/a", len(f"{pattern}/a"))]
+        assert list_files(api, run, pattern) == [(f"{pattern}/a", len(f"{pattern}/a"))]
     assert client.delete(f"{PROXY}/0/{run}/artifacts/model").status_code == 200
     for path in BESIDE_MODEL:
         assert client.get(f"{PROXY}/0/{run}/artifacts/{quote(path)}").content == path.encode()
@@ -148,7 +153,7 @@ def test_paths_that_could_leave_the_run_are_refused(api: Api, run: str, client: 
         answer = client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=b"x")
         assert answer.status_code in (400, 404), (path, answer.text)
         assert set(answer.json()) == {"error_code", "message"}, path
-        assert listed(api, run) == [], path
+        assert list_files(api, run) == [], path
 
 
 @pytest.mark.parametrize(
@@ -158,21 +163,21 @@ def test_bytes_that_are_no_utf8_are_no_name(api: Api, run: str, client: TestClie
     """Two such names would be one, with � in the place of both's bytes."""
     query = f"run_uuid={run}&path={path.replace('?', '%3F')}"
     uploads = f"http://127.0.0.1:3001/ajax-api/2.0/mlflow/upload-artifact?{query}"
-    asked = [(method, f"{PROXY}/0/{run}/artifacts/{path}") for method in ("PUT", "GET", "DELETE")]
+    requests = [(method, f"{PROXY}/0/{run}/artifacts/{path}") for method in ("PUT", "GET", "DELETE")]
     lists = f"http://127.0.0.1:3001/api/2.0/mlflow/artifacts/list?run_id={run}&path={path}"
     page = f"http://127.0.0.1:3001/get-artifact?run_uuid={run}&path={path}"
     addresses = ("GET", lists), ("GET", page), ("GET", f"{PROXY}?path=0/{run}/artifacts/{path}")
-    for method, address in [*asked, ("POST", uploads), *addresses]:
+    for method, address in [*requests, ("POST", uploads), *addresses]:
         answer = client.request(method, address, content=b"x" if method in ("PUT", "POST") else None)
         assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE"), (
             method,
             address,
         )
         assert "is no UTF-8; write names in UTF-8 and percent-encode that" in answer.json()["message"]
-    assert listed(api, run) == []
+    assert list_files(api, run) == []
     name = "caf\ufffd"  # which may be meant
     assert client.put(f"{PROXY}/0/{run}/artifacts/{quote(name)}", content=b"x").status_code == 200
-    assert listed(api, run) == [(name, 1)]
+    assert list_files(api, run) == [(name, 1)]
 
 
 NAMES = [
@@ -198,14 +203,14 @@ def test_a_file_has_the_name_that_its_client_gave_it(
         sent = quote(name, safe="?=&")
         assert client.put(f"{PROXY}/0/{run}/artifacts/d/{sent}", content=name.encode()).status_code == 200
         assert client.get(f"{PROXY}/0/{run}/artifacts/d/{sent}").content == name.encode()
-    assert [name for name, _ in listed(api, run, "d")] == sorted(f"d/{name}" for name in NAMES)
-    shown = client.get(f"http://127.0.0.1:3001/api/v1/runs/Default/{run}").json()["artifacts"]
-    assert {row["name"]: either_backend.store.get_blob(row["digest"]).decode() for row in shown} == {
-        f"d/{name}": name for name in NAMES
-    }
+    assert [name for name, _ in list_files(api, run, "d")] == sorted(f"d/{name}" for name in NAMES)
+    listed_artifacts = client.get(f"http://127.0.0.1:3001/api/v1/runs/Default/{run}").json()["artifacts"]
+    assert {
+        row["name"]: either_backend.store.get_blob(row["digest"]).decode() for row in listed_artifacts
+    } == {f"d/{name}": name for name in NAMES}
     for name in NAMES:
         assert client.delete(f"{PROXY}/0/{run}/artifacts/d/{quote(name)}").status_code == 200
-    assert listed(api, run) == []
+    assert list_files(api, run) == []
 
 
 def test_a_path_may_be_written_in_any_way_that_stays_in_the_run(
@@ -230,9 +235,9 @@ def test_a_path_may_be_written_in_any_way_that_stays_in_the_run(
         "./deep/./er/..": deep,
         "deep//er//..": deep,
     }.items():
-        assert listed(api, run, path) == expected, path
+        assert list_files(api, run, path) == expected, path
         at_proxy = client.get(PROXY, params={"path": f"0/{run}/artifacts/{path.strip('/')}"}).json()["files"]
-        assert [one["path"] for one in at_proxy] == [name.rpartition("/")[2] for name, _ in expected], path
+        assert [file["path"] for file in at_proxy] == [name.rpartition("/")[2] for name, _ in expected], path
     for path in ("./a.txt", "deep/../a.txt", "deep/.././/a.txt"):
         answer = client.get(f"{PROXY}/0/{run}/artifacts/{quoted_dots(path)}")
         assert (answer.content, answer.headers["content-disposition"]) == (
@@ -284,7 +289,7 @@ def test_a_path_that_leads_out_of_the_run_is_refused_by_each_way_to_read(
 def test_only_what_is_named_plainly_is_deleted(api: Api, run: str, client: TestClient, path: str) -> None:
     client.put(f"{PROXY}/0/{run}/artifacts/deep/a", content=b"x")
     assert client.delete(f"{PROXY}/0/{run}/artifacts/{quoted_dots(path)}").status_code == 400
-    assert listed(api, run, "deep") == [("deep/a", 1)]
+    assert list_files(api, run, "deep") == [("deep/a", 1)]
 
 
 def test_a_file_whose_name_never_came_is_refused_with_the_reason(run: str, client: TestClient) -> None:
@@ -301,12 +306,12 @@ def quoted_dots(path: str) -> str:
 
 
 @pytest.mark.parametrize("path", ["C:/a", "C%3a%5ca", "c:a", "..%c0%af..%c0%afb"])
-def test_a_windows_drive_and_a_slash_in_wrong_utf8_are_names_below_the_run_or_refused(
+def test_windows_drives_and_slashes_in_wrong_utf8_are_plain_names_or_refused(
     api: Api, run: str, client: TestClient, path: str
 ) -> None:
     answer = client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=b"x")
     assert answer.status_code in (200, 400)
-    assert len(listed(api, run)) == (answer.status_code == 200)
+    assert len(list_files(api, run)) == (answer.status_code == 200)
 
 
 @pytest.mark.parametrize(
@@ -347,7 +352,7 @@ def test_artifacts_are_where_their_experiment_says(api: Api, client: TestClient,
         address = root.removeprefix("mlflow-artifacts:").lstrip("/")
         assert client.put(f"{PROXY}/{address}/a.txt", content=b"x").is_success
         assert client.get(f"{PROXY}/{address}/a.txt").content == b"x"
-    assert listed(api, info["run_id"]) == [("a.txt", 1)]
+    assert list_files(api, info["run_id"]) == [("a.txt", 1)]
 
 
 def test_an_address_of_no_run_is_free_and_shown_as_no_run(api: Api, client: TestClient) -> None:
@@ -357,7 +362,7 @@ def test_an_address_of_no_run_is_free_and_shown_as_no_run(api: Api, client: Test
         assert client.put(f"{PROXY}/dir/{name}.txt", content=name.encode()).is_success
     assert client.get(f"{PROXY}/dir/b.txt").content == b"b"
     assert client.get(PROXY).json() == {"files": [{"path": "dir", "is_dir": True}]}
-    assert [one["path"] for one in client.get(PROXY, params={"path": "dir"}).json()["files"]] == [
+    assert [file["path"] for file in client.get(PROXY, params={"path": "dir"}).json()["files"]] == [
         "a.txt",
         "b.txt",
     ]
@@ -405,5 +410,5 @@ def test_a_disk_without_room_is_one_clear_error_and_nothing_is_left(
     assert (answer.status_code, answer.json()["error_code"]) == (507, "INTERNAL_ERROR")
     assert "no room left on the server's disk" in answer.json()["message"]
     monkeypatch.undo()
-    assert listed(api, run) == []
+    assert list_files(api, run) == []
     assert client.put(f"{PROXY}/0/{run}/artifacts/a", content=b"x").status_code == 200

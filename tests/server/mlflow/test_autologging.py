@@ -265,16 +265,16 @@ def test_what_a_framework_logs_by_itself_is_here(
     assert {line for line in lines if not line.startswith("200 ")} <= ASKED_FIRST
     assert len(lines) > 10
     run = (tmp_path / "run").read_text()
-    asked = {"filter": f"run = {run} and status = finished", "columns": f"params.{param},metrics.{metric}"}
-    found: list[dict[str, Any]] = []
+    query = {"filter": f"run = {run} and status = finished", "columns": f"params.{param},metrics.{metric}"}
+    runs: list[dict[str, Any]] = []
 
     def is_indexed() -> bool:
-        found[:] = plain_http.get(f"{server.address}/api/v1/runs", params=asked).json()["runs"]
-        return bool(found)
+        runs[:] = plain_http.get(f"{server.address}/api/v1/runs", params=query).json()["runs"]
+        return bool(runs)
 
     wait_for(is_indexed, 120, "the run is in the index")
-    assert found[0]["project"] == name
-    values = found[0]["values"]
+    assert runs[0]["project"] == name
+    values = runs[0]["values"]
     assert values[f"params.{param}"] is not None
     wanted = {"run": f"{name}/{run}", "key": metric}
     (curve,) = plain_http.get(
@@ -306,27 +306,27 @@ def test_the_example_shows_on_the_compare_page_and_in_a_sweep(server: ServerProc
         assert done.returncode == 0, done.stdout + done.stderr
     (study,) = plain_http.get(f"{server.address}/api/v1/hpo/studies").json()["studies"]
     assert study["trials"] == 2
-    found: list[dict[str, Any]] = []
+    runs: list[dict[str, Any]] = []
 
     def are_indexed() -> bool:
-        asked = {
+        query = {
             "filter": "project = mlflow-digits and status = finished",
             "columns": "metrics.val_accuracy",
             "limit": "100",
         }
-        found[:] = plain_http.get(f"{server.address}/api/v1/runs", params=asked).json()["runs"]
-        return len(found) == 4 + 2 * study["trials"]
+        runs[:] = plain_http.get(f"{server.address}/api/v1/runs", params=query).json()["runs"]
+        return len(runs) == 4 + 2 * study["trials"]
 
     wait_for(are_indexed, 120, "the runs are in the index")
     of_trials = {
         run["trial"]: run["values"]["metrics.val_accuracy"]
-        for run in found
+        for run in runs
         if run["sweep"] and "." in run["run"]
     }
     of_mlflow = {
         run["trial"]: run["values"]["metrics.val_accuracy"]
-        for run in found
+        for run in runs
         if run["sweep"] and "." not in run["run"]
     }
     assert of_trials == of_mlflow
-    assert {run["sweep"] for run in found} == {None, study["id"]}
+    assert {run["sweep"] for run in runs} == {None, study["id"]}

@@ -225,7 +225,7 @@ def test_servers_that_are_killed_lose_no_value_that_a_client_logged(
     with subprocess.Popen(command, cwd=work, env=environment(work)) as client:
         for reached in (20, 60, 100):
             wait_for(
-                lambda step=reached: _reached(work) >= step or client.poll() is not None,
+                lambda step=reached: _last_step(work) >= step or client.poll() is not None,
                 120,
                 "the client logs",
             )
@@ -237,11 +237,11 @@ def test_servers_that_are_killed_lose_no_value_that_a_client_logged(
     assert (filled.status, filled.summary["loss"]) == ("finished", 199 / 7)
     import halving
 
-    found = halving.sql("select step, value from points order by step", root=server.root).to_pylist()
-    assert {(row["step"], row["value"]) for row in found} == {(step, step / 7) for step in range(200)}
+    rows = halving.sql("select step, value from points order by step", root=server.root).to_pylist()
+    assert {(row["step"], row["value"]) for row in rows} == {(step, step / 7) for step in range(200)}
 
 
-def _reached(work: Path) -> int:
+def _last_step(work: Path) -> int:
     file = work / "step"
     text = file.read_text() if file.exists() else ""
     return int(text) if text else -1

@@ -33,16 +33,16 @@ def row(method: str, path: str) -> str:
     """An endpoint's row of the table."""
     if path.startswith(_PROXY):
         key = (method, path.removeprefix(_PROXY))
-        known = key in PROXY
+        is_proxy = key in PROXY
         about = ""
         reason = reason_of(key[1])
     else:
         key = (method, path.removeprefix(_API))
         endpoint = ENDPOINTS.get(key)
-        known = endpoint is not None
+        is_proxy = endpoint is not None
         about = endpoint.about if endpoint else ""
         reason = reason_of(key[1])
-    return f"| `{method} {path}` | {'yes' if known else 'no'} | {about if known else reason} |"
+    return f"| `{method} {path}` | {'yes' if is_proxy else 'no'} | {about if is_proxy else reason} |"
 
 
 def test_every_endpoint_of_mlflow_is_answered_or_it_is_said_why_not(described: set[tuple[str, str]]) -> None:
@@ -57,5 +57,5 @@ def test_every_endpoint_that_is_answered_is_one_of_mlflows(described: set[tuple[
 
 
 def test_the_documentation_has_the_table_as_the_code_has_it(described: set[tuple[str, str]]) -> None:
-    shown = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
-    assert shown == [row(*name) for name in sorted(described, key=lambda name: (name[1], name[0]))]
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    assert lines == [row(*name) for name in sorted(described, key=lambda name: (name[1], name[0]))]

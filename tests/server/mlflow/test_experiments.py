@@ -18,15 +18,15 @@ def test_an_experiment_is_found_by_id_and_by_name(api: Api) -> None:
     made = api("experiments/create", name="digits", tags=[{"key": "team", "value": "vision"}])[
         "experiment_id"
     ]
-    found = api("experiments/get", "GET", experiment_id=made)["experiment"]
-    assert found == api("experiments/get-by-name", "GET", experiment_name="digits")["experiment"]
-    assert (found["name"], found["lifecycle_stage"], found["tags"]) == (
+    experiment = api("experiments/get", "GET", experiment_id=made)["experiment"]
+    assert experiment == api("experiments/get-by-name", "GET", experiment_name="digits")["experiment"]
+    assert (experiment["name"], experiment["lifecycle_stage"], experiment["tags"]) == (
         "digits",
         "active",
         [{"key": "team", "value": "vision"}],
     )
-    assert found["artifact_location"] == f"mlflow-artifacts:/{made}"
-    assert isinstance(found["creation_time"], int)
+    assert experiment["artifact_location"] == f"mlflow-artifacts:/{made}"
+    assert isinstance(experiment["creation_time"], int)
 
 
 @pytest.mark.parametrize("name", ["My digits/größer", "..", "a" * 500, "实验", "/etc/passwd"])
@@ -35,7 +35,7 @@ def test_any_name_makes_an_experiment_whose_runs_are_in_a_project_of_ours(
 ) -> None:
     made = api("experiments/create", name=name)["experiment_id"]
     api("runs/create", experiment_id=made)
-    folders = [found.name for found in (client.app.state.halving.store.folder / "runs").iterdir()]  # type: ignore[attr-defined]
+    folders = [folder.name for folder in (client.app.state.halving.store.folder / "runs").iterdir()]  # type: ignore[attr-defined]
     assert len(folders) == 1
     assert api("experiments/get", "GET", experiment_id=made)["experiment"]["name"] == name
 
@@ -43,7 +43,7 @@ def test_any_name_makes_an_experiment_whose_runs_are_in_a_project_of_ours(
 def test_names_that_make_one_project_name_are_two_projects(api: Api, client: TestClient) -> None:
     for name in ("a b", "a/b", "a-b"):
         api("runs/create", experiment_id=api("experiments/create", name=name)["experiment_id"])
-    folders = {found.name for found in (client.app.state.halving.store.folder / "runs").iterdir()}  # type: ignore[attr-defined]
+    folders = {folder.name for folder in (client.app.state.halving.store.folder / "runs").iterdir()}  # type: ignore[attr-defined]
     assert len(folders) == 3
 
 
@@ -53,7 +53,7 @@ def test_a_name_is_used_once_also_by_a_deleted_experiment(api: Api) -> None:
     assert api("experiments/create", answered=400, name="digits")["error_code"] == "RESOURCE_ALREADY_EXISTS"
 
 
-def test_a_deleted_experiment_takes_no_runs_and_its_own_are_deleted_with_it_until_it_is_restored(
+def test_a_deleted_experiment_takes_no_runs_and_deletes_its_own_until_restored(
     api: Api,
 ) -> None:
     made = api("experiments/create", name="digits")["experiment_id"]
@@ -64,9 +64,10 @@ def test_a_deleted_experiment_takes_no_runs_and_its_own_are_deleted_with_it_unti
     assert (
         api("experiments/delete", answered=404, experiment_id=made)["error_code"] == "RESOURCE_DOES_NOT_EXIST"
     )
-    assert [one["name"] for one in api("experiments/search", view_type="DELETED_ONLY")["experiments"]] == [
-        "digits"
-    ]
+    assert [
+        experiment["name"]
+        for experiment in api("experiments/search", view_type="DELETED_ONLY")["experiments"]
+    ] == ["digits"]
     api("experiments/restore", experiment_id=made)
     assert api("runs/get", "GET", run_id=run)["run"]["info"]["lifecycle_stage"] == "active"
 
@@ -99,12 +100,12 @@ def test_a_search_goes_page_by_page_and_knows_mlflows_filters_and_orders(api: Ap
     for name in ("c", "a", "b"):
         api("experiments/create", name=name)
     first = api("experiments/search", max_results=3)
-    assert [one["name"] for one in first["experiments"]] == ["b", "a", "c"]
+    assert [experiment["name"] for experiment in first["experiments"]] == ["b", "a", "c"]
     rest = api("experiments/search", "GET", max_results=3, page_token=first["next_page_token"])
-    assert [one["name"] for one in rest["experiments"]] == ["Default"]
+    assert [experiment["name"] for experiment in rest["experiments"]] == ["Default"]
     assert "next_page_token" not in rest
-    found = api("experiments/search", filter="name != 'Default'", order_by=["name ASC"])
-    assert [one["name"] for one in found["experiments"]] == ["a", "b", "c"]
+    answer = api("experiments/search", filter="name != 'Default'", order_by=["name ASC"])
+    assert [experiment["name"] for experiment in answer["experiments"]] == ["a", "b", "c"]
     assert (
         api("experiments/search", answered=400, filter="nonsense")["error_code"] == "INVALID_PARAMETER_VALUE"
     )
@@ -173,10 +174,10 @@ def test_what_is_not_accepted_is_refused_with_mlflows_code(api: Api) -> None:
         assert api(path, answered=status, **fields)["error_code"] == code, (path, str(fields)[:200])
 
 
-@pytest.mark.parametrize("given", ["0", 0])
-def test_an_experiments_id_is_text_or_a_number(api: Api, given: object) -> None:
-    assert api("runs/create", experiment_id=given)["run"]["info"]["experiment_id"] == "0"
-    assert len(api("runs/search", experiment_ids=[given])["runs"]) == 1
+@pytest.mark.parametrize("value", ["0", 0])
+def test_an_experiments_id_is_text_or_a_number(api: Api, value: object) -> None:
+    assert api("runs/create", experiment_id=value)["run"]["info"]["experiment_id"] == "0"
+    assert len(api("runs/search", experiment_ids=[value])["runs"]) == 1
 
 
 def test_a_run_of_an_experiment_that_is_deleted_takes_nothing_until_that_is_restored(api: Api) -> None:

@@ -97,7 +97,7 @@ def new_run(address: str) -> str:
 def data_of(address: str, run: str) -> dict[str, dict[str, Any]]:
     answer = plain_http.get(f"{address}{API}/runs/get", params={"run_id": run}, timeout=60)
     return {
-        kind: {one["key"]: one["value"] for one in items}
+        kind: {item["key"]: item["value"] for item in items}
         for kind, items in answer.json()["run"]["data"].items()
     }
 
@@ -106,12 +106,12 @@ def steps(address: str, run: str, key: str = "loss") -> list[int]:
     answer = plain_http.get(
         f"{address}{API}/metrics/get-history", params={"run_id": run, "metric_key": key}, timeout=60
     )
-    return [one["step"] for one in answer.json().get("metrics", [])]
+    return [metric["step"] for metric in answer.json().get("metrics", [])]
 
 
 def files(address: str, run: str) -> list[str]:
     answer = plain_http.get(f"{address}{API}/artifacts/list", params={"run_id": run}, timeout=60)
-    return [one["path"] for one in answer.json().get("files", [])]
+    return [file["path"] for file in answer.json().get("files", [])]
 
 
 def points(first: int, count: int, key: str = "loss") -> list[dict[str, Any]]:
@@ -137,18 +137,18 @@ def batches(
             client.kill()
 
 
-def acknowledged(work: Path) -> int:
+def acknowledged_steps_of(work: Path) -> int:
     return (work / "acknowledged").stat().st_size if (work / "acknowledged").exists() else 0
 
 
-def test_a_server_that_is_killed_again_and_again_amid_batches_loses_none_and_has_none_twice(
+def test_a_server_killed_again_and_again_loses_no_batch_and_has_none_twice(
     python: Path, server: ServerProcess, tmp_path: Path
 ) -> None:
     work = tmp_path / "work"
     with batches(python, server, work, 120) as client:
         for reached in (5, 20, 40, 60, 80):
             wait_for(
-                lambda reached=reached: acknowledged(work) >= reached or client.poll() is not None,
+                lambda reached=reached: acknowledged_steps_of(work) >= reached or client.poll() is not None,
                 120,
                 "batches",
             )  # type: ignore[misc]
@@ -161,25 +161,29 @@ def test_a_server_that_is_killed_again_and_again_amid_batches_loses_none_and_has
     data = data_of(server.address, run)
     assert data["params"] == {f"p{number}": str(number) for number in range(120)}
     assert (data["tags"]["reached"], data["metrics"]["loss"]) == ("119", 11_999 / 7)
-    shown = halving.sql("select step, value from points order by step", root=server.root).to_pylist()
-    assert {row["step"]: row["value"] for row in shown} == {step: step / 7 for step in range(12_000)}
+    rows = halving.sql("select step, value from points order by step", root=server.root).to_pylist()
+    assert {row["step"]: row["value"] for row in rows} == {step: step / 7 for step in range(12_000)}
 
 
-def test_of_a_client_that_is_killed_what_was_acknowledged_is_there_and_its_run_goes_on(
+def test_a_killed_client_keeps_what_was_acknowledged_and_its_run_goes_on(
     python: Path, server: ServerProcess, tmp_path: Path
 ) -> None:
     work = tmp_path / "work"
     with batches(python, server, work, 100_000) as client:
-        wait_for(lambda: acknowledged(work) >= 10, 120, "batches")
+        wait_for(lambda: acknowledged_steps_of(work) >= 10, 120, "batches")
         client.kill()
         client.wait()
         run = (work / "run").read_text()
-        least = acknowledged(work)
-    found = steps(server.address, run)
-    assert found == list(range(len(found)))
-    assert len(found) in (100 * least, 100 * least + 100)  # its last batch was taken whole, or not at all
+        acknowledged_steps = acknowledged_steps_of(work)
+    stored_steps = steps(server.address, run)
+    assert stored_steps == list(range(len(stored_steps)))
+    assert len(stored_steps) in (
+        100 * acknowledged_steps,
+        100 * acknowledged_steps + 100,
+    )  # its last batch was taken whole, or not at all
     assert (
-        post(server.address, "runs/log-batch", run_id=run, metrics=points(len(found), 100)).status_code == 200
+        post(server.address, "runs/log-batch", run_id=run, metrics=points(len(stored_steps), 100)).status_code
+        == 200
     )
     assert (
         post(server.address, "runs/update", run_id=run, status="FAILED").json()["run_info"]["status"]
@@ -187,7 +191,7 @@ def test_of_a_client_that_is_killed_what_was_acknowledged_is_there_and_its_run_g
     )
 
 
-def test_a_server_that_is_killed_amid_an_upload_lists_nothing_of_it_and_takes_it_the_next_time(
+def test_a_server_killed_during_an_upload_lists_nothing_and_accepts_it_again(
     server: ServerProcess,
 ) -> None:
     run = new_run(server.address)
@@ -280,8 +284,8 @@ def test_replicas_on_one_store_and_catalog_take_one_runs_batches(
     if where == "postgres":
         monkeypatch.setenv("HALVING_CATALOG", postgres.database(f"t{secrets.token_hex(6)}"))
     root = str(tmp_path / "root")
-    with server_of(root) as one, server_of(root) as other:
-        _log_at_once([one.address, other.address], new_run(one.address))
+    with server_of(root) as replica, server_of(root) as other:
+        _log_at_once([replica.address, other.address], new_run(replica.address))
 
 
 def test_two_hundred_clients_that_come_back_at_once_are_all_taken(server: ServerProcess) -> None:
@@ -316,7 +320,7 @@ def test_while_the_catalog_is_locked_a_client_is_told_to_come_again_and_does(
         closing(sqlite3.connect(catalog, isolation_level=None)) as other,
         batches(python, server, work, 30) as client,
     ):
-        wait_for(lambda: acknowledged(work) >= 2, 120, "batches")
+        wait_for(lambda: acknowledged_steps_of(work) >= 2, 120, "batches")
         other.execute("BEGIN IMMEDIATE")
         answer = post(server.address, "runs/log-batch", run_id=run, metrics=points(0, 10))
         assert (answer.status_code, answer.json()["error_code"]) == (503, "TEMPORARILY_UNAVAILABLE")
@@ -328,7 +332,7 @@ def test_while_the_catalog_is_locked_a_client_is_told_to_come_again_and_does(
     assert steps(server.address, (work / "run").read_text()) == list(range(3_000))
 
 
-def test_while_the_store_is_away_nothing_is_acknowledged_and_a_client_is_told_to_come_again(
+def test_while_the_store_is_away_nothing_is_acknowledged_and_clients_retry(
     s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

@@ -57,7 +57,7 @@ def test_it_is_imported_before_a_test_and_not_by_a_thread_beside_it() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["later", "at once"])
-def test_the_grammar_is_imported_once_a_client_of_mlflows_has_asked_for_anything_and_not_before(
+def test_the_grammar_is_imported_after_the_first_request_of_an_mlflow_client(
     tmp_path: Path, how: str
 ) -> None:
     assert outcome(tmp_path, how) == "False True 200"
@@ -65,10 +65,10 @@ def test_the_grammar_is_imported_once_a_client_of_mlflows_has_asked_for_anything
 
 @pytest.mark.slow
 def test_without_mlflows_package_only_a_filter_fails_and_says_what_to_install(tmp_path: Path) -> None:
-    found = outcome(tmp_path, "absent")
-    assert found.startswith("False False ")
-    assert "200" not in found
-    assert "mlflow-skinny" in found
+    output = outcome(tmp_path, "absent")
+    assert output.startswith("False False ")
+    assert "200" not in output
+    assert "mlflow-skinny" in output
 
 
 @pytest.mark.parametrize(

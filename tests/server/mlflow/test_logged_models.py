@@ -16,26 +16,26 @@ PROXY = "http://127.0.0.1:3001/api/2.0/mlflow-artifacts/artifacts"
 @pytest.fixture
 def model(api: Api, run: str) -> str:
     """The id of a new model of the run."""
-    given = {
+    fields = {
         "experiment_id": "0",
         "source_run_id": run,
         "name": "net",
         "params": [{"key": "depth", "value": "3"}],
     }
-    return str(api("logged-models", **given)["model"]["info"]["model_id"])
+    return str(api("logged-models", **fields)["model"]["info"]["model_id"])
 
 
-def found(api: Api, model: str) -> dict[str, Any]:
+def read_model(api: Api, model: str) -> dict[str, Any]:
     message: dict[str, Any] = api(f"logged-models/{model}", "GET")["model"]
     return message
 
 
 def test_a_model_is_pending_until_it_is_finalized(api: Api, run: str, model: str) -> None:
-    info = found(api, model)["info"]
+    info = read_model(api, model)["info"]
     assert (info["name"], info["source_run_id"], info["status"]) == ("net", run, "LOGGED_MODEL_PENDING")
     assert info["artifact_uri"] == f"mlflow-artifacts:/0/models/{model}/artifacts"
     done = api(f"logged-models/{model}", "PATCH", status="LOGGED_MODEL_READY")["model"]["info"]
-    assert done["status"] == found(api, model)["info"]["status"] == "LOGGED_MODEL_READY"
+    assert done["status"] == read_model(api, model)["info"]["status"] == "LOGGED_MODEL_READY"
     assert (
         api(f"logged-models/{model}", "PATCH", answered=400, status="DONE")["error_code"]
         == "INVALID_PARAMETER_VALUE"
@@ -44,7 +44,7 @@ def test_a_model_is_pending_until_it_is_finalized(api: Api, run: str, model: str
 
 def test_params_stay_and_tags_change(api: Api, model: str) -> None:
     api(f"logged-models/{model}/params", params=[{"key": "width", "value": "8"}])
-    assert found(api, model)["data"]["params"] == [
+    assert read_model(api, model)["data"]["params"] == [
         {"key": "depth", "value": "3"},
         {"key": "width", "value": "8"},
     ]
@@ -56,16 +56,16 @@ def test_params_stay_and_tags_change(api: Api, model: str) -> None:
     )
     for value in ("a", "b"):
         api(f"logged-models/{model}/tags", "PATCH", tags=[{"key": "of/what", "value": value}])
-    assert found(api, model)["info"]["tags"] == [{"key": "of/what", "value": "b"}]
+    assert read_model(api, model)["info"]["tags"] == [{"key": "of/what", "value": "b"}]
     api(f"logged-models/{model}/tags/of/what", "DELETE")
-    assert found(api, model)["info"]["tags"] == []
+    assert read_model(api, model)["info"]["tags"] == []
 
 
 def test_a_metric_that_names_a_model_is_the_runs_and_the_models(api: Api, run: str, model: str) -> None:
     for step, value in ((2, 0.25), (1, 1.0), (1, 0.5)):
         api("runs/log-metric", run_id=run, model_id=model, key="loss", value=value, timestamp=step, step=step)
-    metrics = found(api, model)["data"]["metrics"]
-    assert [(one["key"], one["value"], one["step"], one["run_id"]) for one in metrics] == [
+    metrics = read_model(api, model)["data"]["metrics"]
+    assert [(metric["key"], metric["value"], metric["step"], metric["run_id"]) for metric in metrics] == [
         ("loss", 0.5, 1, run),
         ("loss", 0.25, 2, run),
     ]
@@ -80,7 +80,7 @@ def test_a_metric_of_a_model_that_there_is_not_is_refused_and_leaves_nothing(
     assert not list(store.files(f"metrics/project=Default/run={run}"))
 
 
-def test_runs_that_evaluate_each_others_models_lose_nothing_and_do_not_wait_in_a_circle(
+def test_runs_that_evaluate_each_others_models_lose_nothing_and_do_not_deadlock(
     api: Api, run: str, model: str
 ) -> None:
     other = api("runs/create", experiment_id="0")["run"]["info"]["run_id"]
@@ -93,19 +93,19 @@ def test_runs_that_evaluate_each_others_models_lose_nothing_and_do_not_wait_in_a
         for step in values:
             api("runs/log-metric", run_id=of, model_id=on, key="loss", value=step, timestamp=step, step=step)
 
-    def describe(one: str) -> None:
+    def describe(model_id: str) -> None:
         for step in values:
-            api(f"logged-models/{one}/tags", "PATCH", tags=[{"key": str(step), "value": "x"}])
+            api(f"logged-models/{model_id}/tags", "PATCH", tags=[{"key": str(step), "value": "x"}])
 
     with ThreadPoolExecutor(4) as threads:
         for done in [
             *(threads.submit(evaluate, *pair) for pair in ((run, its), (other, model))),
-            *(threads.submit(describe, one) for one in (model, its)),
+            *(threads.submit(describe, each) for each in (model, its)),
         ]:
             done.result()
-    for one in (model, its):
-        assert [metric["step"] for metric in found(api, one)["data"]["metrics"]] == list(values)
-        assert len(found(api, one)["info"]["tags"]) == len(values)
+    for each in (model, its):
+        assert [metric["step"] for metric in read_model(api, each)["data"]["metrics"]] == list(values)
+        assert len(read_model(api, each)["info"]["tags"]) == len(values)
 
 
 def test_a_model_is_among_what_its_run_made_and_another_used(api: Api, run: str, model: str) -> None:
@@ -172,9 +172,9 @@ def test_a_search_by_datasets_finds_models_by_their_metrics_on_them(api: Api, ru
         more = {"model_id": made, "dataset_name": dataset, "dataset_digest": "x"}
         api("runs/log-batch", run_id=run, metrics=[{"key": "loss", "value": value, "timestamp": 1, **more}])
 
-    def names(**asked: Any) -> str:
-        models = api("logged-models/search", experiment_ids=["0"], **asked).get("models", [])
-        return " ".join(sorted(one["info"]["name"] for one in models))
+    def names(**query: Any) -> str:
+        models = api("logged-models/search", experiment_ids=["0"], **query).get("models", [])
+        return " ".join(sorted(each["info"]["name"] for each in models))
 
     assert names(datasets=[{"dataset_name": "digits"}]) == "a c"
     assert (
@@ -201,11 +201,11 @@ def test_a_filter_by_a_metric_looks_at_each_value_and_an_order_at_the_latest(api
                 metrics=[{"key": "loss", "value": value, "timestamp": 1, "step": step, **more}],
             )
 
-    def names(given: str = "", **order: Any) -> str:
+    def names(text: str = "", **order: Any) -> str:
         models = api(
-            "logged-models/search", experiment_ids=["0"], filter=given, order_by=[order] if order else []
+            "logged-models/search", experiment_ids=["0"], filter=text, order_by=[order] if order else []
         ).get("models", [])
-        return " ".join(one["info"]["name"] for one in models)
+        return " ".join(each["info"]["name"] for each in models)
 
     assert names("metrics.loss > 0.5") == "a"
     assert names("metrics.loss > 0", field_name="metrics.loss") == "a b"
@@ -229,7 +229,7 @@ def test_pages_of_a_search_are_of_its_own_question(api: Api, run: str) -> None:
     assert len(first["models"]) == 50
     token = first["next_page_token"]
     second = api("logged-models/search", experiment_ids=["0"], page_token=token)
-    assert sorted(one["info"]["name"] for one in [*first["models"], *second["models"]]) == sorted(
+    assert sorted(each["info"]["name"] for each in [*first["models"], *second["models"]]) == sorted(
         f"m{number}" for number in range(60)
     )
     for other in (
@@ -273,8 +273,8 @@ def test_a_search_that_is_not_accepted_is_refused(api: Api, model: str) -> None:
 
 @pytest.mark.parametrize("order", ["colour", "params.depth", "tags.of", ""])
 def test_an_order_that_is_not_accepted_is_refused(api: Api, model: str, order: str) -> None:
-    asked = {"experiment_ids": ["0"], "order_by": [{"field_name": order}]}
-    assert api("logged-models/search", answered=400, **asked)["error_code"] == "INVALID_PARAMETER_VALUE"
+    query = {"experiment_ids": ["0"], "order_by": [{"field_name": order}]}
+    assert api("logged-models/search", answered=400, **query)["error_code"] == "INVALID_PARAMETER_VALUE"
 
 
 def test_a_deleted_model_is_not_found(api: Api, model: str) -> None:
@@ -294,7 +294,7 @@ def test_a_model_of_no_run_is_refused(api: Api, run: str) -> None:
     )
 
 
-def test_a_model_outside_of_a_run_is_kept_with_its_files_and_metrics_and_no_search_finds_a_run(
+def test_a_model_without_a_run_keeps_files_and_metrics_and_is_in_no_run_search(
     api: Api, client: TestClient, run: str
 ) -> None:
     made = api("logged-models", experiment_id="0", name="net", params=[{"key": "depth", "value": "3"}])[
@@ -310,17 +310,20 @@ def test_a_model_outside_of_a_run_is_kept_with_its_files_and_metrics_and_no_sear
     ]
     api("runs/log-metric", run_id=run, model_id=model, key="loss", value=0.5, timestamp=1, step=1)
     api(f"logged-models/{model}", "PATCH", status="LOGGED_MODEL_READY")
-    assert (found(api, model)["info"]["status"], found(api, model)["data"]["metrics"][0]["run_id"]) == (
+    assert (
+        read_model(api, model)["info"]["status"],
+        read_model(api, model)["data"]["metrics"][0]["run_id"],
+    ) == (
         "LOGGED_MODEL_READY",
         run,
     )
     assert [
-        one["info"]["model_id"] for one in api("logged-models/search", experiment_ids=["0"])["models"]
+        each["info"]["model_id"] for each in api("logged-models/search", experiment_ids=["0"])["models"]
     ] == [model]
     for view in ("ACTIVE_ONLY", "ALL"):
         for more in ({}, {"filter": "attributes.status = 'FINISHED'"}):
             searched = api("runs/search", experiment_ids=["0"], run_view_type=view, **more).get("runs", [])
-            assert {one["info"]["run_id"] for one in searched} <= {run}
+            assert {each["info"]["run_id"] for each in searched} <= {run}
     api("registered-models/create", name="netz")
     version = api("model-versions/create", name="netz", source=f"models:/{model}", model_id=model)[
         "model_version"

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.usefixtures("without_services")
 
 
 def data_of(api: Api, run: str) -> dict[str, dict[str, Any]]:
-    found = api("runs/get", "GET", run_id=run)["run"]["data"]
-    return {kind: {one["key"]: one["value"] for one in values} for kind, values in found.items()}
+    data = api("runs/get", "GET", run_id=run)["run"]["data"]
+    return {kind: {item["key"]: item["value"] for item in values} for kind, values in data.items()}
 
 
 def test_what_a_client_logs_is_in_our_own_run(api: Api, run: str, client: TestClient) -> None:
@@ -51,8 +51,8 @@ def test_the_latest_value_of_a_metric_is_that_of_the_greatest_step(api: Api, run
 def test_a_history_has_every_value_by_time_and_one_that_was_sent_twice_once(api: Api, run: str) -> None:
     for time, step, value in ((3, 0, 1.0), (1, 0, 2.0), (2, 7, 3.0), (3, 0, 1.0)):
         api("runs/log-metric", run_id=run, key="loss", value=value, timestamp=time, step=step)
-    found = api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]
-    assert [(one["timestamp"], one["step"], one["value"]) for one in found] == [
+    metrics = api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]
+    assert [(metric["timestamp"], metric["step"], metric["value"]) for metric in metrics] == [
         (1, 0, 2.0),
         (2, 7, 3.0),
         (3, 0, 1.0),
@@ -66,7 +66,7 @@ def test_a_history_has_every_value_by_time_and_one_that_was_sent_twice_once(api:
         max_results=2,
         page_token=first["next_page_token"],
     )
-    assert first["metrics"] + rest["metrics"] == found
+    assert first["metrics"] + rest["metrics"] == metrics
     assert api("metrics/get-history", "GET", run_id=run, metric_key="nothing") == {}
     for _ in range(2):
         api("runs/log-metric", run_id=run, key="nan", value="NaN", timestamp=1, step=0)
@@ -86,20 +86,20 @@ def test_a_long_history_comes_in_pages_whether_its_client_asks_for_them_or_not(
     rest = api(
         "metrics/get-history", "GET", run_id=run, metric_key="loss", page_token=first["next_page_token"]
     )
-    assert [one["step"] for one in [*first["metrics"], *rest["metrics"]]] == list(range(5))
+    assert [metric["step"] for metric in [*first["metrics"], *rest["metrics"]]] == list(range(5))
     assert "next_page_token" not in rest
 
 
 def test_numbers_that_are_not_finite_come_back_as_they_were(api: Api, run: str) -> None:
-    given = {"nan": "NaN", "more": "Infinity", "less": "-Infinity"}
+    texts = {"nan": "NaN", "more": "Infinity", "less": "-Infinity"}
     api(
         "runs/log-batch",
         run_id=run,
-        metrics=[{"key": key, "value": value, "timestamp": 1} for key, value in given.items()],
+        metrics=[{"key": key, "value": value, "timestamp": 1} for key, value in texts.items()],
     )
-    assert data_of(api, run)["metrics"] == given
-    (one,) = api("metrics/get-history", "GET", run_id=run, metric_key="more")["metrics"]
-    assert float(one["value"]) == math.inf
+    assert data_of(api, run)["metrics"] == texts
+    (metric,) = api("metrics/get-history", "GET", run_id=run, metric_key="more")["metrics"]
+    assert float(metric["value"]) == math.inf
 
 
 def test_python_writes_nan_without_quotes_and_that_is_accepted(
@@ -151,8 +151,8 @@ def test_clocks_that_are_far_off_are_kept_as_they_were_given(api: Api, run: str)
     last = 253_402_300_799_999  # the end of the year 9999
     for step, time in enumerate((last, 1, 1_700_000_000_000, 1_700_000_000_000 - 1, 0)):
         api("runs/log-metric", run_id=run, key="loss", value=step, timestamp=time, step=step)
-    found = api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]
-    assert [(one["timestamp"], one["step"]) for one in found] == [
+    metrics = api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]
+    assert [(metric["timestamp"], metric["step"]) for metric in metrics] == [
         (0, 4),
         (1, 1),
         (1_700_000_000_000 - 1, 3),
@@ -164,7 +164,7 @@ def test_clocks_that_are_far_off_are_kept_as_they_were_given(api: Api, run: str)
         api("runs/create", experiment_id="0", start_time=time)["run"]["info"]["run_id"] for time in (last, 1)
     ]
     api("runs/update", run_id=begun[0], status="FINISHED", end_time=1)  # ends before it began
-    assert [one["info"]["run_id"] for one in api("runs/search", experiment_ids=["0"])["runs"]] == [
+    assert [metric["info"]["run_id"] for metric in api("runs/search", experiment_ids=["0"])["runs"]] == [
         begun[0],
         run,
         begun[1],
@@ -183,17 +183,17 @@ def test_names_in_any_script_are_names(api: Api, run: str, name: str) -> None:
 
 def test_a_curve_of_several_runs_has_the_first_and_the_last_step_of_each(api: Api, run: str) -> None:
     other = api("runs/create", experiment_id="0")["run"]["info"]["run_id"]
-    for one, last in ((run, 50), (other, 30)):
+    for each, last in ((run, 50), (other, 30)):
         metrics = [{"key": "loss", "value": step, "timestamp": 1, "step": step} for step in range(last + 1)]
-        api("runs/log-batch", run_id=one, metrics=metrics)
-    found = api(
+        api("runs/log-batch", run_id=each, metrics=metrics)
+    sampled = api(
         "metrics/get-history-bulk-interval", "GET", run_ids=[run, other], metric_key="loss", max_results=5
     )["metrics"]
-    steps = {one: [point["step"] for point in found if point["run_id"] == one] for one in (run, other)}
+    steps = {each: [point["step"] for point in sampled if point["run_id"] == each] for each in (run, other)}
     assert steps == {run: [0, 11, 21, 31, 50], other: [0, 7, 13, 19, 30]}, (
         "the first of each fifth, and the last"
     )
-    assert [point["run_id"] for point in found] == [run] * 5 + [other] * 5, "in the order of the request"
+    assert [point["run_id"] for point in sampled] == [run] * 5 + [other] * 5, "in the order of the request"
     assert api("metrics/get-history-bulk-interval", "GET", run_ids=["0" * 32], metric_key="loss") == {}
     part = api(
         "metrics/get-history-bulk-interval",
@@ -259,14 +259,14 @@ def test_a_search_for_datasets_has_each_once_with_what_it_was_for(api: Api, run:
     other = api("runs/create", experiment_id="0")["run"]["info"]["run_id"]
     dataset = {"name": "digits", "digest": "abc", "source_type": "local", "source": "{}"}
     tags = [{"key": "mlflow.data.context", "value": "training"}]
-    for one, given in (
+    for each, logged in (
         (run, {"dataset": dataset, "tags": tags}),
         (other, {"dataset": dataset, "tags": tags}),
     ):
-        api("runs/log-inputs", run_id=one, datasets=[given])
+        api("runs/log-inputs", run_id=each, datasets=[logged])
     api("runs/log-inputs", run_id=other, datasets=[{"dataset": {**dataset, "name": "letters"}}])
-    found = api("experiments/search-datasets", experiment_ids=["0"])["dataset_summaries"]
-    assert sorted(found, key=lambda one: str(one["name"])) == [
+    summaries = api("experiments/search-datasets", experiment_ids=["0"])["dataset_summaries"]
+    assert sorted(summaries, key=lambda summary: str(summary["name"])) == [
         {"experiment_id": "0", "name": "digits", "digest": "abc", "context": "training"},
         {"experiment_id": "0", "name": "letters", "digest": "abc"},
     ]
@@ -363,7 +363,7 @@ def test_a_run_of_very_many_requests_is_compacted_and_keeps_every_value(local: T
     wait_for(lambda: len(store.names(live_folder("Default", run))) < MOST_LIVE, 60, "the run is compacted")
     api("runs/log-metric", run_id=run, key="loss", value=7, timestamp=10**6, step=10**6)
     history = api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]
-    assert [(one["step"], one["value"]) for one in history] == [
+    assert [(metric["step"], metric["value"]) for metric in history] == [
         *((step, step / 3) for step in range(MOST_LIVE + 30)),
         (10**6, 7),
     ]
@@ -388,7 +388,7 @@ def test_models_of_mlflow_2_are_noted_in_a_tag_each_beside_the_others(api: Api, 
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("model", "message"),
     [
         ("{", "Malformed model info"),
         ("[" * 100_000, "Malformed model info"),
@@ -406,7 +406,7 @@ def test_models_of_mlflow_2_are_noted_in_a_tag_each_beside_the_others(api: Api, 
     ],
     ids=range(5),
 )
-def test_what_is_no_model_is_refused(api: Api, run: str, given: str, message: str) -> None:
-    answer = api("runs/log-model", run_id=run, model_json=given, answered=400)
+def test_what_is_no_model_is_refused(api: Api, run: str, model: str, message: str) -> None:
+    answer = api("runs/log-model", run_id=run, model_json=model, answered=400)
     assert (answer["error_code"], message in answer["message"]) == ("INVALID_PARAMETER_VALUE", True)
     assert "mlflow.log-model.history" not in data_of(api, run)["tags"]

@@ -48,21 +48,27 @@ def begun(client: TestClient, run: str, count: int = 3) -> dict[str, Any]:
         f"{PARTS}/create/0/{run}/artifacts/deep", json={"path": "/home/ada/weights", "num_parts": count}
     )
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    content: dict[str, Any] = answer.json()
+    return content
 
 
 def sent(client: TestClient, upload: dict[str, Any]) -> list[dict[str, Any]]:
     """What a client says of its parts."""
     parts = []
-    for one, content in zip(upload["credentials"], CONTENTS, strict=False):
-        answer = client.put(one["url"], content=content)
+    for credential, content in zip(upload["credentials"], CONTENTS, strict=False):
+        answer = client.put(credential["url"], content=content)
         assert answer.status_code == 200, answer.text
-        parts.append({"part_number": one["part_number"], "etag": answer.headers["etag"], "url": one["url"]})
+        parts.append(
+            {
+                "part_number": credential["part_number"],
+                "etag": answer.headers["etag"],
+                "url": credential["url"],
+            }
+        )
     return parts
 
 
-def completed(
+def complete(
     client: TestClient, run: str, upload: dict[str, Any], parts: list[dict[str, Any]], path: str = "weights"
 ) -> Any:
     fields = {"path": path, "upload_id": upload["upload_id"], "parts": parts}
@@ -76,7 +82,7 @@ def test_a_file_is_there_once_its_parts_are_joined_and_not_before(
     parts = sent(client, upload)
     assert "files" not in api("artifacts/list", "GET", run_id=run)
     for _ in range(2):  # the first answer was lost on its way
-        assert completed(client, run, upload, parts).json() == {}
+        assert complete(client, run, upload, parts).json() == {}
     assert client.get(f"{PROXY}/0/{run}/artifacts/deep/weights").content == b"".join(CONTENTS)
 
 
@@ -97,10 +103,10 @@ def test_parts_that_are_not_those_of_the_upload_are_refused_and_leave_nothing(
         [digest, *parts[1:]],
         [{**parts[1], "part_number": 1}],
     ):
-        answer = completed(client, run, upload, wrong)
+        answer = complete(client, run, upload, wrong)
         assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
-    assert completed(client, run, upload, parts, "another").status_code == 400
-    assert completed(client, run, {"upload_id": upload["upload_id"] + "x"}, parts).status_code == 400
+    assert complete(client, run, upload, parts, "another").status_code == 400
+    assert complete(client, run, {"upload_id": upload["upload_id"] + "x"}, parts).status_code == 400
     assert "files" not in api("artifacts/list", "GET", run_id=run)
 
 
@@ -141,11 +147,14 @@ def test_a_part_needs_no_token_and_only_its_own_address(
     assert guarded.post(f"{PARTS}/create/0/{run}/artifacts", json=fields).status_code == 401
     assert guarded.post(f"{PARTS}/create/0/{run}/artifacts", json=fields, headers=eve).status_code == 403
     upload = guarded.post(f"{PARTS}/create/0/{run}/artifacts", json=fields, headers=ada).json()
-    (one,) = upload["credentials"]
-    put = guarded.put(one["url"], content=b"weights")
+    (credential,) = upload["credentials"]
+    put = guarded.put(credential["url"], content=b"weights")
     assert put.status_code == 200
-    assert guarded.put(f"{one['url']}x", content=b"weights").status_code == 404
-    assert guarded.put(one["url"].replace("/parts/", "/"), content=b"weights").status_code in (404, 405)
+    assert guarded.put(f"{credential['url']}x", content=b"weights").status_code == 404
+    assert guarded.put(credential["url"].replace("/parts/", "/"), content=b"weights").status_code in (
+        404,
+        405,
+    )
     done = {
         "path": "weights",
         "upload_id": upload["upload_id"],
@@ -159,7 +168,7 @@ def test_a_deleted_run_takes_no_parts_together(api: Api, run: str, client: TestC
     upload = begun(client, run)
     parts = sent(client, upload)
     api("runs/delete", run_id=run)
-    assert completed(client, run, upload, parts).status_code == 400
+    assert complete(client, run, upload, parts).status_code == 400
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def test_a_file_that_is_uploaded_is_sent_to_be_saved(api: Api, client: TestClien
         == "attachment; filename=\"ete 7.json\"; filename*=UTF-8''%C3%A9t%C3%A9%207.json"
     )
     assert answer.headers["x-content-type-options"] == "nosniff"
-    assert [one["path"] for one in api("artifacts/list", "GET", run_id=kept, path="a")["files"]] == [
+    assert [file["path"] for file in api("artifacts/list", "GET", run_id=kept, path="a")["files"]] == [
         f"a/{WORD}"
     ]
 
@@ -51,10 +51,10 @@ def test_a_file_of_a_version_and_of_a_logged_model_are_sent(api: Api, client: Te
     assert elsewhere.json()["error_code"] == "INVALID_PARAMETER_VALUE"
     model = api("logged-models", experiment_id="0", source_run_id=kept)["model"]["info"]["model_id"]
     assert client.put(f"{PROXY}/0/models/{model}/artifacts/net.bin", content=b"net").is_success
-    found = client.get(
+    file = client.get(
         f"{API}/logged-models/{model}/artifacts/files", params={"artifact_file_path": "net.bin"}
     )
-    assert (found.content, found.headers["content-type"]) == (b"net", "application/octet-stream")
+    assert (file.content, file.headers["content-type"]) == (b"net", "application/octet-stream")
 
 
 @pytest.mark.parametrize(
@@ -83,14 +83,14 @@ def test_histories_of_several_runs_come_run_by_run(api: Api, client: TestClient)
     for run in runs:
         for step in (1, 0):
             api("runs/log-metric", run_id=run, key="loss", value=step / 2, timestamp=step, step=step)
-    asked = {"run_id": runs[::-1], "metric_key": "loss"}
-    found = client.get(f"{API}/metrics/get-history-bulk", params=asked).json()["metrics"]
-    assert [(one["run_id"], one["step"], one["value"]) for one in found] == [
+    query = {"run_id": runs[::-1], "metric_key": "loss"}
+    metrics = client.get(f"{API}/metrics/get-history-bulk", params=query).json()["metrics"]
+    assert [(metric["run_id"], metric["step"], metric["value"]) for metric in metrics] == [
         (run, step, step / 2) for run in runs for step in (0, 1)
     ]
     assert (
         len(
-            client.get(f"{API}/metrics/get-history-bulk", params={**asked, "max_results": 3}).json()[
+            client.get(f"{API}/metrics/get-history-bulk", params={**query, "max_results": 3}).json()[
                 "metrics"
             ]
         )
@@ -110,14 +110,14 @@ def test_nothing_of_another_project_is_sent_or_taken(
     run = guarded.post(f"{API}/runs/create", json={"experiment_id": "0"}, headers=anybody).json()["run"][
         "info"
     ]["run_id"]
-    given = {"run_id": run, "path": "a"}
-    assert guarded.post(f"{API}/upload-artifact", params=given, content=b"7", headers=anybody).is_success
+    query = {"run_id": run, "path": "a"}
+    assert guarded.post(f"{API}/upload-artifact", params=query, content=b"7", headers=anybody).is_success
     made = guarded.post(
         f"{API}/logged-models", json={"experiment_id": "0", "source_run_id": run}, headers=anybody
     )
     model = made.json()["model"]["info"]["model_id"]
     for address, params in (
-        (f"{HOST}/get-artifact", given),
+        (f"{HOST}/get-artifact", query),
         (f"{API}/logged-models/{model}/artifacts/files", {"artifact_file_path": "a"}),
         (f"{API}/metrics/get-history-bulk", {"run_id": run, "metric_key": "loss"}),
     ):
@@ -127,6 +127,6 @@ def test_nothing_of_another_project_is_sent_or_taken(
             guarded.get(address, params=params).status_code,
             "hlv_" in guarded.get(address, params=params).text,
         ) == (401, True)
-    answer = guarded.post(f"{API}/upload-artifact", params=given, content=b"8", headers=eve)
+    answer = guarded.post(f"{API}/upload-artifact", params=query, content=b"8", headers=eve)
     assert (answer.status_code, answer.json()["error_code"]) == (403, "PERMISSION_DENIED")
-    assert guarded.get(f"{HOST}/get-artifact", params=given, headers=anybody).content == b"7"
+    assert guarded.get(f"{HOST}/get-artifact", params=query, headers=anybody).content == b"7"

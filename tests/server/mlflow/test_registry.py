@@ -11,7 +11,7 @@ from resources.backend import Backend
 from resources.catalog.models import champion_of
 from resources.sweep_spec import SweepSpec
 from tests.server.mlflow.conftest import Api
-from tests.server.registry import promoted
+from tests.server.registry import promote_winner
 
 PROXY = "http://127.0.0.1:3001/api/2.0/mlflow-artifacts/artifacts"
 OURS = "http://127.0.0.1:3001/api/v1/models"
@@ -38,35 +38,36 @@ def source(api: Api, run: str) -> str:
 
 
 def register(api: Api, name: str, **fields: Any) -> dict[str, Any]:
-    found: dict[str, Any] = api(
-        "model-versions/create", name=name, **{"source": "s3://bucket/net", **fields}
-    )["model_version"]
-    return found
+    form: dict[str, Any] = api("model-versions/create", name=name, **{"source": "s3://bucket/net", **fields})[
+        "model_version"
+    ]
+    return form
 
 
 def version(api: Api, name: str, number: int) -> dict[str, Any]:
-    found: dict[str, Any] = api("model-versions/get", "GET", name=name, version=str(number))["model_version"]
-    return found
+    form: dict[str, Any] = api("model-versions/get", "GET", name=name, version=str(number))["model_version"]
+    return form
 
 
-def names(api: Api, **asked: Any) -> list[str]:
+def names(api: Api, **query: Any) -> list[str]:
     return [
-        one["name"] for one in api("registered-models/search", "GET", **asked).get("registered_models", [])
+        model["name"]
+        for model in api("registered-models/search", "GET", **query).get("registered_models", [])
     ]
 
 
-def numbers(api: Api, **asked: Any) -> list[str]:
-    return [one["version"] for one in api("model-versions/search", "GET", **asked).get("model_versions", [])]
+def numbers(api: Api, **query: Any) -> list[str]:
+    return [row["version"] for row in api("model-versions/search", "GET", **query).get("model_versions", [])]
 
 
 def test_a_model_is_what_was_said_of_it(api: Api, model: str) -> None:
-    found = api("registered-models/get", "GET", name=model)["registered_model"]
-    assert (found["description"], found["tags"]) == ("of digits", [{"key": "team", "value": "vision"}])
-    assert "latest_versions" not in found
+    form = api("registered-models/get", "GET", name=model)["registered_model"]
+    assert (form["description"], form["tags"]) == ("of digits", [{"key": "team", "value": "vision"}])
+    assert "latest_versions" not in form
     changed = api("registered-models/update", "PATCH", name=model, description="of numbers")[
         "registered_model"
     ]
-    assert (changed["description"], changed["last_updated_timestamp"] >= found["last_updated_timestamp"]) == (
+    assert (changed["description"], changed["last_updated_timestamp"] >= form["last_updated_timestamp"]) == (
         "of numbers",
         True,
     )
@@ -100,15 +101,15 @@ def test_versions_count_from_one_and_a_deleted_one_leaves_its_number(api: Api, m
 
 
 def test_a_version_keeps_what_was_said_of_it(api: Api, model: str, run: str, source: str) -> None:
-    given = {
+    fields = {
         "run_id": run,
         "run_link": "http://there",
         "description": "the first",
         "tags": [{"key": "a", "value": "b"}],
     }
-    made = register(api, model, source=source, **given)
+    made = register(api, model, source=source, **fields)
     expected = {
-        **given,
+        **fields,
         "name": model,
         "version": "1",
         "source": source,
@@ -119,8 +120,8 @@ def test_a_version_keeps_what_was_said_of_it(api: Api, model: str, run: str, sou
     api("model-versions/update", "PATCH", name=model, version="1", description="better")
     api("model-versions/set-tag", name=model, version="1", key="c", value="d")
     api("model-versions/delete-tag", "DELETE", name=model, version="1", key="a")
-    found = version(api, model, 1)
-    assert (found["description"], found["tags"]) == ("better", [{"key": "c", "value": "d"}])
+    form = version(api, model, 1)
+    assert (form["description"], form["tags"]) == ("better", [{"key": "c", "value": "d"}])
     assert api("model-versions/get-download-uri", "GET", name=model, version="1") == {"artifact_uri": source}
 
 
@@ -186,7 +187,7 @@ def test_stages_move_and_the_latest_of_each_is_known(api: Api, model: str) -> No
     for number, stage in ((1, "staging"), (2, "Production"), (3, "PRODUCTION")):
         api("model-versions/transition-stage", name=model, version=str(number), stage=stage)
     latest = api("registered-models/get-latest-versions", name=model)["model_versions"]
-    assert {one["current_stage"]: one["version"] for one in latest} == {
+    assert {row["current_stage"]: row["version"] for row in latest} == {
         "Staging": "1",
         "Production": "3",
         "None": "4",
@@ -194,7 +195,7 @@ def test_stages_move_and_the_latest_of_each_is_known(api: Api, model: str) -> No
     only = api("registered-models/get-latest-versions", "GET", name=model, stages=["production"])[
         "model_versions"
     ]
-    assert [one["version"] for one in only] == ["3"]
+    assert [row["version"] for row in only] == ["3"]
     api(
         "model-versions/transition-stage",
         name=model,
@@ -209,8 +210,8 @@ def test_stages_move_and_the_latest_of_each_is_known(api: Api, model: str) -> No
         "Production",
     ]
     for stage, archived in (("Nowhere", False), ("Archived", True)):
-        given = {"name": model, "version": "1", "stage": stage, "archive_existing_versions": archived}
-        assert api("model-versions/transition-stage", answered=400, **given)["error_code"] == INVALID
+        transition = {"name": model, "version": "1", "stage": stage, "archive_existing_versions": archived}
+        assert api("model-versions/transition-stage", answered=400, **transition)["error_code"] == INVALID
 
 
 def test_aliases_are_set_moved_and_deleted(api: Api, model: str) -> None:
@@ -250,8 +251,8 @@ def test_what_clients_promote_is_our_champion_and_the_other_way_round(
     for _ in range(2):
         register(api, model)
     api("registered-models/alias", name=model, alias="champion", version="1")
-    found = client.get(f"{OURS}/{model}/champion").json()
-    assert (found["version"], found["checkpoint"], found["url"], found["source"]) == (
+    champion = client.get(f"{OURS}/{model}/champion").json()
+    assert (champion["version"], champion["checkpoint"], champion["url"], champion["source"]) == (
         "1.0.0",
         None,
         None,
@@ -273,18 +274,18 @@ def test_what_clients_promote_is_our_champion_and_the_other_way_round(
 
 
 @pytest.mark.parametrize(
-    ("path", "asked"),
+    ("path", "fields"),
     [
         ("registered-models/alias", {"alias": "champion"}),
         ("model-versions/transition-stage", {"stage": "production", "archive_existing_versions": True}),
     ],
 )
 def test_clients_do_not_promote_a_version_whose_report_is_gone(
-    api: Api, either_backend: Backend, small_spec: Callable[..., SweepSpec], path: str, asked: dict[str, Any]
+    api: Api, either_backend: Backend, small_spec: Callable[..., SweepSpec], path: str, fields: dict[str, Any]
 ) -> None:
-    rows = [promoted(either_backend, small_spec(seed=seed), page=b"<p>%d" % seed) for seed in (0, 1)]
+    rows = [promote_winner(either_backend, small_spec(seed=seed), page=b"<p>%d" % seed) for seed in (0, 1)]
     either_backend.store.delete(blob_name(str(rows[1].report)))
-    refused = api(path, answered=400, name="small", version="2", **asked)
+    refused = api(path, answered=400, name="small", version="2", **fields)
     assert "small 1.0.1 is not promoted: its report is gone" in refused["message"]
     assert version(api, "small", 1)["current_stage"] == "Production"
 
@@ -295,15 +296,15 @@ def test_our_own_api_has_the_models_of_clients(
     api("registered-models/create", name="empty")
     register(api, model, source=source, run_id=run, description="the first")
     api("registered-models/alias", name=model, alias="best", version="1")
-    empty, found = sorted(client.get(OURS).json()["models"], key=lambda one: len(one["versions"]))
+    empty, full = sorted(client.get(OURS).json()["models"], key=lambda form: len(form["versions"]))
     assert (empty["model"], empty["versions"], client.get(f"{OURS}/empty").status_code) == ("empty", [], 200)
-    assert (found["model"], found["description"], found["tags"], found["aliases"]) == (
+    assert (full["model"], full["description"], full["tags"], full["aliases"]) == (
         model,
         "of digits",
         {"team": "vision"},
         {"best": "1.0.0"},
     )
-    (shown,) = found["versions"]
+    (only_version,) = full["versions"]
     expected = {
         "version": "1.0.0",
         "number": 1,
@@ -313,18 +314,18 @@ def test_our_own_api_has_the_models_of_clients(
         "source": source,
         "sweep": None,
     }
-    assert {name: shown[name] for name in expected} == expected
+    assert {name: only_version[name] for name in expected} == expected
 
 
 def test_the_winner_of_a_sweep_is_a_version_whose_checkpoint_clients_can_fetch(
     api: Api, client: TestClient, either_backend: Backend, small_spec: Callable[..., SweepSpec]
 ) -> None:
-    row = promoted(either_backend, small_spec(), checkpoint=b"the weights")
+    row = promote_winner(either_backend, small_spec(), checkpoint=b"the weights")
     with either_backend.catalog.read() as session:
         champion = champion_of(session, row.model)
     assert champion is not None
-    found = api("registered-models/alias", "GET", name=row.model, alias="champion")["model_version"]
-    assert (found["version"], found["run_id"], found["current_stage"]) == ("1", row.run, "Production")
+    form = api("registered-models/alias", "GET", name=row.model, alias="champion")["model_version"]
+    assert (form["version"], form["run_id"], form["current_stage"]) == ("1", row.run, "Production")
     address = api("model-versions/get-download-uri", "GET", name=row.model, version="1")["artifact_uri"]
     folder = address.removeprefix("mlflow-artifacts:/")
     assert client.get(PROXY, params={"path": folder}).json() == {
@@ -371,7 +372,7 @@ def test_pages_of_a_search_join(api: Api) -> None:
         api("registered-models/create", name=f"m{number}")
         register(api, f"m{number}", tags=[{"key": "n", "value": str(number)}])
     first = api("registered-models/search", "GET", max_results=3)
-    assert [one["name"] for one in first["registered_models"]] == ["m0", "m1", "m2"]
+    assert [row["name"] for row in first["registered_models"]] == ["m0", "m1", "m2"]
     assert names(api, max_results=3, page_token=first["next_page_token"]) == ["m3", "m4"]
     page = api("model-versions/search", "GET", max_results=4, order_by=["name ASC"])
     rest = api(
@@ -381,11 +382,11 @@ def test_pages_of_a_search_join(api: Api) -> None:
         order_by=["name ASC"],
         page_token=page["next_page_token"],
     )
-    assert [one["name"] for one in [*page["model_versions"], *rest["model_versions"]]] == [
+    assert [row["name"] for row in [*page["model_versions"], *rest["model_versions"]]] == [
         f"m{number}" for number in range(5)
     ]
     assert [
-        one["name"] for one in api("model-versions/search", "GET", filter="tags.n = '3'")["model_versions"]
+        row["name"] for row in api("model-versions/search", "GET", filter="tags.n = '3'")["model_versions"]
     ] == ["m3"]
     assert "next_page_token" not in rest
 
@@ -402,16 +403,16 @@ def test_versions_are_searched_as_mlflow_does(api: Api, model: str, run: str, so
     assert numbers(api, filter="version_number >= 2", order_by=["version_number ASC"]) == ["2", "3"]
     for wrong in ("nothing = 'a'", "name > 'a'", "name = a", "metrics.a = 1"):
         assert api("model-versions/search", "GET", answered=400, filter=wrong)["error_code"] == INVALID
-    for asked in ({"order_by": ["size"]}, {"order_by": ["name ASC", "name DESC"]}, {"max_results": 200_001}):
-        assert api("model-versions/search", "GET", answered=400, **asked)["error_code"] == INVALID
+    for query in ({"order_by": ["size"]}, {"order_by": ["name ASC", "name DESC"]}, {"max_results": 200_001}):
+        assert api("model-versions/search", "GET", answered=400, **query)["error_code"] == INVALID
 
 
 def test_a_renamed_model_is_found_by_its_new_name_alone(api: Api, model: str) -> None:
     register(api, model)
     api("registered-models/create", name="taken")
     assert api("registered-models/rename", answered=400, name=model, new_name="taken")["error_code"] == EXISTS
-    found = api("registered-models/rename", name=model, new_name="better")["registered_model"]
-    assert (found["name"], found["latest_versions"][0]["name"]) == ("better", "better")
+    form = api("registered-models/rename", name=model, new_name="better")["registered_model"]
+    assert (form["name"], form["latest_versions"][0]["name"]) == ("better", "better")
     assert api("registered-models/get", "GET", answered=404, name=model)["error_code"] == NONE
     api("registered-models/delete", "DELETE", name="better")
     assert names(api) == ["taken"]

@@ -20,8 +20,8 @@ FINISHED = {"status": "FINISHED", "end_time": 1_700_000_001_000}
 
 
 def info_of(api: Api, run: str) -> dict[str, object]:
-    found: dict[str, object] = api("runs/get", "GET", run_id=run)["run"]["info"]
-    return found
+    info: dict[str, object] = api("runs/get", "GET", run_id=run)["run"]["info"]
+    return info
 
 
 def our_status(client: TestClient, run: str) -> tuple[str, int]:
@@ -30,12 +30,12 @@ def our_status(client: TestClient, run: str) -> tuple[str, int]:
 
 
 def test_a_new_run_is_as_it_was_asked_for(api: Api) -> None:
-    asked = {"experiment_id": "0", "start_time": 1_700_000_000_000, "user_id": "ada", "run_name": "first"}
-    made = api("runs/create", **asked, tags=[{"key": "a", "value": "b"}])["run"]
+    fields = {"experiment_id": "0", "start_time": 1_700_000_000_000, "user_id": "ada", "run_name": "first"}
+    made = api("runs/create", **fields, tags=[{"key": "a", "value": "b"}])["run"]
     info = made["info"]
     assert len(info["run_id"]) == 32
     assert info["run_uuid"] == info["run_id"]
-    assert {name: info[name] for name in asked} == asked
+    assert {name: info[name] for name in fields} == fields
     assert (info["status"], info["lifecycle_stage"]) == ("RUNNING", "active")
     assert info["artifact_uri"] == f"mlflow-artifacts:/0/{info['run_id']}/artifacts"
     assert made["data"] == {"tags": [{"key": "a", "value": "b"}, {"key": "mlflow.runName", "value": "first"}]}
@@ -68,7 +68,8 @@ def test_a_run_that_goes_on_after_its_end_is_another_attempt(api: Api, run: str,
     api("runs/update", run_id=run, **FINISHED)
     assert our_status(client, run) == ("finished", 2)
     assert [
-        one["value"] for one in api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]
+        metric["value"]
+        for metric in api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]
     ] == [1, 2]
 
 
@@ -110,8 +111,8 @@ def test_a_deleted_run_takes_nothing_and_is_found_as_deleted_until_it_is_restore
         assert "must be in the 'active' state" in refused["message"]
     assert api("runs/search", experiment_ids=["0"]) == {}
     assert [
-        one["info"]["run_id"]
-        for one in api("runs/search", experiment_ids=["0"], run_view_type="DELETED_ONLY")["runs"]
+        each["info"]["run_id"]
+        for each in api("runs/search", experiment_ids=["0"], run_view_type="DELETED_ONLY")["runs"]
     ] == [run]
     api("runs/restore", run_id=run)
     api("runs/set-tag", run_id=run, key="a", value="b")
@@ -135,7 +136,7 @@ TEXTS = {
 @pytest.fixture
 def typed(api: Api, client: TestClient) -> list[str]:
     """Six runs, the newest last, with the params of TEXTS, in the index."""
-    found = []
+    runs = []
     for number in range(6):
         run = api("runs/create", experiment_id="0", start_time=1_700_000_000_000 + number)["run"]["info"][
             "run_id"
@@ -144,11 +145,11 @@ def typed(api: Api, client: TestClient) -> list[str]:
         api("runs/log-batch", run_id=run, params=params[:2])
         api("runs/log-batch", run_id=run, params=params[2:])
         api("runs/update", run_id=run, status="FINISHED", end_time=1_700_000_100_000)
-        found.append(run)
+        runs.append(run)
     state = client.app.state.halving  # type: ignore[attr-defined]
     # the server's own refresher may have read a run before its last params
     rebuild(state.store, state.catalog)
-    return found
+    return runs
 
 
 TYPED_FILTERS = [
@@ -182,31 +183,31 @@ def test_our_filters_take_numbers_and_flags_in_params_as_such(client: TestClient
 def test_columns_of_params_are_numbers_and_flags_and_mlflows_api_gives_the_texts(
     client: TestClient, api: Api, typed: list[str]
 ) -> None:
-    found = client.get(
+    rows = client.get(
         "/runs", params={"columns": "params.lr,params.amp,params.id", "filter": "params.lr < 0.6"}
     ).json()["runs"]
-    assert [one["values"] for one in found] == [
+    assert [row["values"] for row in rows] == [
         {"params.lr": 1e-05, "params.amp": True, "params.id": "007"},
         {"params.lr": 0.05, "params.amp": False, "params.id": 9007199254740991},
         {"params.lr": 0.5, "params.amp": True, "params.id": 9007199254740993},
     ]
     kinds = {
-        one["name"]: one["type"]
-        for one in client.get("/runs/columns", params={"filter": "params.lr < 1"}).json()["params"]
+        row["name"]: row["type"]
+        for row in client.get("/runs/columns", params={"filter": "params.lr < 1"}).json()["params"]
     }
     assert kinds["lr"] == "number"
     for number, run in enumerate(typed):
         params = {
-            one["key"]: one["value"] for one in api("runs/get", "GET", run_id=run)["run"]["data"]["params"]
+            row["key"]: row["value"] for row in api("runs/get", "GET", run_id=run)["run"]["data"]["params"]
         }
         assert params == {name: texts[number] for name, texts in TEXTS.items()}
     assert [
-        one["info"]["run_id"]
-        for one in api("runs/search", experiment_ids=["0"], filter="params.lr = '0.50'").get("runs", [])
+        row["info"]["run_id"]
+        for row in api("runs/search", experiment_ids=["0"], filter="params.lr = '0.50'").get("runs", [])
     ] == []
     assert [
-        one["info"]["run_id"]
-        for one in api("runs/search", experiment_ids=["0"], filter="params.lr = '0.5'")["runs"]
+        row["info"]["run_id"]
+        for row in api("runs/search", experiment_ids=["0"], filter="params.lr = '0.5'")["runs"]
     ] == typed[:1]
 
 
@@ -215,7 +216,7 @@ def many(api: Api) -> list[str]:
     """Ten runs, the newest last: with the metric loss = number, the param n, the tag k, and every third
     failed.
     """
-    found = []
+    runs = []
     for number in range(10):
         run = api(
             "runs/create", experiment_id="0", start_time=1_700_000_000_000 + number, run_name=f"r{number}"
@@ -233,8 +234,8 @@ def many(api: Api) -> list[str]:
             status="FAILED" if number % 3 == 0 else "FINISHED",
             end_time=1_700_000_100_000,
         )
-        found.append(run)
-    return found
+        runs.append(run)
+    return runs
 
 
 SEARCHES = [
@@ -266,10 +267,10 @@ def test_a_text_is_found_as_it_is_whatever_is_in_it(api: Api, run: str, value: s
         tags=[{"key": "other", "value": "y"}],
     )
     api("runs/create", experiment_id="0", tags=[{"key": "other", "value": "x"}])
-    found = api(
+    answer = api(
         "runs/search", experiment_ids=["0"], filter=f"params.`p.größe` = '{value}' and tags.other = 'y'"
     )
-    assert [one["info"]["run_id"] for one in found["runs"]] == [run]
+    assert [each["info"]["run_id"] for each in answer["runs"]] == [run]
     assert api("runs/search", experiment_ids=["0"], filter=f"params.`p.größe` != '{value}'") == {}
     assert api("runs/search", experiment_ids=["0"], filter="params.other = 'x'") == {}
 
@@ -303,18 +304,18 @@ def test_a_text_of_several_lines_is_found_by_any_of_them(api: Api, run: str, fie
         params=[{"key": "note", "value": _LINES}],
         tags=[{"key": "note", "value": _LINES}],
     )
-    found = {
+    counts = {
         condition: api("runs/search", experiment_ids=["0"], filter=f"{field} {condition}")
         for condition, _ in _OF_LINES
     }
-    assert {condition: bool(answer.get("runs")) for condition, answer in found.items()} == dict(_OF_LINES)
+    assert {condition: bool(answer.get("runs")) for condition, answer in counts.items()} == dict(_OF_LINES)
 
 
 def test_a_run_that_names_a_sweeps_trial_belongs_to_it(api: Api, either_backend: Backend) -> None:
     tags = [{"key": "halving.sweep", "value": "digits-13b5"}, {"key": "halving.trial", "value": "7"}]
     run = api("runs/create", experiment_id="0", tags=tags)["run"]["info"]["run_id"]
-    found = read_run(either_backend.store, "Default", run)
-    assert (found.parent["sweep"], found.parent["trial"]) == ("digits-13b5", 7)
+    info = read_run(either_backend.store, "Default", run)
+    assert (info.parent["sweep"], info.parent["trial"]) == ("digits-13b5", 7)
     odd = api(
         "runs/create",
         experiment_id="0",
@@ -323,23 +324,23 @@ def test_a_run_that_names_a_sweeps_trial_belongs_to_it(api: Api, either_backend:
     assert "trial" not in read_run(either_backend.store, "Default", odd["run"]["info"]["run_id"]).parent
 
 
-@pytest.mark.parametrize("asked", [{}, {"filter": "metrics.loss >= 0"}])
-def test_pages_together_are_the_whole_answer(api: Api, many: list[str], asked: dict[str, str]) -> None:
-    found = []
+@pytest.mark.parametrize("query", [{}, {"filter": "metrics.loss >= 0"}])
+def test_pages_together_are_the_whole_answer(api: Api, many: list[str], query: dict[str, str]) -> None:
+    ids = []
     token = None
     while True:
         page = api(
             "runs/search",
             experiment_ids=["0"],
             max_results=4,
-            **asked,
+            **query,
             **({"page_token": token} if token else {}),
         )
-        found += [one["info"]["run_id"] for one in page["runs"]]
+        ids += [each["info"]["run_id"] for each in page["runs"]]
         token = page.get("next_page_token")
         if token is None:
             break
-    assert found == many[::-1]
+    assert ids == many[::-1]
 
 
 @pytest.mark.parametrize(
@@ -369,12 +370,12 @@ def test_clients_with_one_run_lose_nothing(api: Api, run: str) -> None:
         list(pool.map(log, range(4)))
     for client in range(4):
         history = api("metrics/get-history", "GET", run_id=run, metric_key=f"m{client}")["metrics"]
-        assert [one["step"] for one in history] == list(range(10))
-    tags = {one["key"] for one in api("runs/get", "GET", run_id=run)["run"]["data"]["tags"]}
+        assert [metric["step"] for metric in history] == list(range(10))
+    tags = {metric["key"] for metric in api("runs/get", "GET", run_id=run)["run"]["data"]["tags"]}
     assert {f"t{client}.{step}" for client in range(4) for step in range(10)} <= tags
 
 
-def test_a_server_killed_between_files_and_commit_has_lost_nothing_that_it_acknowledged(
+def test_a_server_killed_between_files_and_commit_loses_nothing_acknowledged(
     api: Api, run: str, client: TestClient
 ) -> None:
     api("runs/log-metric", run_id=run, key="loss", value=1, timestamp=1, step=1)
@@ -397,13 +398,14 @@ def test_a_server_killed_between_files_and_commit_has_lost_nothing_that_it_ackno
     api("runs/log-parameter", run_id=run, key="lr", value="0.1")
     api("runs/update", run_id=run, **FINISHED)
     assert [
-        one["step"] for one in api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]
+        metric["step"]
+        for metric in api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]
     ] == [1, 2]
     assert read_run(store, "Default", run).params == {"lr": 0.1}
     assert our_status(client, run) == ("finished", 1)
 
 
-def test_a_run_that_was_deleted_before_runs_had_a_lifecycle_is_deleted_and_can_be_restored(
+def test_a_run_deleted_before_lifecycles_existed_is_deleted_and_can_be_restored(
     api: Api, run: str, client: TestClient
 ) -> None:
     store = client.app.state.halving.store  # type: ignore[attr-defined]
@@ -413,7 +415,7 @@ def test_a_run_that_was_deleted_before_runs_had_a_lifecycle_is_deleted_and_can_b
     amend(
         store,
         f"runs/project=Default/{run}",
-        lambda known: {name: value for name, value in known.items() if name not in later},
+        lambda fields: {name: value for name, value in fields.items() if name not in later},
     )
     assert read_run(store, "Default", run).lifecycle == "deleted"
     api("runs/restore", run_id=run)
@@ -440,6 +442,6 @@ def test_a_change_of_which_only_the_store_or_only_the_catalog_knows_is_made_in_b
             wanted,
             wanted,
         )
-    amend(state.store, f"runs/project=Default/{run}", lambda known: staged(known, "active", "ada"))
+    amend(state.store, f"runs/project=Default/{run}", lambda fields: staged(fields, "active", "ada"))
     api("runs/delete", run_id=run)
     assert read_run(state.store, "Default", run).lifecycle == "deleted"
