@@ -148,7 +148,8 @@ class ForkServer:
             main = run_gang
             arguments = (*arguments, attempt.processes)
         if gpus is not None:
-            main, arguments = run_with_gpus, (gpus, main, *arguments)
+            arguments = (gpus, main, *arguments)
+            main = run_with_gpus
         # Not a daemon: those may have no children, and ranks and data loaders are children.
         process = self._server.Process(target=main, args=arguments, name=assignment.key, daemon=False)
         return LocalProcess(process, ours, theirs, self._gpus)
