@@ -11,7 +11,7 @@ from assets.events import Materialized, expected_failures
 from halving import Store
 from halving.errors import InvalidInput, NotFound
 from resources.backend import Backend
-from resources.features.registered_views import check_registered, register
+from resources.features.registry import check_registered, register
 from resources.features.view import FeatureView
 from resources.features.wanted import online_address, project_views
 from resources.sweep_spec.base import listed
@@ -85,7 +85,7 @@ def feature_view(view: FeatureView) -> dg.AssetsDefinition:
         group_name=GROUP,
         partitions_def=dg.DailyPartitionsDefinition(start_date=(view.start or _FIRST_DAY).isoformat()),
         kinds={"duckdb", "parquet"},
-        metadata={"view": dg.MetadataValue.json(view.plain())},
+        metadata={"view": dg.MetadataValue.json(view.as_dict())},
         retry_policy=_RETRIES,
     )
     def of_a_day(

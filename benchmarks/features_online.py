@@ -40,7 +40,7 @@ def fill(root: str, address: str, users: int) -> float:
     from resources.features.online import push
     from resources.features.view import parse_view
 
-    definition = view_of("known", 0).plain() | {"name": "users", "schema": FEATURES}
+    definition = view_of("known", 0).as_dict() | {"name": "users", "schema": FEATURES}
     del definition["ttl"]
     _ROWS["users"] = users
     store = Store(root)

@@ -114,7 +114,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     ``reason``) changed code of it was said to give the same values.
     """
     from resources.features.partitions import partitions
-    from resources.features.registered_views import Consumers, all_consumers, registered_views
+    from resources.features.registry import Consumers, all_consumers, registered_views
     from resources.features.wanted import project_views
 
     backend = backend_of(arguments)
@@ -167,7 +167,7 @@ def run_materialize(arguments: argparse.Namespace) -> int:
     JSON: ``{"view", "days": [{"day", "rows", "bytes", "digest", "new"}], "failed": [{"day", "error"}]}``.
     """
     from resources.features.materialize import materialize_all
-    from resources.features.registered_views import check_registered, register
+    from resources.features.registry import check_registered, register
     from resources.features.wanted import project_view
 
     if arguments.first is None and arguments.last is not None:
@@ -222,7 +222,7 @@ def run_push(arguments: argparse.Namespace) -> int:
     The status is 1 if one was refused.
     """
     from resources.features.online import push
-    from resources.features.registered_views import check_registered
+    from resources.features.registry import check_registered
     from resources.features.wanted import online_address, project_view, project_views
 
     if arguments.views:

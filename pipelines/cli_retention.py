@@ -57,7 +57,7 @@ def run_retention(arguments: argparse.Namespace) -> int:
     [{"name", "kind", "state"}]}``, ``state`` being ``stays`` or ``expired``, ``reason`` null where nothing
     speaks for it.
     """
-    from resources.catalog import masked
+    from resources.catalog import mask_password
     from resources.catalog.opening import has_catalog
     from resources.retention.by_itself import last_time, line_of, note, why_not_due
     from resources.retention.carry_out import carry_out, explain, find_run_of
@@ -87,7 +87,7 @@ def run_retention(arguments: argparse.Namespace) -> int:
     if not done.dry_run and arguments.project is None:
         note(backend.store, done)
     if arguments.json:
-        url = masked(catalog.url) if has_catalog(backend.store) else None
+        url = mask_password(catalog.url) if has_catalog(backend.store) else None
         rows = [row._asdict() for row in done.gone]
         about = {"dry_run": done.dry_run, "policy": file.source, "shipped": file.shipped, "catalog": url}
         about |= {"unknown_projects": dict(done.unknown), "problems": list(done.problems)}

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from halving.cli.output import console
 from halving.errors import InvalidInput
-from resources.catalog import masked
+from resources.catalog import mask_password
 from server.app import create_app
 from server.identity.tokens import list_tokens
 from server.settings import Settings
@@ -78,7 +78,7 @@ class _Server(uvicorn.Server):
     def _say(self) -> None:
         state: State = self._app.state.halving
         settings = state.settings
-        catalog = masked(state.catalog.url)
+        catalog = mask_password(state.catalog.url)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"http://{host}:{settings.port}"
         store = state.store.address("").rstrip("/")

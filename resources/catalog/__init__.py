@@ -4,7 +4,7 @@ It knows tables, statements, migrations and retries; it must not know what a dec
 """
 
 from resources.catalog.access_tables import AnswerRow, SecretRow, TokenRow, WriteLogRow
-from resources.catalog.catalog import Catalog, masked, utcnow
+from resources.catalog.catalog import Catalog, mask_password, utcnow
 from resources.catalog.clock import AHEAD_SECONDS
 from resources.catalog.index_tables import RunAttemptRow, RunIndexRow, RunNameRow, RunRow, RunValueRow
 from resources.catalog.tables import (
@@ -61,6 +61,6 @@ __all__ = [
     "TrackedRunRow",
     "TrialRow",
     "WriteLogRow",
-    "masked",
+    "mask_password",
     "utcnow",
 ]

@@ -71,7 +71,7 @@ class Catalog:
     """
 
     def __init__(self, url: str, *, patience: float | None = None, connections: int = 1) -> None:
-        shown = masked(url)
+        safe_url = mask_password(url)
         patience = self._patience = retry.CONNECT_SECONDS if patience is None else patience
         try:
             parsed = make_url(url)
@@ -94,12 +94,12 @@ class Catalog:
                 )
         except OSError as error:
             raise StoreError(
-                f"catalog url {shown!r} is not accepted: {error}; give the path of a folder that can be "
+                f"catalog url {safe_url!r} is not accepted: {error}; give the path of a folder that can be "
                 "written"
             ) from None
         except (ArgumentError, ImportError, ValueError):  # their messages may hold a part of a password
             raise InvalidInput(
-                f"catalog url {shown!r} is not accepted: give sqlite:////path/catalog.db or "
+                f"catalog url {safe_url!r} is not accepted: give sqlite:////path/catalog.db or "
                 "postgresql+psycopg://…"
             ) from None
         self.url = url
@@ -116,7 +116,7 @@ class Catalog:
             raise
 
     def __repr__(self) -> str:
-        return f"Catalog({masked(self.url)!r})"
+        return f"Catalog({mask_password(self.url)!r})"
 
     def upgrade(self) -> None:
         """Bring the schema to the newest revision; processes that do so at the same time wait for each other.
@@ -140,9 +140,9 @@ class Catalog:
         revision = self._revision()
         if revision is not None and revision > head:
             raise InvalidInput(
-                f"the catalog {masked(self.url)} is not accepted: it has the schema {revision}, and this "
-                "version of Halving knows those "
-                f"up to {head}; install the version that the others use, or a newer one"
+                f"the catalog {mask_password(self.url)} is not accepted: it has the schema {revision}, and "
+                f"this version of Halving knows those up to {head}; install the version that the others use, "
+                "or a newer one"
             )
         return revision
 
@@ -197,49 +197,44 @@ class Catalog:
             session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _EXCLUSIVE_LOCK})
 
     def at_once(self, statement: Update | Select[Any], values: dict[str, Any]) -> list[Any]:
-        """Execute one statement as a transaction of its own, on Postgres in one round trip; its rows, with
-        columns by name.
+        """Execute one statement as a transaction of its own, and give its rows with columns by name.
+
+        On Postgres that takes one round trip.
         """
         with nullcontext() if isinstance(statement, Select) else self._turn_to_write():
             return at_once(self.engine, statement, values)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """As :meth:`write`, for statements that are executed
-        :func:`~resources.catalog.pipelined.together`.
-        """
+        """Write as :meth:`write` does, with statements of :func:`~resources.catalog.pipelined.together`."""
         with self._turn_to_write(), transaction(self.engine) as connection:
             yield connection
 
     @contextmanager
     def _turn_to_write(self) -> Iterator[None]:
-        """On SQLite this process's threads write in the order in which they come.
+        """Wait for the turn to write; on SQLite this process's threads write in the order in which they come.
 
-        SQLite has no queue: who finds another writing sleeps, for up to a tenth of a second, and looks again,
-        while whoever comes in between writes first. Now only processes meet there. It is waited for without a
-        connection, of which readers need some.
+        SQLite has no queue: a writer that has to wait sleeps for up to a tenth of a second and tries again,
+        while another one may come first. With this queue only processes meet there. A thread waits without a
+        connection, because readers need them.
         """
         if self._file is None:
             yield
             return
         with self._writers.held(2 * self._patience) as in_time:
             if not in_time:
-                found = sqlite3.OperationalError(
+                error = sqlite3.OperationalError(
                     f"database is locked: threads of this process have written for {2 * self._patience:g} s"
                 )
-                raise OperationalError("BEGIN IMMEDIATE", None, found)
+                raise OperationalError("BEGIN IMMEDIATE", None, error)
             yield
 
     def now(self) -> float:
-        """Seconds since the epoch by the database's clock: times that several machines compare must come from
-        one clock.
-        """
+        """Seconds since the epoch by the database's clock, so that several machines can compare times."""
         return time.time() if self._file else self._server_clock.now()
 
     def read_clock(self, within: Session | Connection) -> None:
-        """Take over what the database's clock says in this moment; to be called before a time that is too far
-        ahead is acted on.
-        """
+        """Read the database's clock now; to be called before acting on a time that is too far ahead."""
         if not self._file:
             self._server_clock.set(within.execute(text(f"SELECT {_CLOCK}")).scalar_one())
 
@@ -256,8 +251,8 @@ class Catalog:
         query = select(SweepRow).where(SweepRow.id == sweep)
         row = session.scalar(query.with_for_update() if lock else query)
         if row is None:
-            known = list(session.scalars(select(SweepRow.id).order_by(SweepRow.created_at.desc()).limit(10)))
-            raise NotFound(f"no sweep {sweep!r} in the catalog; the newest are {known}")
+            newest = list(session.scalars(select(SweepRow.id).order_by(SweepRow.created_at.desc()).limit(10)))
+            raise NotFound(f"no sweep {sweep!r} in the catalog; the newest are {newest}")
         return row
 
     def end_sweep(self, sweep: str, status: str, *, only_from: str | None = None) -> None:
@@ -347,14 +342,15 @@ def utcnow() -> datetime:
     return datetime.now(UTC)
 
 
-def masked(url: str) -> str:
+def mask_password(url: str) -> str:
     """A catalog's URL without its password, for messages."""
     return re.sub(r"(?<=[?&]password=)[^&]*", "***", re.sub(r"(?<=//).*:.*(?=@)", "***", url))
 
 
 def _use_sqlite_safely(engine: Engine) -> None:
-    """WAL, so that readers never wait; full sync, so that a decision survives a power failure; writers lock
-    at BEGIN.
+    """Use WAL, so that readers never wait, and full sync, so that decisions survive a power failure.
+
+    Writers lock at BEGIN.
     """
 
     @event.listens_for(engine, "connect")

@@ -1,4 +1,4 @@
-"""How connections to Postgres are opened: the catalog's, and those of Dagster's storage."""
+"""Options of connections to Postgres, for the catalog and for Dagster's storage."""
 
 import random
 from typing import Any
@@ -8,8 +8,8 @@ from sqlalchemy import URL
 _RECONNECT_SECONDS = 3600  # at most
 _OPTIONS: dict[str, Any] = {
     "application_name": "halving",
-    # A server whose machine is gone never answers: seconds to wait for each of its addresses, and
-    # milliseconds for what was sent.
+    # Seconds to wait for each of a server's addresses, and milliseconds for what was sent, because a server
+    # whose machine is gone never answers.
     "connect_timeout": 5,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -26,13 +26,11 @@ _IMPATIENT = {
 
 
 def driver_options(url: URL, *, patient: bool = True) -> dict[str, Any]:
-    """Options of libpq, but for those that the URL has itself; one who answers people is not patient."""
-    known = _OPTIONS if patient else _OPTIONS | _IMPATIENT
-    return {name: value for name, value in known.items() if name not in url.query}
+    """Options of libpq without those that the URL has; a process that answers people is not patient."""
+    options = _OPTIONS if patient else _OPTIONS | _IMPATIENT
+    return {name: value for name, value in options.items() if name not in url.query}
 
 
 def recycle_seconds() -> int:
-    """After how long a connection is replaced: not the same for all, or processes that started together would
-    do so in one instant.
-    """
+    """After how long a connection is replaced; random, so that processes do not all do so at once."""
     return round(_RECONNECT_SECONDS * random.uniform(0.5, 1.0))

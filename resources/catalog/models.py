@@ -7,7 +7,7 @@ from resources.catalog import ModelVersionRow, RegisteredModelRow
 
 
 def champion_of(session: Session, model: str) -> ModelVersionRow | None:
-    """A model's champion; None where none was promoted."""
+    """A model's champion; None if none was promoted."""
     return session.scalar(
         select(ModelVersionRow).where(ModelVersionRow.model == model, ModelVersionRow.stage == "champion")
     )
@@ -21,12 +21,15 @@ def models_of(session: Session) -> list[RegisteredModelRow]:
 def versions_of(session: Session, model: str | None = None) -> list[ModelVersionRow]:
     """Versions of one model, or of all, newest last."""
     query = select(ModelVersionRow).order_by(ModelVersionRow.model, ModelVersionRow.number)
-    return list(session.scalars(query.where(ModelVersionRow.model == model) if model else query))
+    if model:
+        query = query.where(ModelVersionRow.model == model)
+    return list(session.scalars(query))
 
 
 def version_of_runs() -> Subquery:
-    """``project``, ``run``, ``model``, ``version`` and ``stage`` of at most one version of each run: the
-    champion, else the newest that is not archived, else the newest.
+    """A subquery of ``project``, ``run``, ``model``, ``version`` and ``stage`` of one version of each run.
+
+    It is the champion, else a staging version, else another one; of several the newest.
     """
     row = ModelVersionRow
     rank = case((row.stage == "champion", 0), (row.stage == "staging", 1), else_=2)
@@ -39,5 +42,5 @@ def version_of_runs() -> Subquery:
         .where(row.run.is_not(None))
         .subquery()
     )
-    shown = (ranked.c.project, ranked.c.run, ranked.c.model, ranked.c.version, ranked.c.stage)
-    return select(*shown).where(ranked.c.place == 1).subquery("versions")
+    columns = (ranked.c.project, ranked.c.run, ranked.c.model, ranked.c.version, ranked.c.stage)
+    return select(*columns).where(ranked.c.place == 1).subquery("versions")

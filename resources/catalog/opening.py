@@ -1,4 +1,4 @@
-"""Which catalog belongs to a store, and one open catalog for each process."""
+"""Opening the catalog of a store, once for each process."""
 
 import os
 from functools import cache
@@ -11,7 +11,7 @@ from resources.catalog.catalog import Catalog
 
 
 def open_catalog(store: Store, url: str | None = None, **options: Any) -> Catalog:
-    """A store's catalog, with its schema brought up to date.
+    """Open a store's catalog, and bring its schema up to date.
 
     Args:
         url: an SQLAlchemy URL (default: ``HALVING_CATALOG``, then ``catalog.db`` in the store's folder).
@@ -21,12 +21,11 @@ def open_catalog(store: Store, url: str | None = None, **options: Any) -> Catalo
     Raises:
         InvalidInput: no URL is given and the store is not a folder, which could hold an SQLite file.
     """
-    return _opened(url_of_catalog(store, url), **options)
+    return _open_once(url_of_catalog(store, url), **options)
 
 
 def url_of_catalog(store: Store, url: str | None = None) -> str:
-    """Where a store's catalog is: the URL that is given, else ``HALVING_CATALOG``, else ``catalog.db`` in the
-    store's folder.
+    """The URL of a store's catalog: ``url``, else ``HALVING_CATALOG``, else ``catalog.db`` in its folder.
 
     Raises:
         InvalidInput: no URL is given and the store is not a folder, which could hold an SQLite file.
@@ -40,23 +39,24 @@ def url_of_catalog(store: Store, url: str | None = None) -> str:
 
 
 def catalog_at_hand(store: Store, **options: Any) -> Catalog | None:
-    """A store's catalog if there is one already: whoever only asks makes none.
+    """Open a store's catalog if there is one already; None otherwise.
 
-    Options as of :func:`open_catalog`.
+    The options are those of :func:`open_catalog`.
     """
     return open_catalog(store, **options) if has_catalog(store) else None
 
 
 def has_catalog(store: Store) -> bool:
-    """Whether a store's catalog is there, or somebody says where it is."""
-    return bool(os.environ.get("HALVING_CATALOG")) or (
-        store.folder is not None and Path(store.folder, "catalog.db").exists()
-    )
+    """Whether a store's catalog exists, or ``HALVING_CATALOG`` says where it is."""
+    if os.environ.get("HALVING_CATALOG"):
+        return True
+    return store.folder is not None and Path(store.folder, "catalog.db").exists()
 
 
 @cache
-def _opened(url: str, **options: Any) -> Catalog:
-    """One catalog for each process: Dagster makes its resources anew for every tick and step, and would open
-    new connections each time.
+def _open_once(url: str, **options: Any) -> Catalog:
+    """Open a catalog once in a process.
+
+    Dagster makes its resources anew for every tick and step, and would open new connections each time.
     """
     return Catalog(url, **options)

@@ -1,5 +1,4 @@
-"""Statements sent straight to psycopg, and several in one round trip: for what every trial waits for or does
-every few seconds.
+"""Statements sent straight to psycopg, several in one round trip, for what trials do every few seconds.
 
 SQLAlchemy compiles them and pools the connections, but does not execute them: that would take as long again
 as the driver needs.
@@ -14,13 +13,14 @@ from typing import Any
 from sqlalchemy import ClauseElement, Connection, Dialect, Engine, Select
 from sqlalchemy.exc import DBAPIError
 
-Asked = tuple[Any, dict[str, Any]]
+Statement = tuple[Any, dict[str, Any]]
 """A statement and its values."""
 
 
 def at_once(engine: Engine, statement: Any, values: dict[str, Any]) -> list[Any]:
-    """Execute a statement as a transaction of its own, on Postgres in one round trip; its rows, with columns
-    by name.
+    """Execute a statement as a transaction of its own, and give its rows with columns by name.
+
+    On Postgres that takes one round trip.
 
     Raises:
         DBAPIError: as SQLAlchemy raises it.
@@ -29,14 +29,14 @@ def at_once(engine: Engine, statement: Any, values: dict[str, Any]) -> list[Any]
         writes = not isinstance(statement, Select)
         with engine.connect().execution_options(write=writes) as connection, connection.begin():
             return _rows(connection.execute(statement, values))
-    asked = (statement, values)
-    with _errors_of(engine.dialect, [asked]):
+    bound = (statement, values)
+    with _errors_of(engine.dialect, [bound]):
         pooled = engine.raw_connection()
     driver: Any = pooled.driver_connection
     try:
-        with _errors_of(engine.dialect, [asked], driver):
+        with _errors_of(engine.dialect, [bound], driver):
             driver.autocommit = True
-            rows = _fetched(_execute(driver, asked))
+            rows = _fetch_rows(_execute(driver, bound))
             driver.autocommit = False
             return rows
     except BaseException:
@@ -65,9 +65,8 @@ def transaction(engine: Engine) -> Iterator[Connection]:
                 driver.autocommit = False
 
 
-def together(connection: Connection, asked: list[Asked], *, last: bool = False) -> Iterator[list[Any]]:
-    """Execute statements in a connection's transaction, one after another; of each the rows, with columns by
-    name.
+def together(connection: Connection, bound: list[Statement], *, last: bool = False) -> Iterator[list[Any]]:
+    """Execute statements in a connection's transaction, one after another; give the rows of each.
 
     On Postgres they are sent and answered together, in one round trip; ``last`` commits the
     :func:`transaction` in the same round trip. On SQLite, where there are no round trips to save, a statement
@@ -76,32 +75,32 @@ def together(connection: Connection, asked: list[Asked], *, last: bool = False) 
     Raises:
         DBAPIError: as SQLAlchemy raises it.
     """
-    if not asked:
+    if not bound:
         return iter(())
     if not _is_postgres(connection.dialect):
-        return (_rows(connection.execute(statement, values)) for statement, values in asked)
+        return (_rows(connection.execute(statement, values)) for statement, values in bound)
     driver: Any = connection.connection.driver_connection
     try:
-        with _errors_of(connection.dialect, asked, driver), driver.pipeline():
+        with _errors_of(connection.dialect, bound, driver), driver.pipeline():
             if driver.autocommit and driver.info.transaction_status.name == "IDLE":
                 driver.execute("BEGIN", prepare=False)
-            cursors = [_execute(driver, each) for each in asked]
+            cursors = [_execute(driver, statement) for statement in bound]
             if last:
                 driver.execute("COMMIT", prepare=False)  # the server leaves it out if one of them fails
     except BaseException as error:
-        # After an error of the server the transaction can be rolled back; after any other, answers may still
-        # be on their way.
+        # After an error of the server the transaction can be rolled back. After any other error, answers may
+        # still be on their way.
         if not isinstance(error, DBAPIError) or error.connection_invalidated:
             connection.invalidate(error)
         raise
-    return iter([_fetched(cursor) for cursor in cursors])
+    return iter([_fetch_rows(cursor) for cursor in cursors])
 
 
 def _rows(result: Any) -> list[Any]:
     return list(result) if result.returns_rows else []
 
 
-def _fetched(cursor: Any) -> list[Any]:
+def _fetch_rows(cursor: Any) -> list[Any]:
     return cursor.fetchall() if cursor.description else []
 
 
@@ -110,9 +109,7 @@ def _is_postgres(dialect: Dialect) -> bool:
 
 
 def _is_lost(driver: Any) -> bool:
-    """Whether the connection is closed; or was broken off while a pipeline was left, which psycopg does not
-    call closed.
-    """
+    """Whether the connection is closed, or broke while a pipeline was left, which psycopg calls open."""
     return (
         driver.closed
         or driver.info.pipeline_status.name != "OFF"
@@ -120,20 +117,21 @@ def _is_lost(driver: Any) -> bool:
     )
 
 
-def _execute(driver: Any, asked: Asked) -> Any:
-    from psycopg.rows import namedtuple_row  # not where SQLite is the catalog
+def _execute(driver: Any, bound: Statement) -> Any:
+    from psycopg.rows import namedtuple_row  # may be missing where SQLite is the catalog
 
-    statement, values = asked
-    written = _written(statement, tuple(values))
+    statement, values = bound
+    compiled = _compile(statement, tuple(values))
     cursor = driver.cursor(row_factory=namedtuple_row)
-    cursor.execute(written.sql, written.given(values))
+    cursor.execute(compiled.sql, compiled.convert(values))
     return cursor
 
 
 @contextmanager
-def _errors_of(dialect: Any, asked: list[Asked], driver: Any = None) -> Iterator[None]:
-    """Raise the driver's errors as SQLAlchemy's, which say whether the connection is lost, too; an
-    interruption stays one.
+def _errors_of(dialect: Any, bound: list[Statement], driver: Any = None) -> Iterator[None]:
+    """Raise the driver's errors as SQLAlchemy's, which also say whether the connection is lost.
+
+    An interruption is raised as such.
     """
     error_of_driver = dialect.loaded_dbapi.Error
     handled = sys.exception()
@@ -143,7 +141,7 @@ def _errors_of(dialect: Any, asked: list[Asked], driver: Any = None) -> Iterator
         if interruption := _interruption_before(error, handled):
             raise interruption from None
         lost = driver is not None and _is_lost(driver)
-        sql = "; ".join(_written(statement, tuple(values)).sql for statement, values in asked)
+        sql = "; ".join(_compile(statement, tuple(values)).sql for statement, values in bound)
         raise DBAPIError.instance(
             sql,
             None,
@@ -156,10 +154,10 @@ def _errors_of(dialect: Any, asked: list[Asked], driver: Any = None) -> Iterator
 
 
 def _interruption_before(error: BaseException, handled: BaseException | None) -> BaseException | None:
-    """What a signal's handler raised while psycopg waited, if that made leaving the pipeline fail with
-    ``error``; else None.
+    """The interruption that made leaving the pipeline fail with ``error``; None if there was none.
 
-    ``handled`` was being handled before, and does not count.
+    It is what a signal's handler raised while psycopg waited. ``handled`` was being handled before, and does
+    not count.
     """
     earlier = error.__context__
     while earlier is not None and earlier is not handled:
@@ -169,14 +167,14 @@ def _interruption_before(error: BaseException, handled: BaseException | None) ->
     return None
 
 
-class _Written:
-    """A statement as psycopg takes it: its SQL, and how its values are converted."""
+class _Compiled:
+    """A statement in the form of psycopg: its SQL, and how its values are converted."""
 
     def __init__(self, statement: ClauseElement, names: tuple[str, ...]) -> None:
         dialect = _dialect()
         compiled: Any = statement.compile(dialect=dialect, column_keys=list(names))
         missing = {name for bound, name in compiled.bind_names.items() if bound.required} - set(names)
-        # defaults that SQLAlchemy fills in when it executes
+        # These are defaults that SQLAlchemy would fill in when it executes.
         missing |= {column.name for column in compiled.prefetch}
         if missing:
             raise TypeError(f"values are missing for {sorted(missing)}")
@@ -188,14 +186,14 @@ class _Written:
         }
         self._processors = {name: process for name, process in processors.items() if process}
 
-    def given(self, values: dict[str, Any]) -> dict[str, Any]:
-        found = {**self._own, **values}
+    def convert(self, values: dict[str, Any]) -> dict[str, Any]:
+        converted = {**self._own, **values}
         for name, process in self._processors.items():
-            found[name] = process(found[name])
-        return found
+            converted[name] = process(converted[name])
+        return converted
 
 
-_written = cache(_Written)  # statements are constants: each is compiled once
+_compile = cache(_Compiled)  # statements are constants, so each is compiled once
 
 
 @cache

@@ -187,7 +187,7 @@ NOTE_UNCLAIMED_WAITING = NOTE_WAITING.where(TRIALS.c.worker.is_(None))
 
 ADD_RESULT = insert(RESULTS)
 ADD_ATTEMPT = insert(ATTEMPTS)
-_TOLD = (
+_REPORTED = (
     select(func.coalesce(func.sum(RESULTS.c.seconds), 0.0))
     .where(*_at(RESULTS, "sweep", "trial", "attempt"))
     .scalar_subquery()
@@ -195,14 +195,14 @@ _TOLD = (
 CLOSE_ATTEMPT = (
     update(ATTEMPTS)
     .where(*_ATTEMPT)
-    .values({**_set("ended_at", "outcome", "error"), "seconds": _TOLD + bindparam("more_seconds")})
+    .values({**_set("ended_at", "outcome", "error"), "seconds": _REPORTED + bindparam("more_seconds")})
 )
 CLAIM_ATTEMPT = update(ATTEMPTS).where(*_ATTEMPT).values(_set("worker", "held_since"))
 BEGIN_HOLDING = (
     update(ATTEMPTS).where(*_ATTEMPT, ATTEMPTS.c.ended_at.is_(None)).values(_set("held_since", "nodes"))
 )
 HELD = (
-    select(ATTEMPTS.c.held_since, TRIALS.c.lease_until, _TOLD.label("told"))
+    select(ATTEMPTS.c.held_since, TRIALS.c.lease_until, _REPORTED.label("reported"))
     .join(TRIALS, and_(TRIALS.c.sweep == ATTEMPTS.c.sweep, TRIALS.c.number == ATTEMPTS.c.trial))
     .where(*_ATTEMPT)
 )

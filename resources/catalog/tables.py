@@ -24,9 +24,9 @@ _IS_CHAMPION = text("stage = 'champion'")
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """A moment in UTC, which one without a zone is taken for.
+    """A time in UTC; a time without a zone is taken as UTC.
 
-    SQLite forgets the zone, so it is put back on reading; Postgres gives moments in the zone of its server.
+    SQLite forgets the zone, so it is added on reading. Postgres gives times in the zone of its server.
     """
 
     impl = DateTime(timezone=True)
@@ -40,13 +40,9 @@ class UtcTime(TypeDecorator[datetime]):
 
 
 def _in_utc(value: datetime | None) -> datetime | None:
-    return (
-        value
-        if value is None
-        else value.replace(tzinfo=UTC)
-        if value.tzinfo is None
-        else value.astimezone(UTC)
-    )
+    if value is None:
+        return None
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 class Excerpt(TypeDecorator[str]):

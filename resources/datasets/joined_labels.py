@@ -20,7 +20,7 @@ from resources.datasets.sources import OpenedSource, open_source, slices
 from resources.datasets.united_parts import read_parts, unite_columns
 from resources.features.join import Joined, join_features
 from resources.features.partitions import digest_of_partitions
-from resources.features.registered_views import check_registered, register
+from resources.features.registry import check_registered, register
 from resources.features.wanted import views_of
 from resources.source_files.places import Places
 from resources.sweep_spec.dataset import DatasetSource

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from halving.errors import InvalidInput
 from resources.datasets.file_sources import Part
-from resources.features.engine import engine, fault_of, parser, quoted
+from resources.features.engine import engine, fault_of, identifier, parser
 from resources.source_files.listing import watch_files
 from resources.source_files.places import Places
 
@@ -175,7 +175,7 @@ def _cast_exactly(rows: "duckdb.DuckDBPyRelation", query: str, field: str) -> "d
                 f"its column {name!r} is {kind}, and no {leaf.upper()} can be held; {_NOT_HELD[leaf]}",
             )
         if "uhugeint" in leaves:
-            casts.append(f"{quoted(name)}::{_without_largest(kind)} AS {quoted(name)}")
+            casts.append(f"{identifier(name)}::{_without_largest(kind)} AS {identifier(name)}")
     return rows.project(f"* REPLACE ({', '.join(casts)})") if casts else rows
 
 
@@ -196,7 +196,7 @@ def _without_largest(kind: Any) -> str:
     if kind.id == "array":
         return f"{_without_largest(kind.children[0][1])}[{kind.children[1][1]}]"
     if kind.id == "struct":
-        fields = [f"{quoted(name)} {_without_largest(inner)}" for name, inner in kind.children]
+        fields = [f"{identifier(name)} {_without_largest(inner)}" for name, inner in kind.children]
         return f"STRUCT({', '.join(fields)})"
     return "HUGEINT" if kind.id == "uhugeint" else str(kind)
 

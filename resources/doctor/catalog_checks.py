@@ -12,7 +12,7 @@ from sqlalchemy.pool import NullPool
 from halving import HalvingError, Store
 from halving.doctor.checks import ERROR, OK, WARNING, Finding
 from resources.catalog import Catalog
-from resources.catalog.catalog import masked, newest_revision
+from resources.catalog.catalog import mask_password, newest_revision
 from resources.catalog.opening import open_catalog
 
 _CONNECT_SECONDS = 5
@@ -26,7 +26,7 @@ def check_schema(store: Store, url: str | None = None) -> Iterator[Finding]:
         what = f"no catalog is named for the store {store.root}"
         yield Finding(ERROR, what, "sweeps cannot run", "set HALVING_CATALOG to a Postgres URL")
         return
-    address = masked(url)
+    address = mask_password(url)
     head = newest_revision()
     try:
         if not _exists(url):

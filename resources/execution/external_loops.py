@@ -16,7 +16,7 @@ from halving.errors import HalvingError, InvalidInput
 from halving.trial.bounds import problem
 from halving.trial.messages import ReachedRung
 from resources.catalog import Catalog, statements
-from resources.catalog.pipelined import Asked
+from resources.catalog.pipelined import Statement
 from resources.execution.divergence import ranges_of
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.loop_scheduler import LONGEST_LEASE_SECONDS, LentAssignment, LoopScheduler
@@ -281,7 +281,7 @@ class ExternalLoops:
         )
 
     def fail(
-        self, trial: int, attempt: int, error: str, *, final: bool, also: Sequence[Asked] = ()
+        self, trial: int, attempt: int, error: str, *, final: bool, also: Sequence[Statement] = ()
     ) -> Verdict:
         """Report that a trial has failed.
 
@@ -302,7 +302,7 @@ class ExternalLoops:
         word = "stop" if isinstance(decision, Fail) else "retry"
         return Verdict(word, assignment.granted)
 
-    def release(self, trial: int, attempt: int, *, also: Sequence[Asked] = ()) -> Verdict:
+    def release(self, trial: int, attempt: int, *, also: Sequence[Statement] = ()) -> Verdict:
         """Give a trial back; it is handed out again unless its sweep was stopped.
 
         Args:

@@ -1,5 +1,6 @@
-"""DuckDB as snapshots and features use it: bounded memory, a folder to spill to, times in UTC, and no
-variable of this process in SQL.
+"""DuckDB for snapshots and features, with bounded memory and a folder to spill to.
+
+Times are in UTC, and SQL sees no variables of this process.
 """
 
 import re
@@ -90,11 +91,12 @@ def parser() -> "duckdb.DuckDBPyConnection":
 
 
 def fault_of(error: "duckdb.Error", what: str) -> HalvingError:
-    """What it means that DuckDB cannot read what a user named: a fault of the store, perhaps a passing one,
-    or of what was named.
+    """The error to raise when DuckDB cannot read what a user named.
+
+    It is a fault of the store, perhaps a passing one, or of what was named.
 
     Args:
-        what: is read, as messages begin with it: ``dataset.source.sql = '…'``.
+        what: what is read, as the beginning of the message: ``dataset.source.sql = '…'``.
     """
     import duckdb
 
@@ -109,14 +111,14 @@ def fault_of(error: "duckdb.Error", what: str) -> HalvingError:
         return InvalidInput(f"{what} is not accepted: {error}")
     if _may_pass(words):
         return StoreUnavailable(f"{what} cannot be read: {error}")
-    # Of what Arrow reads for DuckDB there is the text alone.
+    # An error of Arrow, reading for DuckDB, is known only by its text.
     if isinstance(error, duckdb.IOException | duckdb.OutOfMemoryException) or "IOError: " in words:
         return StoreError(f"{what} cannot be read: {error}")
     return InvalidInput(f"{what} is not accepted: {error}")
 
 
 def _may_pass(words: str) -> bool:
-    """Whether a fault, in DuckDB's words or in Arrow's, may be over when the same is tried again."""
+    """Whether a fault, by DuckDB's or Arrow's words, may be over when the same is tried again."""
     return is_transient(words) or _UNREACHABLE.search(words) is not None
 
 
@@ -129,26 +131,26 @@ def _spill_folder(what: str) -> Iterator[Path]:
 
 
 def text(value: str) -> str:
-    """A text as SQL has it."""
+    """A text as an SQL literal."""
     return "'" + value.replace("'", "''") + "'"
 
 
-def quoted(name: str) -> str:
-    """A column's name as SQL has it."""
+def identifier(name: str) -> str:
+    """A column's name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def columns(names: Iterable[str], table: str = "") -> str:
-    """Columns' names as SQL lists them, each of ``table`` where one is given."""
-    return ", ".join(f"{table}.{quoted(name)}" if table else quoted(name) for name in names)
+    """A list of columns in SQL, each of ``table`` if that is given."""
+    return ", ".join(f"{table}.{identifier(name)}" if table else identifier(name) for name in names)
 
 
-def carried(name: str, kind: str, table: str = "") -> str:
-    """A feature's column as SQL selects it, so that no bit of it changes on the way.
+def select_exactly(name: str, kind: str, table: str = "") -> str:
+    """SQL that selects a feature's column without changing any bit.
 
     A float goes as a double, from which it is cast back exactly: DuckDB 2.0 loses the sign of a FLOAT zero in
-    ASOF joins and in the plan that it makes of ``row_number() = 1`` (duckdb/duckdb#25417 is a relative).
-    Doubles pass, NaN's bits included; tests hold it to that.
+    ASOF joins and in its plan for ``row_number() = 1`` (duckdb/duckdb#25417 is related). Doubles are kept,
+    including the bits of NaN; tests hold it to that.
     """
     column = columns([name], table)
-    return f"{column}::DOUBLE AS {quoted(name)}" if kind == "float" else column
+    return f"{column}::DOUBLE AS {identifier(name)}" if kind == "float" else column

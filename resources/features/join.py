@@ -1,13 +1,13 @@
 """The point-in-time join: labels with the features that were known at their time, by DuckDB's ASOF join.
 
-A row of a view counts from ``_known`` on, the later of its event and of when it was created. Of the rows that
-are known at a label's time the one with the latest event counts, of equal events the one that was known last.
-A row that arrives after a later event of its entity was known was overtaken: it never counts. So in the order
-of ``_known`` only the rows that set a new latest event matter, and of those the last one before a label's
-time is its row: an ASOF join. It counts for the view's ``ttl`` from its event, and is null after that.
+A row of a view counts from ``_known`` on, the later of its event and its creation. Of the rows that are known
+at a label's time, the one with the latest event counts, and of equal events the one that was known last. So a
+row never counts that becomes known after a later event of its entity. In the order of ``_known`` only the
+rows that set a new latest event matter, and the last of those before a label's time is its row: an ASOF join.
+The row counts for the view's ``ttl`` from its event, and is null after that.
 
-Every label comes back once, in order, with its own columns as they were. All is done in bounded memory:
-labels and features are spooled to the temporary disk, the views are joined one after the other.
+Every label comes back once, in order, with its own columns unchanged. Memory is bounded: labels and features
+are spooled to the temporary disk, and the views are joined one after the other.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,10 +22,10 @@ from halving.errors import NotFound, StoreError
 from halving.features.definition import Definition, arrow_type
 from halving.features.reference import Reference, parse_references
 from halving.query.duckdb_paths import duckdb_paths
-from resources.features.engine import MEMORY, carried, columns, engine, quoted, text
+from resources.features.engine import MEMORY, columns, engine, identifier, select_exactly, text
 from resources.features.labels import BATCH, Spooled, day_of, spool
 from resources.features.partitions import Partition, digest_of_partitions, partitions
-from resources.features.view import EVENT, KNOWN, FeatureView, view_of
+from resources.features.view import EVENT, KNOWN_AT, FeatureView, view_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -49,7 +49,7 @@ class Joined:
 
     Attributes:
         reader: the labels' columns, then one for each feature; to be read once, within the ``with`` block.
-        partitions: the days of the views that were looked at.
+        partitions: the days of the views that were read.
     """
 
     reader: "pa.RecordBatchReader"
@@ -57,7 +57,7 @@ class Joined:
 
     @property
     def digest(self) -> str:
-        """``sha256:…`` of the partitions: what the features are from."""
+        """``sha256:…`` of the partitions that the features are from."""
         return digest_of_partitions(self.partitions)
 
 
@@ -71,7 +71,7 @@ class _View:
     references: list[Reference] = field(default_factory=list)
 
     def in_reach(self, first: date, last: date) -> "list[Partition]":
-        return [one for one in self.days if first <= one.day <= last and one.rows]
+        return [day for day in self.days if first <= day.day <= last and day.rows]
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def join_features(
     memory: str = MEMORY,
     threads: int | None = None,
 ) -> Iterator[Joined]:
-    """Labels with the features that were known at their time.
+    """Join labels with the features that were known at their time.
 
     Args:
         labels: with the entities' columns of all views, and ``time``; a reader is read once.
@@ -94,9 +94,9 @@ def join_features(
         views: by ``name@version``, as :func:`resources.features.view.load_views` gives them.
         time: the labels' column with the time at which the features are wanted: timestamps, dates or texts by
             ISO 8601.
-        timezone: what that is in where it has no time zone; without this such labels are refused.
-        memory: what DuckDB may take, as it writes that; the rest takes some batches of 65,536 rows.
-        threads: at a time (default: one for each core).
+        timezone: the time zone of times without one; such labels are refused if it is not given.
+        memory: DuckDB's memory limit, in its notation; the rest takes some batches of 65,536 rows.
+        threads: how many at a time (default: one for each core).
 
     Raises:
         InvalidInput: a reference, a column or a time is not accepted.
@@ -128,7 +128,7 @@ def join_features(
             (part_of[reference.key], parts[part_of[reference.key]].references.index(reference))
             for reference in references
         ]
-        yield Joined(_stitched(spooled, files, order, schema), used)
+        yield Joined(_combine(spooled, files, order, schema), used)
 
 
 def _parts(store: Store, references: Sequence[Reference], views: dict[str, FeatureView]) -> list[_View]:
@@ -160,16 +160,15 @@ def _join_view(
 
     ttl = part.view.ttl_micros
     live = "" if ttl is None else f"epoch_us(l.time) - epoch_us(f.{EVENT}) <= {ttl}"
-    chosen = [
-        f"CASE WHEN {live} THEN f.{quoted(one.feature)} END" if live else f"f.{quoted(one.feature)}"
-        for one in part.references
-    ]
-    same = " AND ".join(f"l.{labels.keys_of[name]} = f.{quoted(name)}" for name in part.definition.entity)
-    # Numbered, because SQL takes names that differ by case alone for one.
+    chosen = [f"f.{identifier(reference.feature)}" for reference in part.references]
+    if live:
+        chosen = [f"CASE WHEN {live} THEN {column} END" for column in chosen]
+    same = " AND ".join(f"l.{labels.keys_of[name]} = f.{identifier(name)}" for name in part.definition.entity)
+    # Columns are numbered, because in SQL names that differ by case alone are the same.
     query = f"""
         SELECT l.row, {", ".join(f"{value} AS feature_{place}" for place, value in enumerate(chosen))}
         FROM labels l
-        ASOF LEFT JOIN ({_rows(connection, store, part, days, labels)}) f ON {same} AND l.time >= f.{KNOWN}
+        ASOF LEFT JOIN ({_rows(connection, store, part, days, labels)}) f ON {same} AND l.time >= f.{KNOWN_AT}
         ORDER BY l.row"""
     reader = connection.sql(query).to_arrow_reader(BATCH)
     with pa.OSFile(str(target), "wb") as file, pa.ipc.new_stream(file, reader.schema) as writer:
@@ -180,52 +179,50 @@ def _join_view(
 def _rows(
     connection: "duckdb.DuckDBPyConnection", store: Store, part: _View, days: list[Partition], labels: Spooled
 ) -> str:
-    """SQL for the rows of a view of which one can count: for each entity and known time at most one."""
-    wanted = list(dict.fromkeys(one.feature for one in part.references))
+    """SQL for the rows of a view that can count: at most one for each entity and known time."""
+    wanted = list(dict.fromkeys(reference.feature for reference in part.references))
     entity = list(part.definition.entity)
-    # others came after these days were made
-    had = [name for name in wanted if any(name in one.definition.features for one in days)]
-    selected = [
-        *(quoted(name) for name in (*entity, EVENT, KNOWN)),
-        *(
-            carried(name, part.definition.features[name])
-            if name in had
-            else _null(part.definition.features[name], name)
-            for name in wanted
-        ),
-    ]
+    # Features that were added after these days were made are null.
+    had = [name for name in wanted if any(name in day.definition.features for day in days)]
+    selected = [identifier(name) for name in (*entity, EVENT, KNOWN_AT)]
+    for name in wanted:
+        kind = part.definition.features[name]
+        selected.append(select_exactly(name, kind) if name in had else _null(kind, name))
     if not days:
         empty = [_null(part.definition.entity[name], name) for name in entity]
-        empty += [f"NULL::TIMESTAMPTZ AS {name}" for name in (EVENT, KNOWN)]
+        empty += [f"NULL::TIMESTAMPTZ AS {name}" for name in (EVENT, KNOWN_AT)]
         return f"SELECT {', '.join([*empty, *selected[len(empty) :]])} WHERE false"
-    paths = ", ".join(map(text, duckdb_paths(connection, store, [one.name for one in days])))
-    by_name = ", union_by_name = true" if any(set(had) - set(one.definition.features) for one in days) else ""
+    paths = ", ".join(map(text, duckdb_paths(connection, store, [day.name for day in days])))
+    lacks_some = any(set(had) - set(day.definition.features) for day in days)
+    by_name = ", union_by_name = true" if lacks_some else ""
     keys = ", ".join(labels.keys_of[name] for name in entity)
     rows = f"""
         SELECT {", ".join(selected)} FROM read_parquet([{paths}], hive_partitioning = false{by_name})
-        WHERE {KNOWN} <= make_timestamptz({labels.last})
+        WHERE {KNOWN_AT} <= make_timestamptz({labels.last})
             AND ({columns(entity)}) IN (SELECT DISTINCT ({keys}) FROM labels)"""
     if part.view.delay is not None:
-        return rows  # known in the order of their events: none is overtaken
+        return rows  # rows are known in the order of their events, so no row is overtaken
     return f"""
         SELECT * FROM (
-            SELECT *, max({EVENT}) OVER arrivals AS _newest, lead({KNOWN}) OVER arrivals AS _next_known
+            SELECT *, max({EVENT}) OVER arrivals AS _newest, lead({KNOWN_AT}) OVER arrivals AS _next_known
             FROM ({rows})
             WINDOW arrivals AS (
-                PARTITION BY {columns(entity)} ORDER BY {KNOWN}, {EVENT} ROWS UNBOUNDED PRECEDING
+                PARTITION BY {columns(entity)} ORDER BY {KNOWN_AT}, {EVENT} ROWS UNBOUNDED PRECEDING
             )
-        ) WHERE {EVENT} = _newest AND _next_known IS DISTINCT FROM {KNOWN}"""
+        ) WHERE {EVENT} = _newest AND _next_known IS DISTINCT FROM {KNOWN_AT}"""
 
 
 def _null(kind: str, name: str) -> str:
-    return f"NULL::{_SQL_TYPES[kind]} AS {quoted(name)}"
+    return f"NULL::{_SQL_TYPES[kind]} AS {identifier(name)}"
 
 
-def _stitched(
+def _combine(
     labels: Spooled, files: Sequence[Path], order: Sequence[tuple[int, int]], schema: "pa.Schema"
 ) -> "pa.RecordBatchReader":
-    """The labels' batches, each with the same rows of the views' files; ``order``: of which file, and which
-    of its features.
+    """The labels' batches with the features of the same rows from the views' files.
+
+    Args:
+        order: for each feature, the number of its file and its place there.
     """
     import pyarrow as pa
 
@@ -234,9 +231,9 @@ def _stitched(
             takers = [_taker(opened.enter_context(pa.OSFile(str(file)))) for file in files]
             row = 0
             for batch in labels.batches():
-                found = [take(row, batch.num_rows) for take in takers]
+                taken = [take(row, batch.num_rows) for take in takers]
                 row += batch.num_rows
-                added = [found[file][place] for file, place in order]
+                added = [taken[file][place] for file, place in order]
                 kinds = schema.types[len(batch.columns) :]
                 yield pa.RecordBatch.from_arrays(
                     [*batch.columns, *(array.cast(kind) for array, kind in zip(added, kinds, strict=True))],
@@ -247,9 +244,7 @@ def _stitched(
 
 
 def _taker(file: "pa.NativeFile") -> "Callable[[int, int], list[pa.Array]]":
-    """A function that gives the features of the next rows, given the first one's number and how many; it
-    checks that it is those.
-    """
+    """A function that takes the features of the next rows, by the first row's number and the count."""
     import numpy as np
     import pyarrow as pa
 
@@ -263,7 +258,7 @@ def _taker(file: "pa.NativeFile") -> "Callable[[int, int], list[pa.Array]]":
         some = kept.slice(0, count).combine_chunks()
         kept = kept.slice(count)
         if not np.array_equal(some["row"].to_numpy(), np.arange(row, row + count)):
-            # by DuckDB's contract it cannot
+            # DuckDB's ORDER BY should make this impossible.
             raise StoreError(f"the join lost the order of the labels at row {row}")
         return [column.combine_chunks() for column in some.columns[1:]]
 

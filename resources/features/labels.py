@@ -1,6 +1,4 @@
-"""The labels of a join: spooled to the temporary disk as they come, with the keys that a join needs beside
-them.
-"""
+"""The labels of a join, spooled to the temporary disk together with the keys for the join."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from halving.errors import InvalidInput
 from halving.features.definition import Definition, arrow_type
 from halving.features.packing import entity_column
-from resources.features.iso_texts import DAY, EXAMPLE, FINER, MOMENT, ZONED_MOMENT
+from resources.features.iso_texts import DAY, EXAMPLE, FINER, TIME, ZONED_TIME
 from resources.sweep_spec.base import listed
 
 if TYPE_CHECKING:
@@ -20,9 +18,9 @@ if TYPE_CHECKING:
 BATCH = 1 << 16  # rows at most
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROS = {"days": 86_400 * 10**6, "s": 10**6, "ms": 10**3}
-"""Of the units that are larger."""
+"""Microseconds of the larger units."""
 
-_ZONES = 2 * _MICROS["days"]  # more than a time zone moves a time
+_ZONES = 2 * _MICROS["days"]  # more than a time zone shifts a time
 
 
 @dataclass(frozen=True)
@@ -30,9 +28,11 @@ class Spooled:
     """Labels on the disk.
 
     Attributes:
-        labels: Arrow's stream format, as they came.  keys: Parquet with ``row``, ``time`` (µs, UTC) and the
-            entities' columns, named as ``keys_of`` says.
-        rows: how many.  first, last: the earliest and the latest time, µs since 1970.
+        labels: the labels as they came, in Arrow's stream format.
+        keys: a Parquet file with ``row``, ``time`` (µs, UTC) and the entities' columns.
+        keys_of: the names of the entities' columns there.
+        rows: how many labels there are.
+        first, last: the earliest and the latest time, µs since 1970.
     """
 
     schema: "pa.Schema"
@@ -62,16 +62,17 @@ def spool(
     folder: Path,
     timezone: str | None = None,
 ) -> Spooled:
-    """Read labels once.
+    """Write labels and their keys to files of a folder, reading the labels once.
 
     Args:
-        time: the column that says at which time features are wanted: timestamps, dates, each of which is its
-            first moment, or texts by ISO 8601.
-        timezone: what times without a time zone are in; of an hour that is there twice, the first.
+        time: the column with the time at which features are wanted: timestamps, texts by ISO 8601, or dates,
+            which mean their beginning.
+        timezone: the time zone of times without one. An ambiguous local time (end of daylight saving) means
+            the earlier one.
 
     Raises:
-        InvalidInput: a column is missing or not of the type that a view has, or a time is null, without a
-            time zone or none.
+        InvalidInput: a column is missing or not of the type that a view has, or a time is null, has no time
+            zone, or is no time.
     """
     import numpy as np
     import pyarrow as pa
@@ -96,7 +97,7 @@ def spool(
         for batch in _in_batches(labels):
             kept.write_batch(batch)
             table = pa.Table.from_batches([batch])
-            times = _moments(table[time], time, timezone, rows)
+            times = _parse_times(table[time], time, timezone, rows)
             if times.null_count:
                 row = rows + pc.index(times.is_null(), True).as_py()
                 raise InvalidInput(
@@ -113,9 +114,7 @@ def spool(
 
 
 def day_of(micros: int) -> date:
-    """The day, in UTC, of a time in µs since 1970; the first or last one that there is, where it is
-    beyond.
-    """
+    """The day in UTC of a time in µs since 1970; beyond the calendar, its first or last day."""
     try:
         return (_EPOCH + timedelta(microseconds=micros)).date()
     except OverflowError:
@@ -123,22 +122,21 @@ def day_of(micros: int) -> date:
 
 
 def _entities(definitions: Iterable[Definition]) -> dict[str, Definition]:
-    """The columns of all entities, each with a view that says of which type it is.
+    """The columns of all entities, each with a view that has it.
 
     Raises:
-        InvalidInput: two views have it as different types.
+        InvalidInput: two views have a column with different types.
     """
-    found: dict[str, Definition] = {}
+    entities: dict[str, Definition] = {}
     for definition in definitions:
         for name, kind in definition.entity.items():
-            other = found.setdefault(name, definition)
+            other = entities.setdefault(name, definition)
             if other.entity[name] != kind:
                 raise InvalidInput(
                     f"the feature views {other.key} and {definition.key} are not accepted together: the "
-                    f"entity {name} is "
-                    f"{other.entity[name]} in one and {kind} in the other"
+                    f"entity {name} is {other.entity[name]} in one and {kind} in the other"
                 )
-    return found
+    return entities
 
 
 def _check_columns(
@@ -157,12 +155,11 @@ def _check_columns(
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if _is_text(kind):
-        return  # each of them says itself whether it has a time zone
+        return  # each text says itself whether it has a time zone
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         raise InvalidInput(
             f"the labels' time {time!r} is not accepted: it is {kind}; give a column of timestamps, for a "
-            "number does not say its unit "
-            f"(pandas: to_datetime(…, unit='s', utc=True))"
+            "number does not say its unit (pandas: to_datetime(…, unit='s', utc=True))"
         )
     if not pa.types.is_timestamp(kind) and not pa.types.is_date(kind):
         raise InvalidInput(
@@ -188,8 +185,8 @@ def _is_text(kind: "pa.DataType") -> bool:
     return str(kind) in ("string", "large_string", "string_view")
 
 
-def _moments(times: "pa.ChunkedArray", time: str, timezone: str | None, row: int) -> Any:
-    """Times of labels in µs, UTC.
+def _parse_times(times: "pa.ChunkedArray", time: str, timezone: str | None, row: int) -> Any:
+    """Parse the times of labels into µs in UTC.
 
     Args:
         row: the number of the first of these labels, for messages.
@@ -199,44 +196,44 @@ def _moments(times: "pa.ChunkedArray", time: str, timezone: str | None, row: int
     if pa.types.is_dictionary(times.type):
         times = times.cast(times.type.value_type)
     if _is_text(times.type):
-        return _moments_of_texts(times, time, timezone, row)
+        return _parse_texts(times, time, timezone, row)
     _refuse_beyond(times, time, row)
     if pa.types.is_date(times.type):
         times = times.cast(pa.date32()).cast(pa.timestamp("us"))
     return _utc(times, timezone)
 
 
-def _moments_of_texts(times: "pa.ChunkedArray", time: str, timezone: str | None, row: int) -> Any:
+def _parse_texts(times: "pa.ChunkedArray", time: str, timezone: str | None, row: int) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     texts = times.cast(pa.large_string())
-    is_zoned = pc.match_substring_regex(texts, f"^{ZONED_MOMENT}$")
-    is_plain = pc.match_substring_regex(texts, f"^({DAY}|{MOMENT})$")
+    is_zoned = pc.match_substring_regex(texts, f"^{ZONED_TIME}$")
+    is_unzoned = pc.match_substring_regex(texts, f"^({DAY}|{TIME})$")
     _refuse_first(
         texts,
-        pc.invert(pc.or_(is_zoned, is_plain)),
+        pc.invert(pc.or_(is_zoned, is_unzoned)),
         time,
         row,
         f"which is no ISO 8601 moment; write it as {EXAMPLE}",
     )
     if timezone is None:
         why = "which has no time zone. Say which one it is in, for example timezone = 'UTC'"
-        _refuse_first(texts, is_plain, time, row, why)
+        _refuse_first(texts, is_unzoned, time, row, why)
     cut = pc.replace_substring_regex(texts, FINER, r"\1")
     nothing = pa.scalar(None, pa.large_string())
     try:
         zoned = pc.if_else(is_zoned, cut, nothing).cast(arrow_type("timestamp"))
-        plain = pc.if_else(is_plain, cut, nothing).cast(pa.timestamp("us"))
+        unzoned = pc.if_else(is_unzoned, cut, nothing).cast(pa.timestamp("us"))
     except pa.ArrowInvalid:
         is_none = pa.chunked_array([[not _is_day(text) for text in texts.to_pylist()]])
         _refuse_first(texts, is_none, time, row, f"which is no day of the calendar; write it as {EXAMPLE}")
         raise
-    return zoned if timezone is None else pc.coalesce(zoned, _utc(plain, timezone))
+    return zoned if timezone is None else pc.coalesce(zoned, _utc(unzoned, timezone))
 
 
 def _refuse_beyond(times: "pa.ChunkedArray", time: str, row: int) -> None:
-    """Refuse times that microseconds do not reach, as of a number whose unit was taken for a larger one."""
+    """Refuse times that microseconds cannot hold, as when a number was read in too large a unit."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -244,18 +241,18 @@ def _refuse_beyond(times: "pa.ChunkedArray", time: str, row: int) -> None:
     if unit not in _MICROS:
         return
     numbers = times.cast(pa.int32() if unit == "days" else pa.int64()).cast(pa.int64())
-    most = (2**63 - _ZONES) // _MICROS[unit]
-    place = pc.index(pc.or_(pc.greater(numbers, most), pc.less(numbers, -most)), True).as_py()
+    limit = (2**63 - _ZONES) // _MICROS[unit]
+    place = pc.index(pc.or_(pc.greater(numbers, limit), pc.less(numbers, -limit)), True).as_py()
     if place >= 0:
         raise InvalidInput(
             f"the labels' time {time!r} is not accepted: label {row + place} has "
-            f"{numbers[place].as_py():,} {unit} since 1970, which is "
-            "no time that there can be; is its unit the right one?"
+            f"{numbers[place].as_py():,} {unit} since 1970, which is no time that there can be; is its unit "
+            "the right one?"
         )
 
 
 def _is_day(text: str | None) -> bool:
-    """Whether a text begins with a day that there is."""
+    """Whether a text begins with a day of the calendar."""
     try:
         return text is None or date.fromisoformat(text[:10]) is not None
     except ValueError:
@@ -276,7 +273,7 @@ def _refuse_first(
 
 
 def _utc(times: "pa.ChunkedArray", timezone: str | None) -> Any:
-    """Times in µs, UTC; finer ones are cut off."""
+    """Times in µs, UTC; finer digits are cut off."""
     import pyarrow.compute as pc
 
     if times.type.unit == "ns":

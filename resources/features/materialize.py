@@ -1,7 +1,6 @@
-"""Materialising a feature view: a day of its source, through its transform, checked, into an immutable file
-of the store.
+"""Materialising a feature view: a day of its source, transformed and checked, becomes an immutable file.
 
-A day is what it was until its new file is complete, and stays so where anything is refused. Doing it again
+A day keeps its old file until the new one is complete, and also if anything is refused. Doing it again
 changes nothing.
 """
 
@@ -21,7 +20,7 @@ from halving.trial.import_string import import_function
 from resources.features.engine import MEMORY, columns, engine, text
 from resources.features.partitions import Partition, partitions, publish
 from resources.features.staging import check_backfill, check_times, check_unique, days_of, stage, staged_rows
-from resources.features.view import EVENT, KNOWN, FeatureView, check_functions, code_of_view
+from resources.features.view import EVENT, KNOWN_AT, FeatureView, check_functions, code_of_view
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,7 +32,7 @@ _ROW_GROUP = 1 << 17
 
 @dataclass(frozen=True)
 class Materialized:
-    """What became of one day: its partition, and whether that is new."""
+    """The result for one day: its partition, and whether that is new."""
 
     partition: Partition
     new: bool
@@ -41,7 +40,7 @@ class Materialized:
 
 @dataclass(frozen=True)
 class Backfill:
-    """What became of all days: those that are materialised, and why others are not."""
+    """The result for all days: those that are materialised, and why others are not."""
 
     days: dict[date, Materialized] = field(default_factory=dict)
     failed: dict[date, HalvingError] = field(default_factory=dict)
@@ -53,23 +52,23 @@ def materialize_day(
     """Materialise the rows whose events are of one day, in UTC; a day without rows is an empty file.
 
     Args:
-        late: rows of new days really were known as late as they say:
-            :func:`resources.features.staging.check_backfill` is not asked.
-        memory: what DuckDB may take; a day of any size is spilled to the temporary disk.
+        late: rows of new days really were known as late as they say, so
+            :func:`resources.features.staging.check_backfill` is left out.
+        memory: DuckDB's memory limit; a larger day is spilled to the temporary disk.
 
     Raises:
-        InvalidInput: the source, the transform or a row is not accepted; the message says why, and shows
+        InvalidInput: the source, the transform or a row is not accepted; the message says why, and quotes
             rows.
         StoreError: the store refused.
     """
-    with _staged(store, view, day, late, memory) as (connection, folder, entity):
+    with _stage_checked(store, view, day, late, memory) as (connection, folder, entity):
         return _materialize(store, view, day, connection, folder, entity)
 
 
 def materialize_all(store: Store, view: FeatureView, *, late: bool = False, memory: str = MEMORY) -> Backfill:
     """Materialise all days of which the source has rows, reading it once.
 
-    A day that is refused keeps no other from being made.
+    If one day is refused, the others are made all the same.
 
     Args:
         late, memory: as for :func:`materialize_day`.
@@ -78,7 +77,7 @@ def materialize_all(store: Store, view: FeatureView, *, late: bool = False, memo
         InvalidInput: the source as a whole is not accepted.
         StoreError: the store refused.
     """
-    with _staged(store, view, None, late, memory) as (connection, folder, entity):
+    with _stage_checked(store, view, None, late, memory) as (connection, folder, entity):
         done = Backfill()
         for day in days_of(connection):
             try:
@@ -92,31 +91,33 @@ def file_schema(definition: Definition) -> "pa.Schema":
     """The columns of a materialised file: the entity's, ``_event``, ``_known``, then the features."""
     import pyarrow as pa
 
-    moment = arrow_type("timestamp")
+    time_type = arrow_type("timestamp")
     return pa.schema(
         [
             *(pa.field(name, arrow_type(kind), nullable=False) for name, kind in definition.entity.items()),
-            pa.field(EVENT, moment, nullable=False),
-            pa.field(KNOWN, moment, nullable=False),
+            pa.field(EVENT, time_type, nullable=False),
+            pa.field(KNOWN_AT, time_type, nullable=False),
             *(pa.field(name, arrow_type(kind)) for name, kind in definition.features.items()),
         ]
     )
 
 
 @contextmanager
-def _staged(
+def _stage_checked(
     store: Store, view: FeatureView, day: date | None, late: bool, memory: str
 ) -> "Iterator[tuple[duckdb.DuckDBPyConnection, Path, dict[str, str]]]":
-    """The rows of a day, or of all, read and looked at as a whole; a folder for files; and the entity's
-    types.
+    """Stage and check the rows of a day, or of all days.
+
+    Yields:
+        The connection with the rows, a folder for files, and the types of the entity's columns.
     """
     check_functions(view)
-    known = partitions(store, view.name, view.version)
+    materialized = partitions(store, view.name, view.version)
     with engine(f"materialising the feature view {view.key}", memory) as (connection, folder):
         entity = stage(connection, view, day)
-        _check_entity(view, entity, known)
+        _check_entity(view, entity, materialized)
         if not late:
-            check_backfill(connection, view, known)
+            check_backfill(connection, view, materialized)
         yield connection, folder, entity
 
 
@@ -138,7 +139,7 @@ def _materialize(
         check_unique(connection, view, relation)
         _check_required(connection, view, day, relation)
         rows, times = _sort(connection, definition, relation, sorted_file)
-        spec = {"view": view.plain(), "code": code_of_view(view)}
+        spec = {"view": view.as_dict(), "code": code_of_view(view)}
         return Materialized(*publish(store, definition, day, sorted_file, rows, times, spec))
     finally:
         for file in (made, sorted_file):
@@ -152,11 +153,11 @@ def _transform(
     entity: dict[str, str],
     target: Path,
 ) -> Definition:
-    """Write entity, times and features of the rows to a file, as they come."""
+    """Write entity, times and features of the rows to a file, batch by batch."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    inputs = pa.schema([item for item in rows.schema if item.name not in (EVENT, KNOWN)])
+    inputs = pa.schema([item for item in rows.schema if item.name not in (EVENT, KNOWN_AT)])
     definition = view.definition(entity, schema_text(inputs))
     schema = file_schema(definition)
     checked = False
@@ -164,17 +165,17 @@ def _transform(
         target, schema, compression="none", use_dictionary=False, write_statistics=False
     )
     with rows, writing as writer:
-        # closed where the transform raises, too: DuckDB answers nothing else before
+        # The reader is closed even if the transform raises, as DuckDB answers nothing else before.
         for batch in rows:
             if not batch.num_rows:
                 continue
             table = pa.Table.from_batches([batch])
-            given = table.drop_columns([EVENT, KNOWN])
-            features = features_of(definition, function, given)
+            source_rows = table.drop_columns([EVENT, KNOWN_AT])
+            features = features_of(definition, function, source_rows)
             if function is not None and not checked:
-                check_row_by_row(definition, function, given, features)
+                check_row_by_row(definition, function, source_rows, features)
                 checked = True
-            times = [table[name].cast("int64").cast(arrow_type("timestamp")) for name in (EVENT, KNOWN)]
+            times = [table[name].cast("int64").cast(arrow_type("timestamp")) for name in (EVENT, KNOWN_AT)]
             keys = [entity_column(definition, table, name) for name in definition.entity]
             writer.write_table(pa.Table.from_arrays([*keys, *times, *features.columns], schema=schema))
     return definition
@@ -183,16 +184,17 @@ def _transform(
 def _sort(
     connection: "duckdb.DuckDBPyConnection", definition: Definition, relation: str, target: Path
 ) -> tuple[int, tuple[int, int, int]]:
-    """Write the rows by entity and time, in row groups of one size: equal rows are equal files.
+    """Write the rows by entity and time, in row groups of one size, so that equal rows are equal files.
 
-    Their number; first, last, last known.
+    Returns:
+        The number of rows; the first and last event, and the last known time.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = file_schema(definition)
     rows = 0
-    order = columns([*definition.entity, EVENT, KNOWN])
+    order = columns([*definition.entity, EVENT, KNOWN_AT])
     reader = connection.sql(f"SELECT * FROM {relation} ORDER BY {order}").to_arrow_reader(_ROW_GROUP)
     with pq.ParquetWriter(target, schema, compression="zstd") as writer:
         for table in _in_groups(reader):
@@ -202,13 +204,15 @@ def _sort(
                 )
             )
             rows += table.num_rows
-    query = f"SELECT epoch_us(min({EVENT})), epoch_us(max({EVENT})), epoch_us(max({KNOWN})) FROM {relation}"
-    first, last, known = connection.execute(query).fetchall()[0]
-    return rows, (first or 0, last or 0, known or 0)
+    query = (
+        f"SELECT epoch_us(min({EVENT})), epoch_us(max({EVENT})), epoch_us(max({KNOWN_AT})) FROM {relation}"
+    )
+    first, last, last_known = connection.execute(query).fetchall()[0]
+    return rows, (first or 0, last or 0, last_known or 0)
 
 
 def _in_groups(reader: "pa.RecordBatchReader") -> "Iterator[pa.Table]":
-    """The rows in tables of one row group each, whatever batches they come in."""
+    """Regroup batches into tables of one row group each."""
     import pyarrow as pa
 
     kept: list[Any] = []
@@ -238,15 +242,17 @@ def _check_required(
             what = "null or NaN" if is_float else "null"
             raise InvalidInput(
                 f"schema.{name} of the feature view {view.key} is not null, but of {day} it is {what} in "
-                f"{count:,} rows; mend the source, "
-                f"or declare it {view.types[name]}"
+                f"{count:,} rows; mend the source, or declare it {view.types[name]}"
             )
 
 
-def _check_entity(view: FeatureView, entity: dict[str, str], known: list[Partition]) -> None:
-    if known and dict(known[-1].definition.entity) != entity:
+def _check_entity(view: FeatureView, entity: dict[str, str], materialized: list[Partition]) -> None:
+    if not materialized:
+        return
+    last = materialized[-1]
+    before = dict(last.definition.entity)
+    if before != entity:
         raise InvalidInput(
-            f"the entity of the feature view {view.key} is not accepted: it is {entity}, and was "
-            f"{dict(known[-1].definition.entity)} in "
-            f"the partition of {known[-1].day}; give version: {view.version + 1}, or mend the source"
+            f"the entity of the feature view {view.key} is not accepted: it is {entity}, and was {before} in "
+            f"the partition of {last.day}; give version: {view.version + 1}, or mend the source"
         )

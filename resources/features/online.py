@@ -1,11 +1,9 @@
-"""Pushing a view's latest known features online, as they were computed: nothing is computed here.
+"""Pushing a view's latest known features to the online store, and deleting those of an entity.
 
-And deleting an entity's.
-
-An older event never replaces a newer one, whoever pushes when: values are compared by event, known time and
-generation where they are kept, in one transaction of SQLite's or one script of Redis'. What a day made again
-has no more is withdrawn, and what was known before it takes its place (:mod:`resources.features.withdrawn`).
-Pushing again changes nothing.
+Features are pushed as they were computed. An older event never replaces a newer one, whoever pushes when: the
+online store compares values by event, known time and generation, in one transaction of SQLite or one script
+of Redis. A value that is no longer in a day that was made again is withdrawn, and what was known before takes
+its place (:mod:`resources.features.withdrawn`). Pushing again changes nothing.
 """
 
 import time
@@ -23,7 +21,7 @@ from halving.features.online_values import hide_password, is_redis, open_values
 from halving.features.packing import Layout, entity_key, micros
 from resources.features.engine import MEMORY, engine
 from resources.features.labels import day_of
-from resources.features.online_rows import latest_rows, packed
+from resources.features.online_rows import latest_rows, pack_rows
 from resources.features.online_writer import WAIT, Writer
 from resources.features.partitions import partitions
 from resources.features.redis_writer import RedisWriter
@@ -37,9 +35,9 @@ class Pushed:
     """What a push did.
 
     Attributes:
-        entities: how many had a latest row.
-        taken: of how many it was newer than what was online.
-        withdrawn: of how many what was online is in no day any more.
+        entities: how many entities had a latest row.
+        taken: for how many of them it was newer than the online value.
+        withdrawn: for how many the online value is in no day any more.
     """
 
     entities: int
@@ -56,13 +54,13 @@ def push(
     days: Collection[date] | None = None,
     memory: str = MEMORY,
 ) -> Pushed:
-    """Push what is known of each entity at a time.
+    """Push the features of each entity that are known at a time.
 
     Args:
-        address: ``redis://…``, or a file, which is made.
-        until: only rows that are known by then, with a time zone (default: this moment).
-        days: only rows whose events are of these days (default: all that may still count); what is withdrawn
-            is of these days, too.
+        address: ``redis://…``, or a file, which is made if it is missing.
+        until: only rows that are known by then, with a time zone (default: now).
+        days: only rows whose events are of these days (default: all that may still count). Only values of
+            these days are withdrawn, too.
 
     Raises:
         InvalidInput: the view was pushed with another definition, or ``until`` has no time zone.
@@ -73,40 +71,40 @@ def push(
         raise InvalidInput(
             f"until = {until} is not accepted: it has no time zone; give one, for example datetime.now(UTC)"
         )
-    moment = time.time_ns() // 1000 if until is None else micros(until)
-    known = partitions(store, view.name, view.version)
-    if not known:
+    known_by = time.time_ns() // 1000 if until is None else micros(until)
+    materialized = partitions(store, view.name, view.version)
+    if not materialized:
         raise NotFound(
             f"the feature view {view.key} has not been materialised in {store.root}; halving features "
             "materialize does it"
         )
     ttl = view.ttl_micros
-    first = date.min if ttl is None else day_of(moment - ttl)
-    last = day_of(moment)
-    in_reach = [one for one in known if first <= one.day <= last]
-    chosen = [one for one in in_reach if days is None or one.day in days]
-    newest = known[-1].definition
-    entities = taken = 0
+    first = date.min if ttl is None else day_of(known_by - ttl)
+    last = day_of(known_by)
+    in_reach = [partition for partition in materialized if first <= partition.day <= last]
+    chosen = [partition for partition in in_reach if days is None or partition.day in days]
+    newest = materialized[-1].definition
+    entities = 0
+    taken = 0
     with open_writer(address) as writer:
         if not writer.has(view.key):
-            settle_new(writer, view.key, known)
+            settle_new(writer, view.key, materialized)
         definition = writer.define(view.definition(dict(newest.entity), newest.inputs))
         layout = Layout(definition.features)
         with engine(f"pushing the feature view {view.key}", memory) as (connection, _):
-            for batch in latest_rows(connection, store, definition, chosen, moment):
-                taken += writer.put(view.key, packed(definition, layout, batch), ttl)
+            for batch in latest_rows(connection, store, definition, chosen, known_by):
+                taken += writer.put(view.key, pack_rows(definition, layout, batch), ttl)
                 entities += batch.num_rows
-            withdrawn = withdraw(
-                connection, store, writer, definition, Push(chosen, in_reach, moment, ends_now=until is None)
-            )
+            push_done = Push(chosen, in_reach, known_by, ends_now=until is None)
+            withdrawn = withdraw(connection, store, writer, definition, push_done)
     return Pushed(entities, taken, withdrawn)
 
 
 def delete(view: str, entity: Mapping[str, Any], address: str) -> bool:
-    """Delete an entity's features online, of a view (``clicks@1``); whether there were some.
+    """Delete an entity's online features of a view (``clicks@1``); give whether there were some.
 
-    A push of what happened until now does not bring them back; what happens from now on counts again. So
-    something stays: the entity's key, and when it was deleted. Days in the store, from which features are
+    A push of what happened until now does not bring them back; what happens from now on counts again. For
+    that the entity's key and the time of the deletion are kept. Days in the store, from which features are
     pushed, and snapshots are not changed.
 
     Args:
@@ -128,24 +126,24 @@ def delete(view: str, entity: Mapping[str, Any], address: str) -> bool:
 
 
 def pushed_definition(view: str, address: str) -> Definition:
-    """A view as it was pushed.
+    """The definition with which a view was pushed.
 
     Raises:
         NotFound: there is no such online store, or the view was never pushed there.
         StoreUnavailable: it does not answer.
     """
     with closing(open_values(address, WAIT)) as values:
-        found = values.definition(view)
-    if found is None:
+        definition = values.definition(view)
+    if definition is None:
         raise NotFound(
             f"the online store {hide_password(address)} has no feature view {view}: it was never pushed there"
         )
-    return Definition.from_json(found)
+    return Definition.from_json(definition)
 
 
 @contextmanager
 def open_writer(address: str) -> Iterator[Writer]:
-    """The online store at an address, to be written.
+    """Open the online store at an address for writing.
 
     Raises:
         InvalidInput: the address is not accepted.

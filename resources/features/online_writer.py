@@ -1,10 +1,10 @@
-"""What an online store must do to be written; a file of SQLite's and Redis do.
+"""The protocol for writing an online store, which a file of SQLite and Redis implement.
 
-Each step is whole or not done, and may be done again.
+Each step is atomic, and may be repeated.
 
-Beside the values of a view, which :mod:`halving.features.online_values` reads, a store keeps two things. When
-entities were deleted, so that a value that is withdrawn lets nothing come back from before. And up to which
-generation each day is settled: nothing of an older one is online, so it is not looked for again.
+Beside the values of a view, which :mod:`halving.features.online_values` reads, a store keeps two things: when
+entities were deleted, so that a withdrawal brings nothing back from before; and up to which generation each
+day is settled. Nothing of an older generation is online then, so it is not looked for again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,10 +24,10 @@ class Withdrawal:
     """A row that is in no day any more.
 
     Attributes:
-        key: of its entity.
-        times: of its event and from when on it was known, as a value begins with them.
-        generation: the newest one of its day: what is online is of an older one.
-        value: what takes its place; None where nothing was known before.
+        key: the key of its entity.
+        times: its event and known time, in the bytes with which a value begins.
+        generation: the newest generation of its day; the online value is of an older one.
+        value: the value that takes its place; None if nothing was known before.
     """
 
     key: bytes
@@ -37,48 +37,45 @@ class Withdrawal:
 
 
 class Writer(Protocol):
-    """An online store as it is written."""
+    """Writes to an online store."""
 
     def define(self, definition: Definition) -> Definition:
-        """Register a view before its values; gives it with its features in the order in which they are
-        packed.
-        """
+        """Register a view before its values; give it with its features in the order of packing."""
 
     def put(self, view: str, values: Sequence[tuple[bytes, bytes]], ttl: int | None) -> int:
-        """Take the values, by entity key, that are newer than what is there; how many those are."""
+        """Take the values, by entity key, that are newer than those there; give how many."""
 
     def withdraw(self, view: str, withdrawals: Sequence[Withdrawal], ttl: int | None) -> int:
-        """Replace the values that are of withdrawn rows, or take them away; how many those are."""
+        """Replace or remove the values of withdrawn rows; give how many."""
 
     def values_of(
         self, view: str, first: int, end: int, generation: int
     ) -> Iterator[list[tuple[bytes, bytes]]]:
-        """Entity keys and headers of all values with an event from ``first`` to before ``end`` (µs) and of an
-        older generation.
+        """Entity keys and headers of older generations' values with events from ``first`` to before ``end``.
+
+        Times are in µs.
         """
 
     def has(self, view: str) -> bool:
         """Whether the view was defined here."""
 
-    def settled(self, view: str) -> dict[date, int]:
+    def settled_generations(self, view: str) -> dict[date, int]:
         """The generations up to which days are settled."""
 
     def settle(self, view: str, generations: Mapping[date, int]) -> None:
-        """Note that days are settled up to these generations, where they are not further."""
+        """Note that days are settled at least up to these generations."""
 
-    def delete(self, view: str, key: bytes, moment: int, ttl: int | None) -> bool:
-        """Let what is there of an entity be gone, and nothing come back that happened until then; whether
-        there was something.
-        """
+    def delete(self, view: str, key: bytes, deleted_at: int, ttl: int | None) -> bool:
+        """Delete an entity's value, so that nothing from before comes back; give whether there was one."""
 
 
-def deleted_value(value: bytes | None, moment: int) -> bytes:
-    """What takes the place of a value, also of one whose event is yet to come."""
-    return deletion_mark(moment if value is None else max(moment, event_of(value)))
+def deleted_value(value: bytes | None, deleted_at: int) -> bytes:
+    """The marker that takes the place of a deleted value, even of one whose event is yet to come."""
+    return deletion_mark(deleted_at if value is None else max(deleted_at, event_of(value)))
 
 
 def unless_deleted(value: bytes | None, gone: bytes | None) -> bytes | None:
-    """A value, or what is kept in place of a deleted one where it is of before the deletion."""
+    """The value, or the marker of a deletion that came after it."""
     if gone is None or (value is not None and value[: HEADER.size] > gone[: HEADER.size]):
         return value
     return gone

@@ -1,6 +1,4 @@
-"""A view's Parquet files as one relation of DuckDB's, whose columns have types that hold each value of each
-file.
-"""
+"""A view's Parquet files as one relation of DuckDB, whose column types hold every value of every file."""
 
 import glob
 import os
@@ -17,7 +15,7 @@ from pyarrow import dataset, fs
 
 from halving.errors import InvalidInput
 from halving.store.faults import store_faults
-from resources.features.engine import quoted, text
+from resources.features.engine import identifier, text
 from resources.source_files.column_types import canonical_type, plain_type
 from resources.source_files.columns import Columns, is_leftover_index, unite
 from resources.source_files.listing import SourceFile, SourceFiles
@@ -35,12 +33,11 @@ _NULL = 'NULL::"NULL"'  # becomes what the column is in the other files
 
 
 def select_parquet(connection: "duckdb.DuckDBPyConnection", field: str, files: SourceFiles) -> str:
-    """Write SQL for the rows of all files, with the columns of all: one that a file lacks, or that is all
-    null there, is null.
+    """Write SQL for the rows of all files with the columns of all; a column that a file lacks is null there.
 
-    What the names of a file's folders say, ``country=de``, are columns of it, too, where it has no such
-    column itself. DuckDB by itself would take the types of the first file, or round whole numbers to the
-    doubles of another one.
+    The names of a file's folders, ``country=de``, are columns of it, too, unless it has such a column itself.
+    DuckDB by itself would take the types of the first file, or round whole numbers to the doubles of another
+    one.
 
     Raises:
         InvalidInput: two files have types that do not go together; both are named. What a common type does
@@ -71,7 +68,7 @@ def select_parquet(connection: "duckdb.DuckDBPyConnection", field: str, files: S
 
 @dataclass(frozen=True)
 class _Schema:
-    """Columns of files: all of them, and the names of those that the names of folders say."""
+    """The columns of files, and the names of those that are from the names of folders."""
 
     types: pa.Schema
     of_folders: tuple[str, ...]
@@ -83,7 +80,7 @@ def _with_partitions(schema: pa.Schema, partitions: Partitions) -> _Schema:
 
 
 def _files_of_schemas(field: str, files: SourceFiles) -> dict[pa.Schema, list[SourceFile]]:
-    """The files that have rows, by their columns; where none has any, all."""
+    """The files that have rows, by their columns; all files if none has rows."""
 
     def read(file: SourceFile) -> tuple[SourceFile, pa.Schema, int]:
         try:
@@ -96,8 +93,7 @@ def _files_of_schemas(field: str, files: SourceFiles) -> dict[pa.Schema, list[So
         except pa.ArrowInvalid as error:
             raise InvalidInput(
                 f"{field} = {file.address!r} is not accepted: as Parquet it cannot be read: {error}; give "
-                "the path or a pattern of Parquet "
-                "files alone"
+                "the path or a pattern of Parquet files alone"
             ) from None
 
     with_rows: dict[pa.Schema, list[SourceFile]] = {}
@@ -109,23 +105,20 @@ def _files_of_schemas(field: str, files: SourceFiles) -> dict[pa.Schema, list[So
 
 
 def _columns(field: str, file: SourceFile, schema: pa.Schema) -> pa.Schema:
-    """The columns of a file, plainly, as DuckDB has them: moments of all time zones are those of UTC, and
-    decimals of one width.
-    """
+    """The columns of a file with DuckDB's types: zoned times in UTC, and decimals of one width."""
     columns = []
     for item in schema:
         kind = plain_type(item.type)
         if is_leftover_index(item.name):
             continue
         if pa.types.is_decimal(kind):
-            if kind.precision > _DIGITS:  # of which DuckDB makes doubles
+            if kind.precision > _DIGITS:  # DuckDB would make doubles of them
                 raise InvalidInput(
                     f"{field} = {file.address!r} is not accepted: its column {item.name!r} is {kind}; write "
-                    "it as a decimal of at most "
-                    f"{_DIGITS} digits, a double or a text"
+                    f"it as a decimal of at most {_DIGITS} digits, a double or a text"
                 )
             kind = pa.decimal128(kind.precision, kind.scale)
-        if _is_moment(kind):
+        if _is_zoned_time(kind):
             kind = pa.timestamp(kind.unit, "UTC")
         columns.append((item.name, kind))
     return pa.schema(columns)
@@ -140,12 +133,12 @@ def _held_by_duckdb(types: pa.Schema) -> pa.Schema:
     return pa.schema(held)
 
 
-def _is_moment(kind: pa.DataType) -> bool:
+def _is_zoned_time(kind: pa.DataType) -> bool:
     return pa.types.is_timestamp(kind) and kind.tz is not None
 
 
 def _unlike(schema: pa.Schema, types: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    """The columns that have to be cast, for they are of another type than with all files."""
+    """The columns that have to be cast, because their type differs from that of all files."""
     return [
         (item.name, item.type)
         for item in schema
@@ -154,17 +147,17 @@ def _unlike(schema: pa.Schema, types: pa.Schema) -> list[tuple[str, pa.DataType]
 
 
 def _refuse_case_alone(field: str, types: pa.Schema, of_schema: dict[_Schema, list[SourceFile]]) -> None:
-    """Refuse files of which one writes a column's name otherwise than another: SQL takes both for one."""
+    """Refuse files whose column names differ by case alone, as they are the same in SQL."""
     names: dict[str, str] = {}
     for name in types.names:
         other = names.setdefault(name.lower(), name)
         if other != name:
-            shown = [
-                next(some[0].address for schema, some in of_schema.items() if each in schema.types.names)
-                for each in (other, name)
-            ]
+            first, second = (
+                next(some[0].address for schema, some in of_schema.items() if column in schema.types.names)
+                for column in (other, name)
+            )
             raise InvalidInput(
-                f"{field} is not accepted: {shown[0]} has a column {other!r} and {shown[1]} a column "
+                f"{field} is not accepted: {first} has a column {other!r} and {second} a column "
                 f"{name!r}; write the name in one way"
             )
 
@@ -177,10 +170,10 @@ def _relation(
     partitions: Partitions,
     of_folders: Sequence[str],
 ) -> str:
-    """DuckDB reads files of this machine, and Arrow those of an object store, for which DuckDB would have to
-    load an extension.
+    """Make a relation of files; DuckDB reads those of this machine, and Arrow those of an object store.
 
-    What folders say is given to both with its type, which DuckDB would find by rules of its own.
+    DuckDB would have to load an extension for object stores. Values from the names of folders are given with
+    their types, as DuckDB would guess them by rules of its own.
     """
     filesystem = files[0].filesystem
     if isinstance(filesystem, fs.LocalFileSystem):
@@ -192,11 +185,10 @@ def _relation(
             f"read_parquet([{paths}], union_by_name = true, hive_partitioning = false, filename = "
             f"{text(path)})"
         )
-        return (
-            _joined(connection, f"folders_{number}", _of_files(files, path, partitions, of_folders), rows)
-            if of_folders
-            else rows
-        )
+        if not of_folders:
+            return rows
+        folders = _folder_values(files, path, partitions, of_folders)
+        return _join_folders(connection, f"folders_{number}", folders, rows)
     form = dataset.ParquetFileFormat()
     fragments = []
     for file in files:
@@ -209,14 +201,14 @@ def _relation(
 
 
 def _local_path(file: SourceFile) -> str:
-    """A file's path without ``..``, which DuckDB takes out of some."""
+    """A file's path without ``..``, which DuckDB removes from some paths."""
     return os.path.realpath(file.base) + file.path[len(file.base) :]
 
 
-def _of_files(
+def _folder_values(
     files: Sequence[SourceFile], path: str, partitions: Partitions, of_folders: Sequence[str]
 ) -> pa.Table:
-    """A column of the files' paths, and those of what their folders say."""
+    """A table of the files' paths, and of the values in the names of their folders."""
     values = [partitions.values_in(file) for file in files]
     columns = [
         pa.array([of_file[name] for of_file in values], partitions.types.field(name).type)
@@ -227,18 +219,16 @@ def _of_files(
     )
 
 
-def _joined(connection: "duckdb.DuckDBPyConnection", name: str, of_files: pa.Table, rows: str) -> str:
-    """SQL for rows with what their files' folders say; both have the file's path, which is the first column
-    of ``of_files``.
-    """
-    connection.register(name, of_files)
-    path, *of_folders = of_files.column_names
-    # Were a path not the same to DuckDB, its rows would be lost or without their folders.
+def _join_folders(connection: "duckdb.DuckDBPyConnection", name: str, folders: pa.Table, rows: str) -> str:
+    """SQL for rows joined with the values of their files' folders, by the file's path, the first column."""
+    connection.register(name, folders)
+    path, *of_folders = folders.column_names
+    # If DuckDB wrote a path in another way, rows would be lost or lack their folders' values.
     refused = f"error({text('DuckDB has another name for the file ')} || files.{path})"
-    columns = [
-        f"CASE WHEN folders.{path} IS NULL THEN {refused} ELSE folders.{quoted(each)} END AS {quoted(each)}"
-        for each in of_folders
-    ]
+    columns = []
+    for column in map(identifier, of_folders):
+        value = f"CASE WHEN folders.{path} IS NULL THEN {refused} ELSE folders.{column} END"
+        columns.append(f"{value} AS {column}")
     return (
         f"(SELECT files.*, {', '.join(columns)} FROM {rows} AS files LEFT JOIN {name} AS folders ON "
         f"folders.{path} = files.{path})"
@@ -246,7 +236,7 @@ def _joined(connection: "duckdb.DuckDBPyConnection", name: str, of_files: pa.Tab
 
 
 def _in_folders(values: Mapping[str, pa.Scalar], names: Sequence[str]) -> dataset.Expression | None:
-    """What is true of each row of a file by the names of its folders."""
+    """The condition that holds for each row of a file by the names of its folders."""
     terms = [
         dataset.field(name) == values[name] if values[name].is_valid else dataset.field(name).is_null()
         for name in names
@@ -262,7 +252,7 @@ def _select(
     unlike: dict[str, pa.DataType],
     files: Sequence[SourceFile],
 ) -> str:
-    """SQL for the rows of files that differ from all in the types of the same columns."""
+    """SQL for the rows of files that need casts of the same columns."""
     there = {item.name for schema in schemas for item in schema if not pa.types.is_null(item.type)}
     before: dict[str, str] = {}
     after: dict[str, str] = {}
@@ -270,22 +260,20 @@ def _select(
         connection.register(_TYPES, pa.schema([types.field(name) for name in unlike]).empty_table())
         before = _sql_types(connection, relation)
         after = _sql_types(connection, _TYPES)
-    shown = (
-        files[0].address
-        if len(files) == 1
-        else f"{files[0].address} or one of the {len(files) - 1} files like it"
-    )
+    files_named = files[0].address
+    if len(files) > 1:
+        files_named = f"{files_named} or one of the {len(files) - 1} files like it"
     columns = []
     for name in types.names:
-        column = quoted(name) if name in there else _NULL
+        column = identifier(name) if name in there else _NULL
         if name in unlike:
             column = _exact_cast(
                 name,
                 before[name],
                 after[name],
-                f"{unlike[name]} in {shown} and {types.field(name).type} with the others",
+                f"{unlike[name]} in {files_named} and {types.field(name).type} with the others",
             )
-        columns.append(f"{column} AS {quoted(name)}")
+        columns.append(f"{column} AS {identifier(name)}")
     return f"SELECT {', '.join(columns)} FROM {relation}"
 
 
@@ -295,15 +283,13 @@ def _sql_types(connection: "duckdb.DuckDBPyConnection", relation: str) -> dict[s
 
 def _exact_cast(name: str, before: str, after: str, where: str) -> str:
     """SQL for a column as another type, which refuses a value that is not the same there."""
-    column = quoted(name)
-    # of a decimal's text DuckDB makes the nearest double
-    value = f"{column}::VARCHAR" if before.startswith("DECIMAL") else column
-    cast = f"TRY_CAST({value} AS {after})"
-    back = (
-        f"TRY_CAST({cast}::VARCHAR AS {before})"
-        if before.startswith("DECIMAL")
-        else f"TRY_CAST({cast} AS {before})"
-    )
+    column = identifier(name)
+    cast = f"TRY_CAST({column} AS {after})"
+    back = f"TRY_CAST({cast} AS {before})"
+    if before.startswith("DECIMAL"):
+        # By its text, from which DuckDB makes the nearest double.
+        cast = f"TRY_CAST({column}::VARCHAR AS {after})"
+        back = f"TRY_CAST({cast}::VARCHAR AS {before})"
     refused = (
         f"{text(f'the column {name!r} is {where}, which does not hold ')} || {column}::VARCHAR || "
         f"{text(f'; {_WAYS}')}"

@@ -1,14 +1,12 @@
 """The days of a materialised feature view in the store: immutable Parquet files, and which of them count.
 
-| file | what |
-|---|---|
-| ``features/NAME/VERSION/day=YYYY-MM-DD/SHA256.parquet`` | the rows whose events are of that day (UTC),
-sorted by entity and time | | ``features/NAME/VERSION/day=YYYY-MM-DD/generation-NNNNNN.json`` | names the file
-that counts; the highest number does |
+In ``features/NAME/VERSION/day=YYYY-MM-DD/``, a file ``SHA256.parquet`` has the rows whose events are of that
+day (UTC), sorted by entity and time. ``generation-NNNNNN.json`` names the file that counts; the one with the
+highest number is valid.
 
 The columns are the entity's, ``_event`` and ``_known`` (µs, UTC), then the features. A generation is created
-once, so that of two processes that materialise a day at the same time one comes after the other. A file
-without a generation is nobody's, because its writer died, and retention deletes it after a week.
+only once, so of two processes that materialise a day at the same time one comes after the other. A file
+without a generation is left by a writer that died, and retention deletes it after a week.
 """
 
 import json
@@ -37,11 +35,12 @@ class Partition:
     """One day of a view as it counts.
 
     Attributes:
-        sha256: of the file, 64 hex digits.  rows, bytes: of it.
-        definition: what the file's columns are.
-        first, last: event times of its first and last row, µs since 1970; 0 where it has none.  last_known:
-            the latest known time.
-        made: what it was made of: the view's spec, the digests of its code, and when.
+        sha256: the file's hash, 64 hex digits.
+        rows, bytes: the size of the file.
+        definition: the view with the file's columns.
+        first, last: event times of its first and last row, µs since 1970; 0 without rows.
+        last_known: the latest known time.
+        made: what it was made of: the view's spec, the digests of its code, and the time.
     """
 
     day: date
@@ -77,7 +76,7 @@ def partitions(
     """The days of a view that are materialised, in order.
 
     Args:
-        first, last: only from this day on, or up to that one, both included.
+        first, last: the first and the last day to give.
 
     Raises:
         StoreError: the store cannot be read.
@@ -85,10 +84,10 @@ def partitions(
     folder = view_folder(name, version)
     newest: dict[date, tuple[int, str]] = {}
     for path, _, _ in store.files(folder):
-        found = _GENERATION.fullmatch(path.removeprefix(f"{folder}/"))
-        if found:
-            day = date.fromisoformat(found[1])
-            generation = int(found[2])
+        match = _GENERATION.fullmatch(path.removeprefix(f"{folder}/"))
+        if match:
+            day = date.fromisoformat(match[1])
+            generation = int(match[2])
             if (first is None or day >= first) and (last is None or day <= last):
                 newest[day] = max(newest.get(day, (0, "")), (generation, path))
     names = [newest[day][1] for day in sorted(newest)]
@@ -100,14 +99,12 @@ def partitions(
 
 def partition(store: Store, name: str, version: int, day: date) -> Partition | None:
     """One day of a view, if it is materialised."""
-    found = partitions(store, name, version, day, day)
-    return found[0] if found else None
+    days = partitions(store, name, version, day, day)
+    return days[0] if days else None
 
 
 def older_generations(store: Store, newest: Partition, first: int) -> list[Partition] | None:
-    """A day as it counted before, from generation ``first`` on; None where one of these, or its file, is
-    gone.
-    """
+    """The older generations of a day from ``first`` on; None if one of them, or its file, is gone."""
     folder = day_folder(newest.definition.name, newest.definition.version, newest.day)
     there = {name for name, _, _ in store.files(folder)}
     names = [f"{folder}/generation-{generation:06}.json" for generation in range(first, newest.generation)]
@@ -117,9 +114,9 @@ def older_generations(store: Store, newest: Partition, first: int) -> list[Parti
     return older if there.issuperset(partition.name for partition in older) else None
 
 
-def digest_of_partitions(found: Iterable[Partition]) -> str:
-    """``sha256:…`` over the days' files: what a join stood on. It is the same for the same content."""
-    lines = sorted(f"{one.definition.key} {one.day} {one.sha256}\n" for one in found)
+def digest_of_partitions(days: Iterable[Partition]) -> str:
+    """``sha256:…`` over the files of days, which is the same for the same content."""
+    lines = sorted(f"{partition.definition.key} {partition.day} {partition.sha256}\n" for partition in days)
     return "sha256:" + sha256("".join(lines).encode()).hexdigest()
 
 
@@ -132,14 +129,14 @@ def publish(
     times: tuple[int, int, int],
     made: dict[str, Any],
 ) -> tuple[Partition, bool]:
-    """Let a file be what counts for a day, and whether that changed anything: the same content again does
-    not.
+    """Make a file count for a day; give also whether that changed anything.
 
-    It may be killed anywhere: then the day is what it was, and the next call does it.
+    The same content again changes nothing. If it is killed anywhere, the day is what it was, and the next
+    call does it.
 
     Args:
-        file: on this machine; it is gone when it counts.
-        times: of the first and the last event, and of the latest known time.
+        file: on this machine; it is moved into the store.
+        times: the first and the last event, and the latest known time.
 
     Raises:
         StoreError: the store refused, or other processes publish the same day again and again.
@@ -153,11 +150,11 @@ def publish(
         generation = 1 if current is None else current.generation + 1
         new = Partition(day, generation, digest, rows, size, definition, *times, made={**made, "at": now()})
         if attempt == 0:
-            # Not create(): where a file of this content is there, nobody may name it yet, and retention may
-            # be about to delete it.
+            # Not create(): a file of this content may be there that no generation names, and that retention
+            # is about to delete.
             store.take_over(new.name, file)
         try:
-            store.create(f"{new.name.rpartition('/')[0]}/generation-{generation:06}.json", _written(new))
+            store.create(f"{new.name.rpartition('/')[0]}/generation-{generation:06}.json", _to_json(new))
         except AlreadyExists:
             continue  # another process was faster
         return new, True
@@ -166,19 +163,19 @@ def publish(
     )
 
 
-def _written(new: Partition) -> bytes:
-    # As a text, because JSON of the store is sorted, and the order of a definition's names counts.
+def _to_json(new: Partition) -> bytes:
+    # The definition is a text, because JSON of the store is sorted, and the order of its names counts.
     return to_json({**asdict(new), "day": new.day.isoformat(), "definition": new.definition.to_json()})
 
 
 def _read(store: Store, name: str) -> Partition:
     try:
-        given = json.loads(store.read(name))
+        content = json.loads(store.read(name))
         return Partition(
             **{
-                **given,
-                "day": date.fromisoformat(given["day"]),
-                "definition": Definition.from_json(given["definition"]),
+                **content,
+                "day": date.fromisoformat(content["day"]),
+                "definition": Definition.from_json(content["definition"]),
             }
         )
     except NotFound:

@@ -147,7 +147,7 @@ class RedisWriter:
         with redis_faults(self._address):
             return bool(self._client.exists(PREFIX + view.encode()))
 
-    def settled(self, view: str) -> dict[date, int]:
+    def settled_generations(self, view: str) -> dict[date, int]:
         with redis_faults(self._address):
             generations = self._client.hgetall(_settled_key(view))
         return {date.fromisoformat(day.decode()): int(generation) for day, generation in generations.items()}
@@ -161,7 +161,7 @@ class RedisWriter:
                     mapping={day.isoformat(): number for day, number in generations.items()},
                 )
 
-    def delete(self, view: str, key: bytes, moment: int, ttl: int | None) -> bool:
+    def delete(self, view: str, key: bytes, deleted_at: int, ttl: int | None) -> bool:
         import redis
 
         place = value_prefix(view) + key
@@ -172,7 +172,7 @@ class RedisWriter:
                 with self._client.pipeline() as transaction:
                     transaction.watch(place)
                     value = transaction.get(place)
-                    gone = deleted_value(value, moment)
+                    gone = deleted_value(value, deleted_at)
                     transaction.multi()
                     transaction.set(place, gone, px=lives)
                     transaction.set(_marker_prefix(view) + key, gone, px=lives)
@@ -196,7 +196,7 @@ def _lives(ttl: int | None) -> int:
 
 
 def _marker_prefix(view: str) -> bytes:
-    """What the keys begin with under which Redis keeps when entities were deleted."""
+    """The prefix of the keys under which Redis keeps when entities were deleted."""
     return PREFIX + view.encode() + b"/deleted:"
 
 

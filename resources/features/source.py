@@ -1,6 +1,4 @@
-"""The rows that a feature view is made of, as a relation of DuckDB's: files, a pinned version of a Delta
-table, a function's result.
-"""
+"""The source of a feature view as a relation of DuckDB: files, a version of a Delta table, or a function."""
 
 import inspect
 from collections.abc import Callable
@@ -26,13 +24,13 @@ def open_source(
 ) -> Callable[[], None]:
     """Make the relation :data:`SOURCE` of a source's rows.
 
-    It may be read once; a function's may have more days than ``day``.
+    It may be read once; that of a function may have more days than ``day``.
 
     Returns:
-        The check, for when it was read, that its files have not changed since.
+        The check that its files did not change while they were read, to be called afterwards.
 
     Raises:
-        InvalidInput: it is not there, or no such thing; the message names it.
+        InvalidInput: it is not there, or of another kind; the message names it.
         StoreError: the disk or an object store cannot be read.
         ExtraMissing: it needs a package that is not installed.
     """
@@ -44,14 +42,14 @@ def open_source(
         if source.delta is not None:
             connection.register(SOURCE, _delta(source.delta, source.version))
         else:
-            connection.register(SOURCE, _called(source.function or "", day))
+            connection.register(SOURCE, _call(source.function or "", day))
     except duckdb.Error as error:
         raise fault_of(error, f"source.{source.place}") from None
     return _check_nothing
 
 
 def _check_nothing() -> None:
-    """A version of a table, and what a function gave, do not change."""
+    """Do nothing, because a version of a table and the result of a function do not change."""
 
 
 def _open_files(connection: "duckdb.DuckDBPyConnection", pattern: str) -> Callable[[], None]:
@@ -78,24 +76,23 @@ def _delta(path: str, version: int | None) -> Any:
         except (DeltaError, ValueError) as error:
             raise InvalidInput(
                 f"source.delta = {path!r} with version = {version} is not accepted: {error}; give the path "
-                "of a Delta table and a version "
-                "that it has"
+                "of a Delta table and a version that it has"
             ) from None
 
 
-def _called(path: str, day: date | None) -> Any:
+def _call(path: str, day: date | None) -> Any:
     import pyarrow as pa
 
     function = import_function("source.function", path)
     try:
-        given = function(day=day) if "day" in inspect.signature(function).parameters else function()
+        rows = function(day=day) if "day" in inspect.signature(function).parameters else function()
     except Exception as error:
         raise InvalidInput(
             f"source.function = {path!r} raised {type(error).__name__} at {where(error)}: {error}"
         ) from error
-    if not isinstance(given, pa.Table | pa.RecordBatchReader):
+    if not isinstance(rows, pa.Table | pa.RecordBatchReader):
         raise InvalidInput(
-            f"source.function = {path!r} is not accepted: it returned {type(given).__name__}; return a "
+            f"source.function = {path!r} is not accepted: it returned {type(rows).__name__}; return a "
             "pyarrow.Table or RecordBatchReader"
         )
-    return given
+    return rows

@@ -14,7 +14,7 @@ from halving.features.definition import Definition
 from halving.features.online_values import table_of
 from halving.features.packing import HEADER, OFFSET, TIMES, count_of
 from halving.store.backoff import backoff
-from resources.features.engine import quoted
+from resources.features.engine import identifier
 from resources.features.online_writer import WAIT, Withdrawal, deleted_value, unless_deleted
 
 _AT_ONCE = 1_000  # values that are read
@@ -42,9 +42,10 @@ class SqliteWriter:
                 self._connection.execute(
                     f"CREATE TABLE IF NOT EXISTS {table} (view TEXT, {columns}, {key}) WITHOUT ROWID"
                 )
-        if self._misnamed():
+        if self._find_misnamed():
             with self._transaction():
-                self._rename_tables(self._misnamed())  # looked up again: another writer may have been first
+                # Looked up again, because another writer may have been first.
+                self._rename_tables(self._find_misnamed())
 
     def _write_ahead(self) -> None:
         end = time.monotonic() + WAIT
@@ -59,9 +60,10 @@ class SqliteWriter:
                     raise
             time.sleep(next(pauses))
 
-    def _misnamed(self) -> dict[str, list[str]]:
-        """The views whose tables have the names that earlier versions gave them, by the table: views that
-        differ by case shared one.
+    def _find_misnamed(self) -> dict[str, list[str]]:
+        """The views whose tables have the names of earlier versions, by table.
+
+        There views that differ by case alone shared a table.
         """
         with self._faults():
             tables = {
@@ -85,9 +87,9 @@ class SqliteWriter:
         """
         for shared, views in misnamed.items():
             if len(views) == 1:
-                self._connection.execute(f"ALTER TABLE {quoted(shared)} RENAME TO {_table(views[0])}")
+                self._connection.execute(f"ALTER TABLE {identifier(shared)} RENAME TO {_table(views[0])}")
                 continue
-            self._connection.execute(f"DROP TABLE {quoted(shared)}")
+            self._connection.execute(f"DROP TABLE {identifier(shared)}")
             for view in views:
                 self._create_table(view)
                 # What was deleted must not come back with the next push.
@@ -160,7 +162,7 @@ class SqliteWriter:
                 is not None
             )
 
-    def settled(self, view: str) -> dict[date, int]:
+    def settled_generations(self, view: str) -> dict[date, int]:
         with self._faults():
             rows = self._connection.execute(
                 "SELECT day, generation FROM settled WHERE view = ?", (view,)
@@ -175,17 +177,17 @@ class SqliteWriter:
                 [(view, day.isoformat(), generation) for day, generation in generations.items()],
             )
 
-    def delete(self, view: str, key: bytes, moment: int, ttl: int | None) -> bool:
-        self._connection.execute("PRAGMA secure_delete = on")  # no byte of it stays in the file
+    def delete(self, view: str, key: bytes, deleted_at: int, ttl: int | None) -> bool:
+        self._connection.execute("PRAGMA secure_delete = on")  # so that no byte of it stays in the file
         with self._transaction():
             row = self._connection.execute(
                 f"SELECT value FROM {_table(view)} WHERE entity = ?", (key,)
             ).fetchone()
-            gone = deleted_value(row[0] if row else None, moment)
+            gone = deleted_value(row[0] if row else None, deleted_at)
             self._connection.execute(f"INSERT OR REPLACE INTO {_table(view)} VALUES (?, ?)", (key, gone))
             self._connection.execute("INSERT OR REPLACE INTO deletions VALUES (?, ?, ?)", (view, key, gone))
         with self._faults():
-            # nor in the log, once nobody reads what was before
+            # Nor does it stay in the log, once nobody reads the state before.
             self._connection.execute("PRAGMA wal_checkpoint(truncate)").fetchall()
         return row is not None and count_of(row[0]) > 0
 
@@ -215,4 +217,4 @@ class SqliteWriter:
 
 
 def _table(view: str) -> str:
-    return quoted(table_of(view))
+    return identifier(table_of(view))

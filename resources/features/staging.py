@@ -1,6 +1,4 @@
-"""The rows of a view's source before its transform: with their times in UTC, checked for what no join could
-do with.
-"""
+"""Staging the rows of a view's source before its transform, with times in UTC and without bad rows."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -9,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from halving.errors import InvalidInput
 from halving.features.packing import entity_type
 from halving.features.whole_numbers import BITS, REMEDY
-from resources.features.engine import columns, fault_of, quoted, text
-from resources.features.iso_texts import EXAMPLE, FINER, MOMENT, ZONED_MOMENT
+from resources.features.engine import columns, fault_of, identifier, text
+from resources.features.iso_texts import EXAMPLE, FINER, TIME, ZONED_TIME
 from resources.features.partitions import Partition
 from resources.features.source import SOURCE, open_source
-from resources.features.view import EVENT, KNOWN, FeatureView, micros_of
+from resources.features.view import EVENT, KNOWN_AT, FeatureView, micros_of
 from resources.sweep_spec.base import listed
 
 if TYPE_CHECKING:
@@ -22,19 +20,18 @@ if TYPE_CHECKING:
 
 STAGED = "staged"
 _FLOATS = {"DOUBLE": BITS[64], "FLOAT": BITS[32]}
-_SHOWN = 3  # rows in a message
-_RECENT_DAYS = 7  # of those that are materialised: how late their rows became known
-# from the day of events to the day that rows were created of which it is not believed
-_LATE = timedelta(days=2)
+_EXAMPLES = 3  # rows in a message
+_RECENT_DAYS = 7  # materialised days that show how late rows become known
+_LATE = timedelta(days=2)  # a delay from event to creation that is not believed by itself
 
 
 def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date | None) -> dict[str, str]:
-    """Read the source into the table :data:`STAGED`: its columns, and before them ``_event`` and ``_known``
-    (µs, UTC).
-
-    The entity's types.
+    """Read the source into the table :data:`STAGED`: ``_event`` and ``_known`` (µs, UTC), then its columns.
 
     The source is read once. Times finer than microseconds are rounded up.
+
+    Returns:
+        The types of the entity's columns.
 
     Args:
         day: only rows of this day; None is all.
@@ -49,7 +46,7 @@ def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date 
     _check_columns(view, types)
     entity = _entity_types(connection, view)
     event = _utc(view, "event_time", view.event_time, types)
-    known = (
+    known_time = (
         f"{event} + to_microseconds({micros_of(view.delay)})"
         if view.delay
         else _utc(view, "created", view.created or "", types)
@@ -60,25 +57,25 @@ def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date 
         if _is_text(types[view.event_time]):
             narrowed = f"WHERE {of_day} OR {event} IS NULL"
         else:
-            # by a plain comparison too, by which files need not be read; a day more on each side for other
-            # time zones
+            # A simple comparison as well, by which whole files can be skipped; it covers a day more on each
+            # side for other time zones.
             around = (
-                f"{quoted(view.event_time)} BETWEEN {text(str(day - timedelta(1)))} AND "
+                f"{identifier(view.event_time)} BETWEEN {text(str(day - timedelta(1)))} AND "
                 f"{text(str(day + timedelta(2)))}"
             )
             narrowed = (
-                f"WHERE ({around} AND {of_day}) OR {quoted(view.event_time)} IS NULL OR "
+                f"WHERE ({around} AND {of_day}) OR {identifier(view.event_time)} IS NULL OR "
                 f"{_is_infinite(view.event_time)}"
             )
     import duckdb
 
     try:
         connection.execute(
-            f"CREATE TABLE {STAGED} AS SELECT {event} AS {EVENT}, {known} AS {KNOWN}, * FROM {SOURCE} "
-            f"{narrowed}"
+            f"CREATE TABLE {STAGED} AS SELECT {event} AS {EVENT}, {known_time} AS {KNOWN_AT}, * "
+            f"FROM {SOURCE} {narrowed}"
         )
     except (duckdb.OutOfMemoryException, duckdb.IOException):
-        # of the disk that is spilled to, as the engine says
+        # The engine explains errors of memory and of the disk that it spills to.
         raise
     except duckdb.Error as error:
         raise fault_of(error, f"source.{view.source.place} of {view.key}") from error
@@ -97,7 +94,7 @@ def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date 
         )
     _check_texts(connection, view, types)
     _make_ids_whole(connection, view, types)
-    nulls = " OR ".join(f"{quoted(name)} IS NULL" for name in (EVENT, KNOWN, *view.entity))
+    nulls = " OR ".join(f"{identifier(name)} IS NULL" for name in (EVENT, KNOWN_AT, *view.entity))
     _refuse_rows(
         connection,
         view,
@@ -118,27 +115,26 @@ def days_of(connection: "duckdb.DuckDBPyConnection") -> list[date]:
 def check_backfill(
     connection: "duckdb.DuckDBPyConnection", view: FeatureView, materialized: Sequence[Partition]
 ) -> None:
-    """Refuse days that were not materialised before, where the rows of most of them were created on one day,
-    long after their events.
+    """Refuse new days if the rows of most of them were created on a single day, long after their events.
 
-    That is what a table looks like that was loaded anew with ``created = now()``: by it nothing was known
-    before today, and every label of the past would get nulls. A source that always loads its rows some days
-    late does so again: its days are accepted.
+    A table that was loaded anew with ``created = now()`` looks like that. By it nothing was known before
+    today, and every label of the past would get nulls. A source that always loads its rows some days late is
+    accepted.
 
     Args:
-        materialized: the days that are materialised already, in order; they are not looked at.
+        materialized: the days that are materialised already, in order; they are not checked.
 
     Raises:
         InvalidInput: it is so; the message proposes ``delay``.
     """
     if view.created is None:
         return
-    # Most days are enough, since beside a table's past that was loaded anew there may be some recent days
-    # whose times are right.
+    # Most days suffice, because a table whose past was loaded anew may have some recent days whose times are
+    # right.
     query = f"""
         WITH days AS (
             SELECT {EVENT}::DATE AS day, count(*) AS "rows",
-                min({KNOWN})::DATE AS created, max({KNOWN})::DATE AS latest
+                min({KNOWN_AT})::DATE AS created, max({KNOWN_AT})::DATE AS latest
             FROM {STAGED} WHERE NOT list_contains(?::DATE[], {EVENT}::DATE) GROUP BY day
         )
         SELECT created, sum("rows")::BIGINT, min(day), max(day) FROM days
@@ -153,11 +149,9 @@ def check_backfill(
         if created - first > 2 * usual and (last - first >= _LATE or created - last >= _LATE):
             raise InvalidInput(
                 f"created = {view.created!r} of the feature view {view.key} is not accepted: all {rows:,} "
-                f"rows of the days from {first} to "
-                f"{last} were created on {created}. That is when the table was loaded, not when its rows "
-                "were known: a join would find "
-                "nothing before. Give delay in place of created, for example delay: 1h; or say that they "
-                "really became known that late: "
+                f"rows of the days from {first} to {last} were created on {created}. That is when the table "
+                "was loaded, not when its rows were known: a join would find nothing before. Give delay in "
+                "place of created, for example delay: 1h; or say that they really became known that late: "
                 "--late, in Dagster late: true"
             )
 
@@ -168,7 +162,7 @@ def check_times(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day:
     Raises:
         InvalidInput: naming the first of them.
     """
-    of_day = f"{EVENT}::DATE = {text(str(day))} AND {KNOWN} < {EVENT}"
+    of_day = f"{EVENT}::DATE = {text(str(day))} AND {KNOWN_AT} < {EVENT}"
     why = (
         f"were created ({view.created}) before their event ({view.event_time}); is one of them in another "
         "time zone?"
@@ -177,22 +171,21 @@ def check_times(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day:
 
 
 def check_unique(connection: "duckdb.DuckDBPyConnection", view: FeatureView, relation: str) -> None:
-    """Refuse rows of which nothing says which one counts.
+    """Refuse rows with the same entity and times, of which nothing says which one counts.
 
     Raises:
         InvalidInput: naming the first of them.
     """
-    key = columns([*view.entity, EVENT, KNOWN])
-    found = connection.sql(
+    key = columns([*view.entity, EVENT, KNOWN_AT])
+    rows = connection.sql(
         f"SELECT {key}, count(*) AS _rows FROM {relation} GROUP BY {key} HAVING count(*) > 1 ORDER BY "
-        f"{key} LIMIT {_SHOWN}"
+        f"{key} LIMIT {_EXAMPLES}"
     ).to_arrow_table()
-    if found.num_rows:
+    if rows.num_rows:
         named = f"({listed([*view.entity, view.event_time, *([view.created] if view.created else [])])})"
         raise InvalidInput(
             f"the rows of the feature view {view.key} are not accepted: {named} is not unique, for example "
-            f"{_shown(found)}; keep one "
-            "row of each in the source"
+            f"{_rows_text(rows)}; keep one row of each in the source"
         )
 
 
@@ -218,39 +211,38 @@ def _check_columns(view: FeatureView, types: Mapping[str, str]) -> None:
                 f"{field} = {name!r} of the feature view {view.key} is not accepted: the source has "
                 f"{listed(types)}; name one of these"
             )
-    if reserved := {EVENT, KNOWN} & set(map(str.lower, types)):
+    if reserved := {EVENT, KNOWN_AT} & set(map(str.lower, types)):
         raise InvalidInput(
             f"the source of the feature view {view.key} is not accepted: its column {min(reserved)!r} has "
-            "a name of the store's own; "
-            "give it another one"
+            "a name of the store's own; give it another one"
         )
 
 
 def _entity_types(connection: "duckdb.DuckDBPyConnection", view: FeatureView) -> dict[str, str]:
     schema = connection.sql(f"SELECT {columns(view.entity)} FROM {SOURCE} LIMIT 0").to_arrow_table().schema
-    found = {name: entity_type(schema.field(name).type) for name in view.entity}
-    for name, kind in found.items():
+    types = {name: entity_type(schema.field(name).type) for name in view.entity}
+    for name, kind in types.items():
         if kind is None:
             raise InvalidInput(
                 f"entity = {name!r} of the feature view {view.key} is not accepted: it is "
-                f"{schema.field(name).type}; "
-                "give a whole number below 2**63 or a text"
+                f"{schema.field(name).type}; give a whole number below 2**63 or a text"
             )
-    return {name: kind for name, kind in found.items() if kind}
+    return {name: kind for name, kind in types.items() if kind}
 
 
 def _make_ids_whole(
     connection: "duckdb.DuckDBPyConnection", view: FeatureView, types: Mapping[str, str]
 ) -> None:
-    """Make BIGINT of the entity's floats and decimals, as :mod:`halving.features.whole_numbers` does: NaN is
-    null.
+    """Cast the entity's floats and decimals to BIGINT, as :mod:`halving.features.whole_numbers` does.
+
+    NaN becomes null.
 
     Raises:
-        InvalidInput: a value is no whole number, or a float that two of them would be.
+        InvalidInput: a value is no whole number, or a float that stands for several of them.
     """
     for name in view.entity:
         kind = types[name]
-        column = quoted(name)
+        column = identifier(name)
         if kind.startswith(("DECIMAL", "UBIGINT", "HUGEINT", "UHUGEINT")):
             wrong = (
                 f"{column} IS NOT NULL AND TRY_CAST(TRY_CAST({column} AS BIGINT) AS {kind}) IS DISTINCT "
@@ -271,49 +263,48 @@ def _make_ids_whole(
 
 
 def _utc(view: FeatureView, field: str, name: str, types: Mapping[str, str]) -> str:
-    """SQL for a time as a TIMESTAMP (µs) in UTC, rounded up: no row is known before it was.
+    """SQL for a time as a TIMESTAMP (µs) in UTC, rounded up so that no row is known too early.
 
-    Of an hour that is there twice, the second.
+    An ambiguous local time (end of daylight saving) means the later one.
     """
     kind = types[name]
-    column = quoted(name)
+    column = identifier(name)
     if _is_text(kind):
         return _utc_of_text(view, f"{column}::VARCHAR")
     if kind == "DATE":
         raise InvalidInput(
             f"{field} = {name!r} of the feature view {view.key} is not accepted: it is DATE, which does "
-            "not say when in the day; give a "
-            "column of timestamps, for what is of a whole day the first moment after it"
+            "not say when in the day; give a column of timestamps, for what is of a whole day the first "
+            "moment after it"
         )
     if not kind.startswith("TIMESTAMP"):
         raise InvalidInput(
             f"{field} = {name!r} of the feature view {view.key} is not accepted: it is {kind}; give a "
             "column of timestamps"
         )
-    plain = (
-        f"make_timestamp((epoch_ns({column}) + 999) // 1000)"
-        if kind.endswith("_NS")
-        else f"{column}::TIMESTAMP"
-    )
+    timestamp = f"{column}::TIMESTAMP"
+    if kind.endswith("_NS"):
+        timestamp = f"make_timestamp((epoch_ns({column}) + 999) // 1000)"
     if kind.startswith(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")):
-        return plain  # the connection's time zone is UTC
+        return timestamp  # the connection's time zone is UTC
     if view.timezone is None:
         raise InvalidInput(
             f"{field} = {name!r} of the feature view {view.key} is not accepted: its times have no time "
-            "zone. "
-            "Say which one they are in, for example timezone: UTC"
+            "zone. Say which one they are in, for example timezone: UTC"
         )
-    return _from_zone(view.timezone, plain)
+    return _from_zone(view.timezone, timestamp)
 
 
 def _is_infinite(name: str) -> str:
-    """SQL for whether a time is none: a plain comparison, for which files need not be read."""
-    return f"{quoted(name)} IN ('infinity', '-infinity')"
+    """SQL for whether a time is infinite: a simple comparison, by which whole files can be skipped."""
+    return f"{identifier(name)} IN ('infinity', '-infinity')"
 
 
-def _from_zone(timezone: str, plain: str) -> str:
+def _from_zone(timezone: str, timestamp: str) -> str:
     """SQL for a TIMESTAMP of a time zone as one in UTC."""
-    return plain if timezone == "UTC" else f"timezone('UTC', timezone({text(timezone)}, {plain}))"
+    if timezone == "UTC":
+        return timestamp
+    return f"timezone('UTC', timezone({text(timezone)}, {timestamp}))"
 
 
 def _is_text(kind: str) -> bool:
@@ -321,39 +312,39 @@ def _is_text(kind: str) -> bool:
 
 
 def _utc_of_text(view: FeatureView, words: str) -> str:
-    """SQL for a text by ISO 8601 as :func:`_utc` has times; null where it is none, or says no time zone and
-    the view neither.
+    """SQL for a text by ISO 8601 as a TIMESTAMP in UTC.
+
+    It is null if the text is no time, or neither the text nor the view has a time zone.
     """
     cut = f"regexp_replace({words}, {text(FINER)}, '\\1')"
     zoned = (
-        f"WHEN regexp_full_match({words}, {text(ZONED_MOMENT)}) THEN TRY_CAST({cut} AS "
-        "TIMESTAMPTZ)::TIMESTAMP"
+        f"WHEN regexp_full_match({words}, {text(ZONED_TIME)}) THEN TRY_CAST({cut} AS TIMESTAMPTZ)::TIMESTAMP"
     )
-    plain = ""
+    unzoned = ""
     if view.timezone is not None:
-        plain = (
-            f"WHEN regexp_full_match({words}, {text(MOMENT)}) THEN "
+        unzoned = (
+            f"WHEN regexp_full_match({words}, {text(TIME)}) THEN "
             f"{_from_zone(view.timezone, f'TRY_CAST({cut} AS TIMESTAMP)')}"
         )
     is_finer = f"regexp_matches({words}, '\\.\\d{{6}}\\d*[1-9]')"
-    return f"(CASE {zoned} {plain} END + to_microseconds({is_finer}::BIGINT))"
+    return f"(CASE {zoned} {unzoned} END + to_microseconds({is_finer}::BIGINT))"
 
 
 def _check_texts(
     connection: "duckdb.DuckDBPyConnection", view: FeatureView, types: Mapping[str, str]
 ) -> None:
-    """Refuse texts that say no moment.
+    """Refuse texts that are no times.
 
     Raises:
         InvalidInput: naming the first of them.
     """
     zone = " with its time zone, or say timezone: UTC" if view.timezone is None else ""
-    for name, moment in ((view.event_time, EVENT), (view.created, KNOWN)):
+    for name, column in ((view.event_time, EVENT), (view.created, KNOWN_AT)):
         if name is not None and _is_text(types[name]):
             why = (
                 f"have a {name} that is no ISO 8601 moment, with its time of day; write it as {EXAMPLE}{zone}"
             )
-            _refuse_rows(connection, view, f"{quoted(name)} IS NOT NULL AND {moment} IS NULL", why)
+            _refuse_rows(connection, view, f"{identifier(name)} IS NOT NULL AND {column} IS NULL", why)
 
 
 def _refuse_rows(
@@ -361,35 +352,31 @@ def _refuse_rows(
     view: FeatureView,
     condition: str,
     why: str,
-    shown_columns: Sequence[str] = (),
+    quoted_columns: Sequence[str] = (),
 ) -> None:
-    """Refuse rows; of some of them these columns are shown, or else entity and times."""
-    count = _one(connection, f"SELECT count(*) FROM {STAGED} WHERE {condition}")[0]
+    """Refuse rows; the message quotes these columns of some of them, by default entity and times."""
+    count = connection.execute(f"SELECT count(*) FROM {STAGED} WHERE {condition}").fetchall()[0][0]
     if count:
-        names = shown_columns or [*view.entity, view.event_time, *([view.created] if view.created else [])]
-        shown = columns(dict.fromkeys(names))
-        found = connection.sql(
-            f"SELECT {shown} FROM {STAGED} WHERE {condition} ORDER BY ALL LIMIT {_SHOWN}"
+        names = quoted_columns or [*view.entity, view.event_time, *([view.created] if view.created else [])]
+        selected = columns(dict.fromkeys(names))
+        rows = connection.sql(
+            f"SELECT {selected} FROM {STAGED} WHERE {condition} ORDER BY ALL LIMIT {_EXAMPLES}"
         ).to_arrow_table()
         raise InvalidInput(
             f"{count:,} rows of the feature view {view.key} are not accepted: they {why}; for example "
-            f"{_shown(found)}"
+            f"{_rows_text(rows)}"
         )
 
 
-def _one(connection: "duckdb.DuckDBPyConnection", query: str) -> Any:
-    return connection.execute(query).fetchall()[0]
-
-
-def _shown(rows: "pa.Table") -> str:
+def _rows_text(rows: "pa.Table") -> str:
     """Rows for people: ``user_id = 3, ts = 2026-11-25 10:00:00+00:00``."""
     lines = []
     for row in rows.to_pylist():
-        lines.append(listed(f"{name} = {_moment(value)}" for name, value in row.items()))
+        lines.append(listed(f"{name} = {_value_text(value)}" for name, value in row.items()))
     return " | ".join(lines)
 
 
-def _moment(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, datetime):
         return str(value.astimezone(UTC) if value.tzinfo else value)
     return repr(value)

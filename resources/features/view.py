@@ -1,4 +1,4 @@
-"""The feature view: what ``features/NAME.yaml`` says, checked field by field before anything is read."""
+"""The feature view of ``features/NAME.yaml``, checked field by field before anything is read."""
 
 import re
 from collections import Counter
@@ -28,22 +28,22 @@ from resources.sweep_spec.parsing import problems_of_model
 from resources.sweep_spec.yaml_text import read_yaml
 
 EVENT = "_event"
-KNOWN = "_known"
-"""Columns of a materialised view: when it happened, and from when on it was known.
+KNOWN_AT = "_known"
+"""Columns of a materialised view: when a row's event happened, and from when on the row was known.
 
-No other column's name begins so.
+No other column's name begins with an underscore.
 """
 
 _UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _DURATION = re.compile(r"(\d{1,9})(us|ms|s|m|h|d)", re.ASCII)
-_LONGEST = 36_525 * _UNITS["d"]
+_MAX_DURATION = 36_525 * _UNITS["d"]
 _NOT_NULL = " not null"
 _NESTED = re.compile(r"(large_|fixed_size_)?(list|array|vector|struct|map)|.*\[\d*\]$", re.IGNORECASE)
 
 
 def _duration(value: str) -> str:
-    found = _DURATION.fullmatch(value)
-    if found is None or int(found[1]) * _UNITS[found[2]] > _LONGEST:
+    match = _DURATION.fullmatch(value)
+    if match is None or int(match[1]) * _UNITS[match[2]] > _MAX_DURATION:
         raise ValueError(
             f"give a whole number and a unit of {listed(_UNITS)}, for example 7d, and at most 36525d"
         )
@@ -91,10 +91,10 @@ class Source(Strict):
     )
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
-        given = [name for name in ("files", "delta", "function") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError(f"give exactly one of files, delta, function; got {listed(given)}")
+    def _check_places(self) -> Self:
+        places = [name for name in ("files", "delta", "function") if getattr(self, name) is not None]
+        if len(places) != 1:
+            raise ValueError(f"give exactly one of files, delta, function; got {listed(places)}")
         if (self.delta is None) != (self.version is None):
             raise ValueError(
                 "give version with delta, and only with it: the table's version that is read, so that it "
@@ -161,8 +161,8 @@ class FeatureView(Strict):
         if (self.created is None) == (self.delay is None):
             raise ValueError(
                 "give created (the column that says when a row was known) or delay (how long after its "
-                "event it is, for example 1h), "
-                "and not both: without them a join would use what was not known yet"
+                "event it is, for example 1h), and not both: without them a join would use what was not "
+                "known yet"
             )
         if self.ttl is not None and micros_of(self.ttl) == 0:
             raise ValueError("ttl = 0 is not accepted: no row would ever count; give for example 7d")
@@ -198,18 +198,18 @@ class FeatureView(Strict):
         return None if self.ttl is None else micros_of(self.ttl)
 
     def definition(self, entity: dict[str, str], inputs: str = "") -> Definition:
-        """What serving needs to know of it.
+        """The part of the view that serving needs.
 
         Args:
-            entity: the types of its columns, as they were found when it was materialised.
+            entity: the types of its columns when it was materialised.
             inputs: the schema of the source's rows (:func:`halving.features.definition.schema_text`).
         """
         return Definition(
             self.name, self.version, entity, self.types, self.ttl_micros, self.transform, inputs
         )
 
-    def plain(self) -> dict[str, Any]:
-        """The spec as it would be written in YAML, without what is not given."""
+    def as_dict(self) -> dict[str, Any]:
+        """The spec as it would be written in YAML, without fields that are not set."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
@@ -226,9 +226,8 @@ def parse_view(data: Any, name: str = "") -> FeatureView:
         return FeatureView.model_validate(data)
     except ValidationError as error:
         problems = "\n".join(f"  - {problem}" for problem in problems_of_model(error, FeatureView))
-        raise InvalidInput(
-            f"the feature view{f' in {name}' if name else ''} is not accepted:\n{problems}"
-        ) from None
+        place = f" in {name}" if name else ""
+        raise InvalidInput(f"the feature view{place} is not accepted:\n{problems}") from None
 
 
 def load_view(path: str | Path) -> FeatureView:
@@ -249,7 +248,7 @@ def load_view(path: str | Path) -> FeatureView:
 
 
 def load_views(folder: str | Path) -> dict[str, FeatureView]:
-    """All views of a folder's YAML files, by ``name@version``; a folder that does not exist has none.
+    """Load all views of a folder's YAML files, by ``name@version``; a missing folder has none.
 
     Raises:
         InvalidInput: one is wrong, or two are the same version.
@@ -266,18 +265,18 @@ def load_views(folder: str | Path) -> dict[str, FeatureView]:
 
 
 def view_of(reference: Reference, views: dict[str, FeatureView]) -> FeatureView:
-    """The view that a reference is to.
+    """Find the view of a reference.
 
     Raises:
-        InvalidInput: there is none, or it has no such feature.
+        InvalidInput: there is no such view, or it has no such feature.
     """
     view = views.get(reference.key)
     if view is None:
-        known = sorted(views)
-        hint = did_you_mean(reference.key, known)
+        keys = sorted(views)
+        hint = did_you_mean(reference.key, keys)
         raise InvalidInput(
             f"feature {str(reference)!r} is not accepted: there is no feature view {reference.key}{hint}; "
-            f"there are {', '.join(known) or 'none: define one in features/NAME.yaml'}"
+            f"there are {', '.join(keys) or 'none: define one in features/NAME.yaml'}"
         )
     if reference.feature not in view.features:
         hint = did_you_mean(reference.feature, view.features)
@@ -301,8 +300,7 @@ def check_functions(view: FeatureView) -> None:
 
 
 def code_of_view(view: FeatureView) -> dict[str, str]:
-    """The digests of the code that a view stands on (:func:`resources.project_code.code_digest`), by the
-    field that names its function.
+    """The digests of the code that a view stands on, by the field that names its function.
 
     Raises:
         InvalidInput: there is no such function.
@@ -313,10 +311,10 @@ def code_of_view(view: FeatureView) -> dict[str, str]:
 
 def micros_of(duration: str) -> int:
     """``7d`` in microseconds."""
-    found = _DURATION.fullmatch(duration)
-    if found is None:
+    match = _DURATION.fullmatch(duration)
+    if match is None:
         raise InvalidInput(
             f"{duration!r} is not accepted: give a whole number and a unit of {listed(_UNITS)}, for "
             "example 7d"
         )
-    return int(found[1]) * _UNITS[found[2]]
+    return int(match[1]) * _UNITS[match[2]]

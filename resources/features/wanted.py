@@ -1,6 +1,4 @@
-"""Which features a spec wants, and where this process finds them: views in a folder of the project, values in
-the online store.
-"""
+"""The features that a spec names, and where they are: views in the project's folder, values online."""
 
 import os
 from pathlib import Path
@@ -34,7 +32,7 @@ def project_view(key: str) -> FeatureView:
     """One view of this project.
 
     Raises:
-        InvalidInput: there is none; names those that there are.
+        InvalidInput: there is no such view; the message names those that there are.
     """
     views = project_views()
     if key not in views:
@@ -46,10 +44,10 @@ def project_view(key: str) -> FeatureView:
 
 
 def views_of(source: DatasetSource) -> dict[str, FeatureView]:
-    """The views of the features that a spec names, by ``clicks@1``; what they name is imported.
+    """The views of the features that a spec names, by ``clicks@1``; their functions are imported.
 
     Raises:
-        InvalidInput: there is no such view or feature, or no such function; names what there is.
+        InvalidInput: there is no such view, feature or function; the message names what there is.
     """
     if source.features is None:
         return {}
@@ -63,30 +61,28 @@ def views_of(source: DatasetSource) -> dict[str, FeatureView]:
 
 
 def joined_views(folder: Path) -> list[str]:
-    """The views, by ``clicks@1``, of which the specs in a folder name features; one that cannot be read names
-    none, its launch says why.
+    """The views, by ``clicks@1``, whose features the specs in a folder name.
+
+    A spec that cannot be read names none; its launch says why.
     """
-    found = set()
+    keys = set()
     for path in sorted(folder.glob("*.yaml")):
         try:
             spec = read_yaml(path.read_bytes())
             dataset = spec.get("dataset") if isinstance(spec, dict) else None
             features = dataset.get("features") if isinstance(dataset, dict) else None
-            found |= (
-                {reference.key for reference in parse_references(features)}
-                if isinstance(features, list)
-                else set()
-            )
-        except (OSError, ValueError, yaml.YAMLError):  # of which InvalidInput is a child
+            if isinstance(features, list):
+                keys |= {reference.key for reference in parse_references(features)}
+        except (OSError, ValueError, yaml.YAMLError):  # InvalidInput is a ValueError
             continue
-    return sorted(found)
+    return sorted(keys)
 
 
 def online_address(store: Store) -> str:
-    """Where the online store is.
+    """The address of the online store.
 
     Raises:
-        InvalidInput: nothing says so, and the store is not a folder that could hold it.
+        InvalidInput: it is not set, and the store is not a folder that could hold the online store.
     """
     if address := os.environ.get(ONLINE):
         return address

@@ -1,14 +1,14 @@
-"""Withdrawing online what a day that was made again has no more.
+"""Withdrawing online values of rows that a day, made again, no longer has.
 
-A push takes only values that are newer, so by itself it would leave the value of a row that is gone online
-for ever. So of each day that was made again, the rows of its older generations are compared with the newest
-one. Where one that is gone is still online, the latest row that its entity has takes its place. Where the
-file of an older generation is gone, all values of that day and an older generation are taken for such rows:
-those that are still right were replaced by the newest generation's in the same push.
+A push takes only newer values, so by itself it would leave the value of a vanished row online for ever.
+Therefore the rows of a day's older generations are compared with the newest one. If a vanished row is still
+online, the latest row of its entity takes its place. If the file of an older generation is gone, all online
+values of that day and of older generations count as vanished: those that are still right were replaced by the
+newest generation's in the same push.
 
-A push may be killed anywhere, and two may run at once. So a day is settled, and not looked at again, only
-once a push has withdrawn what it must at least :data:`UNDER_WAY` after the day was made: until then another
-push may still bring values of an older generation.
+A push may be killed anywhere, and two may run at once. So a day counts as settled, and is not looked at
+again, only after a push has withdrawn its rows at least :data:`UNDER_WAY` after the day was made. Until then
+another push may still bring values of an older generation.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -29,20 +29,20 @@ from halving.features.packing import (
     micros,
 )
 from halving.query.duckdb_paths import duckdb_paths
-from resources.features.engine import columns, quoted, text
+from resources.features.engine import columns, identifier, text
 from resources.features.labels import BATCH, day_of
-from resources.features.online_rows import latest_rows, packed
+from resources.features.online_rows import latest_rows, pack_rows
 from resources.features.online_writer import Withdrawal, Writer
 from resources.features.partitions import Partition, older_generations
-from resources.features.view import EVENT, KNOWN
+from resources.features.view import EVENT, KNOWN_AT
 
 if TYPE_CHECKING:
     import duckdb
 
 UNDER_WAY = timedelta(hours=1)
-"""For no longer a push goes on after it has looked which generations there are."""
+"""The longest time that a push goes on after it has listed the generations."""
 
-_REMOVED = "removed"  # the table of rows that are withdrawn: the entity, the event and the known time
+_REMOVED = "removed"  # the table of withdrawn rows: the entity, the event and the known time
 _DAY = 86_400_000_000  # µs
 _SQL_TYPES = {"int64": "BIGINT", "string": "VARCHAR"}
 
@@ -53,9 +53,9 @@ class Push:
 
     Attributes:
         chosen: the days that it pushes.
-        in_reach: all days of which a row may count, also others than it pushes.
-        until: by when rows are known, in µs since 1970.
-        ends_now: whether that is this moment: what was pushed before is not of later.
+        in_reach: all days of which a row may count, including days that it does not push.
+        until: the time by which its rows are known, in µs since 1970.
+        ends_now: whether that is now, so that no value was pushed for a later time.
     """
 
     chosen: Sequence[Partition]
@@ -65,26 +65,26 @@ class Push:
 
 
 def settle_new(writer: Writer, view: str, days: Iterable[Partition]) -> None:
-    """Note of a view that was never pushed to a store that nothing of older generations is there."""
+    """Note for a view that was never pushed to a store that no older generation is online there."""
     writer.settle(view, {day.day: day.generation for day in days if _is_long_ago(day)})
 
 
 def withdraw(
     connection: "duckdb.DuckDBPyConnection", store: Store, writer: Writer, definition: Definition, push: Push
 ) -> int:
-    """Withdraw what days that were made again have no more, once their latest rows are pushed; how many
-    values those were.
+    """Withdraw the values of rows that days no longer have, after the latest rows are pushed; give how many.
 
     Raises:
         StoreError: the store cannot be read.
         StoreUnavailable: the online store does not answer.
     """
-    settled = writer.settled(definition.key)
+    settled = writer.settled_generations(definition.key)
     days = [day for day in push.chosen if settled.get(day.day, 1) < day.generation]
     if not days:
         return 0
-    columns_of = ", ".join(f"{quoted(name)} {_SQL_TYPES[kind]}" for name, kind in definition.entity.items())
-    connection.execute(f"CREATE TABLE {_REMOVED} ({columns_of}, {EVENT} TIMESTAMPTZ, {KNOWN} TIMESTAMPTZ)")
+    entity = [f"{identifier(name)} {_SQL_TYPES[kind]}" for name, kind in definition.entity.items()]
+    table = ", ".join([*entity, f"{EVENT} TIMESTAMPTZ", f"{KNOWN_AT} TIMESTAMPTZ"])
+    connection.execute(f"CREATE TABLE {_REMOVED} ({table})")
     older: list[Partition] = []
     newest: list[Partition] = []
     for day in days:
@@ -121,21 +121,21 @@ def _add_compared(
     entity = columns(definition.entity)
     before = _read_parquet(connection, store, older)
     after = _read_parquet(connection, store, newest)
-    is_known = f"{KNOWN} <= make_timestamptz({push.until})"
-    # an earlier push may have been of what is known only later
+    is_known = f"{KNOWN_AT} <= make_timestamptz({push.until})"
+    # An earlier push may have pushed rows that are known only later.
     may_be_online = "true" if push.ends_now else is_known
     connection.execute(f"""
         INSERT INTO {_REMOVED}
-        SELECT {columns([*definition.entity, EVENT, KNOWN], "r")}
+        SELECT {columns([*definition.entity, EVENT, KNOWN_AT], "r")}
         FROM (
-            SELECT {entity}, {EVENT}, {KNOWN} FROM {before} WHERE {may_be_online}
-            EXCEPT SELECT {entity}, {EVENT}, {KNOWN} FROM {after}
+            SELECT {entity}, {EVENT}, {KNOWN_AT} FROM {before} WHERE {may_be_online}
+            EXCEPT SELECT {entity}, {EVENT}, {KNOWN_AT} FROM {after}
         ) r
         LEFT JOIN (
-            SELECT {entity}, max(ROW({EVENT}, {KNOWN})) AS _latest
+            SELECT {entity}, max(ROW({EVENT}, {KNOWN_AT})) AS _latest
             FROM {after} WHERE {is_known} GROUP BY {entity}
         ) n USING ({entity})
-        WHERE n._latest IS NULL OR n._latest < ROW(r.{EVENT}, r.{KNOWN})""")
+        WHERE n._latest IS NULL OR n._latest < ROW(r.{EVENT}, r.{KNOWN_AT})""")
 
 
 def _read_parquet(
@@ -152,7 +152,7 @@ def _add_online(
     day: Partition,
     push: Push,
 ) -> None:
-    """Add the rows of all values that are online of a day and an older generation."""
+    """Add the rows of all online values of a day that are of an older generation."""
     import pyarrow as pa
 
     start = micros(datetime(day.day.year, day.day.month, day.day.day, tzinfo=UTC))
@@ -162,9 +162,9 @@ def _add_online(
             for key, header in values
             if push.ends_now or known_of(header) <= push.until
         ]
-        table = entities_of(definition, [key for key, _, _ in rows])
-        table = table.append_column(EVENT, pa.array([event for _, event, _ in rows], arrow_type("timestamp")))
-        table = table.append_column(KNOWN, pa.array([known for _, _, known in rows], arrow_type("timestamp")))
+        table = entities_of(definition, [row[0] for row in rows])
+        table = table.append_column(EVENT, pa.array([row[1] for row in rows], arrow_type("timestamp")))
+        table = table.append_column(KNOWN_AT, pa.array([row[2] for row in rows], arrow_type("timestamp")))
         connection.register("values_online", table)
         connection.execute(f"INSERT INTO {_REMOVED} SELECT {columns(table.column_names)} FROM values_online")
 
@@ -181,19 +181,18 @@ def _withdrawals(
     generations = {day.day: day.generation for day in push.chosen}
     latest: dict[bytes, bytes] = {}
     for rows in latest_rows(connection, store, definition, push.in_reach, push.until, among=_REMOVED):
-        latest.update(packed(definition, layout, rows))
+        latest.update(pack_rows(definition, layout, rows))
     for batch in connection.sql(f"SELECT * FROM {_REMOVED}").to_arrow_reader(BATCH):
         keys = entity_keys(definition, pa.Table.from_batches([batch]))
-        times = [batch.column(name).cast("int64").to_pylist() for name in (EVENT, KNOWN)]
-        yield [
-            Withdrawal(
-                key, TIMES.pack(event + OFFSET, known + OFFSET), generations[day_of(event)], latest.get(key)
-            )
-            for key, event, known in zip(keys, *times, strict=True)
-            if key is not None
-        ]
+        times = [batch.column(name).cast("int64").to_pylist() for name in (EVENT, KNOWN_AT)]
+        withdrawals = []
+        for key, event, known_time in zip(keys, *times, strict=True):
+            if key is not None:
+                row_times = TIMES.pack(event + OFFSET, known_time + OFFSET)
+                withdrawals.append(Withdrawal(key, row_times, generations[day_of(event)], latest.get(key)))
+        yield withdrawals
 
 
 def _is_long_ago(generation: Partition) -> bool:
-    """Whether no push is under way that has not seen this generation."""
+    """Whether every push that is under way has seen this generation."""
     return datetime.fromisoformat(generation.made["at"]) + UNDER_WAY <= datetime.now(UTC)

@@ -23,7 +23,7 @@ from resources.catalog import (
     RegistryEventRow,
 )
 from resources.catalog.models import champion_of, versions_of
-from resources.features.registered_views import features_of
+from resources.features.registry import features_of
 from resources.registry.events import CREATED, newest_event
 
 ALIASES = "aliases"

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from halving.errors import HalvingError, InvalidInput
 from resources.catalog import Catalog, ModelVersionRow, RegisteredModelRow, SweepRow, utcnow
 from resources.catalog.models import champion_of, versions_of
-from resources.features.registered_views import features_of
+from resources.features.registry import features_of
 from resources.registry.events import JUDGED, REGISTERED, add_event
 from resources.registry.registered_models import create_model, now_ms
 from resources.registry.stages import make_champion

@@ -15,7 +15,7 @@ from halving.errors import InvalidInput, NotFound
 from halving.models.published import published_name
 from halving.query.runs import list_names
 from halving.store.store import Store
-from resources.catalog import Catalog, ModelVersionRow, RegistryEventRow, SweepRow, masked
+from resources.catalog import Catalog, ModelVersionRow, RegistryEventRow, SweepRow, mask_password
 
 LOST = "retention/lost-sweeps.txt"
 """In the store: ids of sweeps that no catalog has any more, one a line; their runs count as single runs."""
@@ -58,7 +58,7 @@ def check_is_own(store: Store, catalog: Catalog, called: str | None = None) -> N
         mend += "; if" if mend else "If"
         mend += " such a version is gone for good, delete its file"
     if problems:
-        name = called or f"the catalog {masked(catalog.url)}"
+        name = called or f"the catalog {mask_password(catalog.url)}"
         raise InvalidInput(
             f"{name} is not accepted: it has {'; it has '.join(problems)}; what these need would be "
             "deleted. Set HALVING_CATALOG "

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from halving.trial.messages import ReachedRung, ReturnedEarly
 from resources.catalog import Catalog, statements, utcnow
-from resources.catalog.pipelined import Asked
+from resources.catalog.pipelined import Statement
 from resources.catalog.retry import WORKER_SECONDS, retry_transient
 from resources.catalog.trial_key import trial_key
 from resources.scheduling.assignment import Assignment, Superseded
@@ -228,7 +228,7 @@ class Scheduler:
         )
 
     def report_crash(
-        self, assignment: Assignment, error: str, seconds: float, also: Sequence[Asked] = ()
+        self, assignment: Assignment, error: str, seconds: float, also: Sequence[Statement] = ()
     ) -> Decision:
         """Queue a crashed trial again, or give it up after ``max_retries``.
 
@@ -249,7 +249,7 @@ class Scheduler:
         error: str,
         seconds: float | None,
         checkpoint: str | None,
-        also: Sequence[Asked] = (),
+        also: Sequence[Statement] = (),
     ) -> Decision:
         """Give up a trial that failed in a way that would happen again.
 
@@ -262,7 +262,7 @@ class Scheduler:
             assignment, Failed(assignment.trial), seconds, error=error, checkpoint=checkpoint, also=also
         )
 
-    def release(self, assignment: Assignment, seconds: float, also: Sequence[Asked] = ()) -> Decision:
+    def release(self, assignment: Assignment, seconds: float, also: Sequence[Statement] = ()) -> Decision:
         """Give a trial back, because the worker or the sweep ends; it may go on from its checkpoint.
 
         Args:
@@ -446,7 +446,7 @@ class Scheduler:
         error: str | None = None,
         checkpoint: str | None = None,
         lease_seconds: float | None = None,
-        also: Sequence[Asked] = (),
+        also: Sequence[Statement] = (),
     ) -> Decision:
         transactions = self._transactions
         with transactions.deciding() as connection:

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from resources.catalog import statements
-from resources.catalog.pipelined import Asked, together
+from resources.catalog.pipelined import Statement, together
 from resources.search.rules import max_trials, rules_of
 from resources.search.state import Control, Result, SearchState, Status, TrialState
 from resources.sweep_spec import SweepSpec
@@ -70,7 +70,7 @@ class StateCache:
         """
         sweep = {"of_sweep": self.sweep}
         since = {"of_sweep": self.sweep, "since": self.revision}
-        questions: list[Asked] = []
+        questions: list[Statement] = []
         if look_at is not None:
             # Leases come first, before the sweep is locked.
             questions.append((statements.OVERDUE, {**sweep, **look_at}))

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from halving.trial.messages import ReachedRung, ReturnedEarly
 from resources.catalog import Catalog, statements
 from resources.catalog.held import held_by, untold_seconds
-from resources.catalog.pipelined import Asked, together
+from resources.catalog.pipelined import Statement, together
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.state_cache import StateCache, TrialDetails
 from resources.search.decide import (
@@ -58,7 +58,7 @@ class SweepTransactions:
         self._gpus = dict[int, int]()
         self.cache = StateCache(sweep, spec)
         self.lock = threading.RLock()
-        self._writes: list[Asked] = []
+        self._writes: list[Statement] = []
         self._changed = False
 
     @property

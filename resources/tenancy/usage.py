@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from resources.catalog import AHEAD_SECONDS, ProjectRow, SweepRow, TrialRow
-from resources.catalog.pipelined import Asked, together
+from resources.catalog.pipelined import Statement, together
 from resources.tenancy.shares import Fleet, Limits, Project, Sweep, has_turn, preempt, why_not
 
 ALL = "*"
@@ -112,7 +112,7 @@ def ask_for_place(
     worker: str | None,
     *,
     waits: bool,
-) -> tuple[bool, list[Asked]]:
+) -> tuple[bool, list[Statement]]:
     """Ask for a place for a trial of a sweep.
 
     Args:
@@ -191,11 +191,11 @@ class _Request:
         self.has_turn = has_turn(self._fleet, sweep)
         self.victims = [] if self.has_turn else preempt(self._fleet, sweep)
 
-    def note_granted(self) -> list[Asked]:
+    def note_granted(self) -> list[Statement]:
         """The statements to write when the sweep gets its place."""
         return self._note(None, None, self._others)
 
-    def note_held_back(self) -> list[Asked]:
+    def note_held_back(self) -> list[Statement]:
         """The statements to write when it gets none: the reason, and which trials are asked back for it."""
         since: float | None = None
         if self._before is not None:
@@ -211,7 +211,7 @@ class _Request:
             asking = {**asking, self._worker: asked_at}
         return [*self._note(why_not(self._fleet, self._sweep), since, asking), *asked_back]
 
-    def _note(self, waiting: str | None, since: float | None, asking: dict[str, float]) -> list[Asked]:
+    def _note(self, waiting: str | None, since: float | None, asking: dict[str, float]) -> list[Statement]:
         before = self._before
         wanted = {
             "waiting": waiting,

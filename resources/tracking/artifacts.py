@@ -1,4 +1,4 @@
-"""Artifacts of tracked runs: blobs of the store, by the paths that clients gave them.
+"""Artifacts of tracked runs: blobs of the store, by the paths of clients.
 
 A path can be written again, and the files of the store cannot: the next content has a record of its own
 (``NAME@2.json``), and the old record is deleted when the catalog has the new one. Records have the paths as
@@ -22,11 +22,10 @@ _AGAIN = re.compile(r"(.*)@(\d+)")
 
 
 def check_path(path: str) -> str:
-    """Give a path below a run's artifacts back if it is plain: relative, without ``.`` and ``..``, and no
-    other way to write another.
+    """Check that a path below a run's artifacts is in its normal form, and give it back.
 
     Raises:
-        InvalidInput: it is not.
+        InvalidInput: it is not relative, has ``.`` or ``..``, or is another spelling of a path.
     """
     if not path or normal_path(path) != path:
         raise InvalidInput("Invalid path")
@@ -34,13 +33,13 @@ def check_path(path: str) -> str:
 
 
 def normal_path(path: str) -> str:
-    """A path below a run's artifacts, as it is written plainly: ``deep/../a//b/.`` is ``a/b``.
+    """The normal form of a path below a run's artifacts: ``deep/../a//b/.`` is ``a/b``.
 
-    That of the folder of all is empty.
+    That of the top folder is empty.
 
     Raises:
-        InvalidInput: it leads out of the run's artifacts, is too long, or has signs that other systems may
-            take for ways out.
+        InvalidInput: it leads out of the run's artifacts, is too long, or has characters that may lead out of
+            them on other systems.
     """
     if path.startswith("/") or "\\" in path or re.search(r"[\x00-\x1f\x7f\ud800-\udfff]|%2[ef]", path, re.I):
         raise InvalidInput("Invalid path")
@@ -52,17 +51,19 @@ def normal_path(path: str) -> str:
             parts.pop()
         elif part not in ("", "."):
             parts.append(part)
-    plain = "/".join(parts)
-    if len(plain.encode()) > MAX_PATH_BYTES:
+    normal = "/".join(parts)
+    if len(normal.encode()) > MAX_PATH_BYTES:
         raise InvalidInput("Invalid path")
-    return plain
+    return normal
 
 
 def put_artifact(
     session: Session, store: Store, tracked: Tracked, path: str, digest: str, size: int
 ) -> str | None:
-    """Give a locked run's path a content that is a blob already; the name of the record that it had, to be
-    deleted after the commit.
+    """Give a path of a locked run a content that is a blob already.
+
+    Returns:
+        The name of the path's former record, to be deleted after the commit; None without one.
 
     Raises:
         InvalidInput: a folder has this path, or a file has that of one of its folders.
@@ -82,7 +83,7 @@ def put_artifact(
     if row is None:
         name = artifact_record(path, as_is=not _AGAIN.fullmatch(path))  # a@2 would be the second record of a
         while store.exists(f"{records.folder}/artifacts/{name}.json"):
-            # of a server that was killed, or what was deleted
+            # Left by a server that was killed, or by a deleted artifact.
             name = _next(name)
         records.add_artifact(path, digest, size, record=name)
         session.add(TrackedArtifactRow(run=run, path=path, name=name, digest=digest, bytes=size))
@@ -101,20 +102,20 @@ def put_artifact(
 
 
 def list_artifacts(session: Session, run: str, path: str = "") -> list[tuple[str, int | None]]:
-    """What is directly in a folder of a run's artifacts, by name: the bytes of a file, None for a folder."""
+    """List a folder of a run's artifacts by name, with the bytes of files and None for folders."""
     query = select(TrackedArtifactRow.path, TrackedArtifactRow.bytes).where(TrackedArtifactRow.run == run)
     before = f"{path}/" if path else ""
     if path:
         query = query.where(_below(path))
-    found: dict[str, int | None] = {}
+    entries: dict[str, int | None] = {}
     for full, size in session.execute(query):
         name, slash, _ = full[len(before) :].partition("/")
-        found[name] = None if slash else size
-    return sorted(found.items())
+        entries[name] = None if slash else size
+    return sorted(entries.items())
 
 
 def find_artifact(session: Session, run: str, path: str) -> TrackedArtifactRow:
-    """The content at a path.
+    """Find the content at a path.
 
     Raises:
         NotFound: there is none.
@@ -126,9 +127,7 @@ def find_artifact(session: Session, run: str, path: str) -> TrackedArtifactRow:
 
 
 def delete_artifacts(session: Session, run: str, path: str) -> list[str]:
-    """Forget a file or a folder of a run, or all (``""``); the names of the records to be deleted after the
-    commit.
-    """
+    """Forget a file or a folder of a run, or all (``""``); give the records to delete after the commit."""
     below = or_(TrackedArtifactRow.path == path, _below(path))
     condition = (TrackedArtifactRow.run == run, *([below] if path else []))
     names = list(session.scalars(select(TrackedArtifactRow.name).where(*condition)))
@@ -137,20 +136,18 @@ def delete_artifacts(session: Session, run: str, path: str) -> list[str]:
 
 
 def delete_records(store: Store, tracked: Tracked, names: Sequence[str]) -> None:
-    """Delete records that nothing names any more; their blobs are collected a week later."""
+    """Delete records that nothing names any more; their blobs are deleted a week later."""
     folder = RunRecords(store, tracked.project, tracked.row.id).folder
     for name in names:
         store.delete(f"{folder}/artifacts/{name}.json")
 
 
 def _below(path: str) -> ColumnElement[bool]:
-    """What is in a folder, compared byte by byte as both databases order it, not by LIKE, which folds case on
-    SQLite.
-    """
-    # 0 is what comes after a slash
+    """SQL for paths in a folder, compared byte by byte and not by LIKE, which ignores case on SQLite."""
+    # The character after the slash is 0.
     return and_(TrackedArtifactRow.path > f"{path}/", TrackedArtifactRow.path < f"{path}0")
 
 
 def _next(name: str) -> str:
-    found = _AGAIN.fullmatch(name)
-    return f"{found[1]}@{int(found[2]) + 1}" if found else f"{name}@2"
+    match = _AGAIN.fullmatch(name)
+    return f"{match[1]}@{int(match[2]) + 1}" if match else f"{name}@2"

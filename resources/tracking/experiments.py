@@ -1,4 +1,4 @@
-"""Experiments: projects by the names that clients gave them."""
+"""Experiments: projects under the names of clients."""
 
 import time
 from collections.abc import Iterable
@@ -22,18 +22,16 @@ def now_ms() -> int:
 
 
 def project_of(session: Session, name: str) -> str:
-    """The project of an experiment that is to be called so: its name where that is one of ours, else one that
-    is made of it and that no other experiment has.
-    """
-    plain = project_like(name)
+    """The project for a new experiment: its name if that is accepted, else one derived from it and unused."""
+    candidate = project_like(name)
     taken = session.scalar(
-        select(func.count()).select_from(ExperimentRow).where(ExperimentRow.project == plain)
+        select(func.count()).select_from(ExperimentRow).where(ExperimentRow.project == candidate)
     )
-    return check_name("project", plain if not taken else run_name(name, name))
+    return check_name("project", candidate if not taken else run_name(name, name))
 
 
 def project_like(name: str) -> str:
-    """The name of a project that is most like an experiment's: its own, where it is one of ours."""
+    """The project's name that is most like an experiment's; the same if it is accepted."""
     return plain_name(name, otherwise="experiment")
 
 

@@ -1,9 +1,8 @@
-"""A tracked run's files in the store: its record, segments of points, and amendments with what has changed
-since it began.
+"""A tracked run's files in the store: its record, segments of points, and amendments.
 
-Of its amendments (:mod:`halving.records.amendments`) only the newest counts; the last few stay for who reads
-them now. To be called with the run's row locked: numbers are taken from what the store has, also of a server
-that was killed before its transaction ended.
+An amendment (:mod:`halving.records.amendments`) has what changed since the run began. Only the newest counts;
+the last few stay for those who are reading them. All functions need the run's row locked: numbers are taken
+from what the store has, even from a server that was killed before its transaction ended.
 """
 
 import contextlib
@@ -20,11 +19,11 @@ from halving.records import amendments
 from halving.records.run_record import RunRecords
 from halving.store.store import Store
 
-MOST_LIVE = 200
-"""Segments of a run that are not compacted; with more it is worth it."""
+MAX_LIVE = 200
+"""Segments of a run that are not compacted; with more a compaction is worth it."""
 
 _KEPT = 8  # amendments
-# MLflow's own tags that are shown, and what they are called here; an import of its runs calls them the same
+# Tags of MLflow itself that become tags here, with their names here; an import of its runs uses the same.
 _OURS = {
     "mlflow.note.content": "notes",
     "mlflow.parentRunId": "parent_run",
@@ -68,35 +67,36 @@ def begin(
         "hardware": {},
         "command": [],
     }
+    if "commit" in git:
+        provenance["git"] = {**_NOT_RECORDED, **git}
     began = {
-        "provenance": provenance | ({"git": {**_NOT_RECORDED, **git}} if "commit" in git else {}),
+        "provenance": provenance,
         "seed": None,
         "determinism": {},
         "started": iso(started),
     }
     parent = {
         "tracked": {"tool": "mlflow", "experiment": str(experiment), "facts": dict(facts)},
-        "tags": _shown(facts),
+        "tags": _tags_of(facts),
     }
     parent |= _trial_of(tags)
     RunRecords(store, project, run).start({}, parent, 1, began)
 
 
 def _trial_of(tags: Mapping[str, str]) -> dict[str, Any]:
-    """The sweep and the trial that a run was begun for, as its client says: so it is found by them, beside
-    the trial's own run.
-    """
+    """The sweep and the trial that the client's tags name, so that they lead to this run, too."""
     sweep = tags.get("halving.sweep")
+    if not sweep:
+        return {}
+    parent: dict[str, Any] = {"sweep": sweep}
     trial = tags.get("halving.trial", "")
-    return (
-        {"sweep": sweep, **({"trial": int(trial)} if trial.isdecimal() and len(trial) < 10 else {})}
-        if sweep
-        else {}
-    )
+    if trial.isdecimal() and len(trial) < 10:
+        parent["trial"] = int(trial)
+    return parent
 
 
 def add_points(store: Store, project: str, run: str, attempt: int, points: Sequence[TrackedPoint]) -> int:
-    """Write points as the attempt's next segment; how many segments of the run are not compacted now."""
+    """Write points as the attempt's next segment; give how many segments of the run are not compacted."""
     import numpy as np
 
     keys = sorted({point.key for point in points})
@@ -117,24 +117,24 @@ def add_points(store: Store, project: str, run: str, attempt: int, points: Seque
 
 
 def amend(store: Store, project: str, run: str, facts: Mapping[str, Any], by: str = "") -> None:
-    """Write what the run is now.
+    """Write an amendment with the present facts of the run.
 
     Args:
         facts: ``name``, ``params`` and ``tags`` (all of them, by key), ``stage`` (active, archived or
-            deleted), ``status``: null where the newest attempt's own is right, that ``attempt``, and
+            deleted), ``status`` (null if that of the newest attempt is right), that ``attempt``, and
             ``inputs``.
         by: who changed the stage.
     """
     folder = RunRecords(store, project, run).folder
-    shown = {
+    columns = {
         "params": facts["params"],
-        "tags": _shown(facts),
+        "tags": _tags_of(facts),
         "status": facts["status"],
         "attempt": facts["attempt"],
     }
 
     def change(before: amendments.Amendment) -> amendments.Amendment:
-        after = {**before, **shown, "facts": dict(facts)}
+        after = {**before, **columns, "facts": dict(facts)}
         is_staged = before.get("lifecycle", amendments.ACTIVE) == facts["stage"]
         return after if is_staged else amendments.staged(after, facts["stage"], by)
 
@@ -147,8 +147,9 @@ def amend(store: Store, project: str, run: str, facts: Mapping[str, Any], by: st
 
 
 def end_attempt(store: Store, project: str, run: str, attempt: int, status: str, ended: int) -> str:
-    """Write the attempt's end; the status that it has, which is another one where a server was killed before
-    its transaction ended.
+    """Write the attempt's end, and give its status.
+
+    That is another status if a server wrote one and was killed before its transaction ended.
     """
     records = RunRecords(store, project, run)
     try:
@@ -162,17 +163,17 @@ def begin_attempt(store: Store, project: str, run: str, attempt: int, started: i
     """Write that the run goes on after its end."""
     records = RunRecords(store, project, run)
     record = records.read()
-    with contextlib.suppress(AlreadyExists):  # by a server that was killed before its transaction ended
+    with contextlib.suppress(AlreadyExists):  # a server wrote it and was killed before its transaction ended
         began = {"provenance": record["provenance"], "seed": None, "determinism": {}, "started": iso(started)}
         records.start(record["params"], {}, attempt, began)
 
 
-def _shown(facts: Mapping[str, Any]) -> dict[str, str]:
+def _tags_of(facts: Mapping[str, Any]) -> dict[str, str]:
     """Tags as pages show them, and as an import of the same run would have them."""
-    tags: dict[str, str] = facts["tags"]
-    found = {
-        _OURS.get(name, name): value
-        for name, value in tags.items()
-        if name in _OURS or not name.startswith("mlflow.")
-    }
-    return found | ({"name": facts["name"]} if facts["name"] else {})
+    tags: dict[str, str] = {}
+    for name, value in facts["tags"].items():
+        if name in _OURS or not name.startswith("mlflow."):
+            tags[_OURS.get(name, name)] = value
+    if facts["name"]:
+        tags["name"] = facts["name"]
+    return tags

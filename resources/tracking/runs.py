@@ -1,8 +1,8 @@
 """Tracked runs: rows of the catalog whose changes are written to the store first.
 
-Every change is one transaction that holds the run's row: what it may depend on (stage, params) is checked,
-the files are written, then the row, and it is answered after the commit. Killed in between it has left a file
-that nobody was told of: the next change goes past it.
+Every change is one transaction that locks the run's row. What the change depends on (stage, params) is
+checked, the files are written, then the row, and the client gets its answer after the commit. If the server
+is killed in between, a file is left that no client heard of, and the next change skips it.
 """
 
 import json
@@ -34,7 +34,7 @@ class Tracked:
     """A run with its experiment.
 
     Attributes:
-        locked: whether nobody else changes it until the transaction ends.
+        locked: whether its row is locked until the transaction ends.
     """
 
     row: TrackedRunRow
@@ -59,7 +59,7 @@ def create_run(
     """Begin a run.
 
     Args:
-        of_model: whether it is there for a model alone that was logged outside of a run.
+        of_model: whether it exists only for a model that was logged outside of a run.
 
     Raises:
         InvalidInput: the experiment is deleted.
@@ -73,30 +73,36 @@ def create_run(
 
 
 def find_run(session: Session, run: str, *, lock: bool = False) -> Tracked:
-    """A run, deleted ones too; with ``lock`` as it is while nobody else changes it.
+    """Find a run, even a deleted one; ``lock`` its row on request.
 
     Raises:
         NotFound: there is none of this id.
     """
     query = select(TrackedRunRow).where(TrackedRunRow.id == run)
-    row = session.scalar(query.with_for_update().execution_options(populate_existing=True) if lock else query)
+    if lock:
+        query = query.with_for_update().execution_options(populate_existing=True)
+    row = session.scalar(query)
     if row is None or run == _FREE:
         raise NotFound(f"Run with id={run} not found")
-    found = session.get_one(ExperimentRow, row.experiment)
-    return Tracked(row, found.id, found.project, found.artifacts, lock)
+    experiment = session.get_one(ExperimentRow, row.experiment)
+    return Tracked(row, experiment.id, experiment.project, experiment.artifacts, lock)
 
 
 def free_run(session: Session, *, lock: bool = False) -> Tracked:
-    """What holds the artifacts that are of no run, in the default experiment: it has no record in the store,
-    so that nothing shows a run.
+    """The run that owns the artifacts of no run, in the default experiment.
 
-    It is in the catalog when it has been added to the session.
+    It has no record in the store, so nothing shows it as a run. It is in the catalog after it has been added
+    to the session.
     """
     query = select(TrackedRunRow).where(TrackedRunRow.id == _FREE)
     row = session.scalar(query.with_for_update() if lock else query)
-    found = session.get_one(ExperimentRow, 0)
+    experiment = session.get_one(ExperimentRow, 0)
     return Tracked(
-        row or _new(_FREE, 0, _FREE, "", 0, {}, of_model=True), 0, found.project, found.artifacts, lock
+        row or _new(_FREE, 0, _FREE, "", 0, {}, of_model=True),
+        0,
+        experiment.project,
+        experiment.artifacts,
+        lock,
     )
 
 
@@ -133,7 +139,7 @@ def log(
     model_inputs: Sequence[dict[str, Any]] = (),
     outputs: Sequence[dict[str, Any]] = (),
 ) -> int:
-    """Add to a locked run; how many of its segments are not compacted, 0 where it got no points.
+    """Add to a locked run; give how many of its segments are not compacted, 0 if it got no points.
 
     Raises:
         InvalidInput: it is deleted, or a param has another value already.
@@ -141,15 +147,15 @@ def log(
     row = tracked.row
     check_run_active(row)
     tags = [(key, value) for key, value in tags if value or key != NAME_TAG]  # a run keeps its name
-    known = of_items(row.params)
-    new = _new_params(row.id, known, params)
+    logged = of_items(row.params)
+    new = _new_params(row.id, logged, params)
     changed = of_items(row.tags) | dict(tags)
     live = run_files.add_points(store, tracked.project, row.id, row.attempt, points) if points else 0
     amended = bool(new or inputs or model_inputs or outputs) or changed != of_items(row.tags)
     if points:
         row.metrics = _with_latest(row.metrics, points)
     if new:
-        row.params = as_items(known | new)
+        row.params = as_items(logged | new)
     if tags:
         row.tags = as_items(changed)
         row.name = changed.get(NAME_TAG, row.name)
@@ -199,12 +205,13 @@ def update(
         if status in OPEN:
             if row.ended is not None:
                 run_files.begin_attempt(store, tracked.project, row.id, row.attempt + 1, now_ms())
-                # one that goes on is not archived any more
+                # A run that goes on is no longer archived.
                 row.attempt = row.attempt + 1
                 row.ended = None
                 row.stage = ACTIVE
         else:
-            ended = now_ms() if ended is None else ended
+            if ended is None:
+                ended = now_ms()
             if row.ended is None:
                 row.ended = run_files.end_attempt(store, tracked.project, row.id, row.attempt, status, ended)
         row.status = status
@@ -221,7 +228,7 @@ def update(
 
 
 def set_stage(store: Store, tracked: Tracked, stage: amendments.Lifecycle, by: str) -> None:
-    """Delete, archive or restore a locked run; nothing of it goes away."""
+    """Delete, archive or restore a locked run; all its data stays."""
     row = tracked.row
     if row.stage != stage:
         row.stage = stage
@@ -232,9 +239,9 @@ def set_stage(store: Store, tracked: Tracked, stage: amendments.Lifecycle, by: s
 def set_stage_of_some(
     session: Session, store: Store, experiment: ExperimentRow, stage: amendments.Lifecycle, by: str
 ) -> list[str]:
-    """Delete or restore some of an experiment's runs, and give their ids; none: all are so now.
+    """Delete or restore some of an experiment's runs, and give their ids; none: nothing is left to do.
 
-    Each is a file of the store: a transaction takes a few only, so that other writers need not wait for
+    Each run is a file of the store, so a transaction takes only a few, and other writers need not wait for
     thousands of them.
     """
     query = select(TrackedRunRow).where(
@@ -262,12 +269,12 @@ def check_run_active(row: TrackedRunRow) -> None:
 
 
 def as_items(values: Mapping[str, str]) -> str:
-    """Params or tags as their column has them."""
+    """Params or tags in the form of their column."""
     return json.dumps([{"key": key, "value": value} for key, value in values.items()], separators=(",", ":"))
 
 
 def of_items(text: str) -> dict[str, Any]:
-    """The values of params, tags or metrics by key, as their column has them."""
+    """The values of params, tags or metrics by key, from their column."""
     return {item["key"]: item["value"] for item in json.loads(text)}
 
 
@@ -275,19 +282,19 @@ def plain_number(value: float) -> float | str:
     """A metric's value in JSON."""
     if math.isfinite(value):
         return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
 
 
-def _new_params(run: str, known: Mapping[str, str], params: Iterable[tuple[str, str]]) -> dict[str, str]:
+def _new_params(run: str, logged: Mapping[str, str], params: Iterable[tuple[str, str]]) -> dict[str, str]:
     new: dict[str, str] = {}
     for key, value in params:
-        before = known.get(key, new.get(key))
+        before = logged.get(key, new.get(key))
         if before is not None and before != value:
             raise InvalidInput(
                 f"Changing param values is not allowed. Param with key='{key}' was already logged with "
-                f"value='{before}' "
-                f"for run ID='{run}'. "
-                f"Attempted logging new value '{value}'."
+                f"value='{before}' for run ID='{run}'. Attempted logging new value '{value}'."
             )
         if before is None:
             new[key] = value
@@ -295,30 +302,29 @@ def _new_params(run: str, known: Mapping[str, str], params: Iterable[tuple[str, 
 
 
 def _with_latest(text: str, points: Iterable[TrackedPoint]) -> str:
-    """The latest value of each metric: at the greatest step, of these at the latest time, of these the
-    greatest.
-    """
-    found = {item["key"]: item for item in json.loads(text)}
+    """The latest value of each metric: by greatest step, then by latest time, then by greatest value."""
+    latest = {item["key"]: item for item in json.loads(text)}
     for point in points:
-        known = found.get(point.key)
-        if known is None or _order(known["step"], known["timestamp"], float(known["value"])) <= _order(
-            *point[1:]
-        ):
-            found[point.key] = {
-                "key": point.key,
-                "value": plain_number(point.value),
-                "timestamp": point.time,
-                "step": point.step,
-            }
-    return json.dumps([found[key] for key in sorted(found)], separators=(",", ":"))
+        before = latest.get(point.key)
+        if before is not None:
+            order = _order(before["step"], before["timestamp"], float(before["value"]))
+            if order > _order(point.step, point.time, point.value):
+                continue
+        latest[point.key] = {
+            "key": point.key,
+            "value": plain_number(point.value),
+            "timestamp": point.time,
+            "step": point.step,
+        }
+    return json.dumps([latest[key] for key in sorted(latest)], separators=(",", ":"))
 
 
 def _with_models(text: str, models: Sequence[dict[str, Any]]) -> str:
     """Models with the new ones, once each."""
     if not models:
         return text
-    found = {one["model_id"]: one for one in [*json.loads(text), *models]}
-    return json.dumps(list(found.values()), separators=(",", ":"))
+    by_id = {model["model_id"]: model for model in [*json.loads(text), *models]}
+    return json.dumps(list(by_id.values()), separators=(",", ":"))
 
 
 def _order(step: int, time: int, value: float) -> tuple[int, int, float]:
@@ -326,11 +332,12 @@ def _order(step: int, time: int, value: float) -> tuple[int, int, float]:
 
 
 def _with_inputs(text: str, inputs: Iterable[dict[str, Any]]) -> str:
-    """Inputs with the new ones; a dataset is known by its name and digest, and once among them."""
-    found = {(one["dataset"]["name"], one["dataset"]["digest"]): one for one in json.loads(text)}
-    for one in inputs:
-        found.setdefault((one["dataset"]["name"], one["dataset"]["digest"]), one)
-    return json.dumps(list(found.values()), separators=(",", ":"))
+    """Inputs with the new ones; a dataset, by its name and digest, is among them only once."""
+    by_dataset: dict[tuple[str, str], dict[str, Any]] = {}
+    for item in [*json.loads(text), *inputs]:
+        dataset = item["dataset"]
+        by_dataset.setdefault((dataset["name"], dataset["digest"]), item)
+    return json.dumps(list(by_dataset.values()), separators=(",", ":"))
 
 
 def _amend(store: Store, tracked: Tracked) -> None:

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from starlette.types import Scope
 
 from resources.catalog import Catalog, WriteLogRow, utcnow
-from resources.catalog.pipelined import Asked
+from resources.catalog.pipelined import Statement
 from server.access.project_limits import Routes
 from server.identity.caller import Caller
 from server.identity.tokens import without_tokens
@@ -84,7 +84,7 @@ class WriteLog:
         """
         session.execute(*self.entry(scope, status))
 
-    def entry(self, scope: Scope, status: int) -> Asked:
+    def entry(self, scope: Scope, status: int) -> Statement:
         """What :meth:`add` adds, for work whose transaction has no session: to be executed in it."""
         return _ADD, self._entry(scope, status)
 

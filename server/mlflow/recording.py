@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from resources.tracking import runs
-from resources.tracking.run_files import MOST_LIVE, TrackedPoint
+from resources.tracking.run_files import MAX_LIVE, TrackedPoint
 from server.mlflow import call as fields
 from server.mlflow import logged_models
 from server.mlflow.call import LONGEST_TAG, Call, check_count, checked_text, missing, too_long
@@ -128,7 +128,7 @@ def _log(call: Call, metrics: Sequence[dict[str, Any]] = (), **logged: Any) -> d
             logged_models.add_metrics(
                 call.state.store, tracked.row.id, models, list(zip(metrics, logged["points"], strict=True))
             )
-    if live > MOST_LIVE:
+    if live > MAX_LIVE:
         compact_soon(call.state.store, tracked.project, tracked.row.id)
     return {}
 

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Body, Depends, Header, Path, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from halving.errors import NotFound
-from resources.catalog.pipelined import Asked
+from resources.catalog.pipelined import Statement
 from resources.execution.external_loops import LEASE_SECONDS, LONGEST_LEASE_SECONDS, ExternalLoops, Verdict
 from resources.search.decide import Finish, Wait
 from resources.sweep_spec.base import Digest, NoFlags
@@ -248,7 +248,7 @@ def _loop(state: State, caller: Caller, study: str) -> ExternalLoops:
     return state.studies.of(study)
 
 
-def _end(request: Request, end: Callable[[list[Asked]], Verdict]) -> Response:
+def _end(request: Request, end: Callable[[list[Statement]], Verdict]) -> Response:
     """End an attempt and record in the same transaction who ended it.
 
     Sent again, it does nothing and records nothing.

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from halving.errors import NotFound
 from resources.catalog import ModelVersionRow, RegisteredModelRow
 from resources.catalog.models import champion_of, models_of, versions_of
-from resources.features.registered_views import features_of
+from resources.features.registry import features_of
 from resources.registry import stages
 from resources.registry.history import newest_events
 from resources.registry.verdicts import check_whole

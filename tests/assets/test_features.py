@@ -19,7 +19,7 @@ from resources.backend import Backend
 from resources.catalog import FeatureViewRow
 from resources.datasets.snapshots import take_snapshot
 from resources.features.partitions import digest_of_partitions, partitions
-from resources.features.registered_views import registered_views
+from resources.features.registry import registered_views
 from resources.features.view import load_view
 from resources.features.wanted import online_address
 from resources.sweep_spec.dataset import DatasetSource

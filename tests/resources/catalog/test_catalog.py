@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from halving import InvalidInput, NotFound
 from halving.errors import AlreadyExists
-from resources.catalog import Base, Catalog, masked, retry, utcnow
+from resources.catalog import Base, Catalog, mask_password, retry, utcnow
 from resources.catalog.catalog import newest_revision
 from resources.catalog.models import models_of, versions_of
 from resources.catalog.retry import is_transient
@@ -129,8 +129,8 @@ def test_a_sweep_that_an_upgrade_finds_unfinished_is_resumed_by_the_same_spec(
             open_sweep(again, small_spec(seed=5), "sha256:a", driver="job", commit=None, sweep=opened)
         assert open_sweep(again, spec, "sha256:a", driver="job", commit=None, sweep=opened).id == opened
         assert open_sweep(again, small_spec(seed=5), "sha256:a", driver="job", commit=None).id != opened
-        found = open_sweep(again, spec, "sha256:a", driver="job", commit=None)
-        assert (found.id, found.spec_digest) == (opened, spec.digest)
+        resumed = open_sweep(again, spec, "sha256:a", driver="job", commit=None)
+        assert (resumed.id, resumed.spec_digest) == (opened, spec.digest)
 
 
 def test_an_upgrade_makes_a_sweeps_name_its_project_and_what_runs_holds_its_gpus(
@@ -280,9 +280,9 @@ def test_a_password_is_in_no_error_and_no_log(
     monkeypatch.setattr(retry, "CONNECT_SECONDS", 0.2)
     with pytest.raises((InvalidInput, DBAPIError)) as raised:
         Catalog(url)
-    shown = "".join(traceback.format_exception(raised.value)) + caplog.text + masked(url)
-    assert _SECRET not in shown
-    assert "db" in shown or "127.0.0.1" in shown
+    texts = "".join(traceback.format_exception(raised.value)) + caplog.text + mask_password(url)
+    assert _SECRET not in texts
+    assert "db" in texts or "127.0.0.1" in texts
 
 
 def test_a_sweep_that_does_not_exist_is_answered_with_those_that_do(

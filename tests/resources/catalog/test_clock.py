@@ -20,7 +20,7 @@ def test_a_machines_own_clock_that_is_set_back_changes_nothing(
 
 @on_postgres
 @pytest.mark.parametrize("wrong", [-3600.0, 3600.0])
-def test_a_servers_clock_is_read_again_before_a_connection_is_used_where_that_is_long_ago(
+def test_an_old_reading_of_the_servers_clock_is_renewed_before_a_connection_is_used(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch, wrong: float
 ) -> None:
     now = time.time()

@@ -66,13 +66,13 @@ def test_what_is_written_is_what_the_tables_say(catalog: Catalog, small_spec: Sp
         "more_seconds": 2.5,
     }
     with catalog.write() as session:
-        asked = [
+        bound = [
             (statements.ADD_TRIAL, trial),
             (statements.ADD_ATTEMPT, attempt),
             (statements.CLOSE_ATTEMPT, ended),
         ]
-        asked.append((statements.CHANGED_TRIALS, {"of_sweep": sweep, "since": 0}))
-        *nothing, (row,) = together(session.connection(), asked)
+        bound.append((statements.CHANGED_TRIALS, {"of_sweep": sweep, "since": 0}))
+        *nothing, (row,) = together(session.connection(), bound)
     assert nothing == [[], [], []]
     assert (row.number, row.params, row.sampler_attrs, row.checkpoint) == (0, PARAMS, None, None)
     with catalog.read() as session:
@@ -108,24 +108,24 @@ def test_an_error_amid_them_leaves_nothing_and_the_connection_serves_on(
             session.execute(*adding)
             raise Interrupted
 
-    given = {"of_sweep": sweep, "of_trial": 0}
+    values = {"of_sweep": sweep, "of_trial": 0}
     for _ in range(2):
         for failing, error in ((write_twice, IntegrityError), (write_and_think_better, Interrupted)):
             with pytest.raises(error):
                 failing()
-            assert catalog.at_once(statements.STATUS, given) == []
+            assert catalog.at_once(statements.STATUS, values) == []
             with pytest.raises(Interrupted):  # what comes next on the same connection is a transaction again
                 write_in_a_session_and_think_better()
-            assert catalog.at_once(statements.STATUS, given) == []
+            assert catalog.at_once(statements.STATUS, values) == []
     with transaction(catalog.engine) as connection:
         list(together(connection, [adding], last=True))
-    (stands,) = catalog.at_once(statements.STATUS, given)
+    (stands,) = catalog.at_once(statements.STATUS, values)
     assert (stands.attempt, stands.status) == (1, "running")
     with catalog.write() as session, pytest.raises(IntegrityError):
         session.execute(*adding)
 
 
-def test_a_connection_that_an_interruption_left_in_autocommit_is_mended_before_its_next_use(
+def test_a_connection_that_was_left_in_autocommit_is_mended_before_its_next_use(
     postgres: Postgres, small_spec: Spec
 ) -> None:
     with closing(Catalog(postgres.database("left"))) as catalog:
@@ -173,12 +173,12 @@ def test_a_decision_takes_two_round_trips_and_a_heartbeat_one(postgres: Postgres
 
         scheduler.next_work("w")  # reads the spec, once
         for _ in range(3):
-            given, trips = trips_of(scheduler.next_work, "w")
-            assert isinstance(given, Assignment)
+            assignment, trips = trips_of(scheduler.next_work, "w")
+            assert isinstance(assignment, Assignment)
             assert trips == 2, "the look for lost trials is in the first of them"
-            assert trips_of(scheduler.heartbeat, given)[1] == 1
-            report = ReachedRung(given.granted, {"score": 0.5}, "sha256:c")
-            assert trips_of(scheduler.report_rung, given, report, 1.0)[1] == 2
+            assert trips_of(scheduler.heartbeat, assignment)[1] == 1
+            report = ReachedRung(assignment.granted, {"score": 0.5}, "sha256:c")
+            assert trips_of(scheduler.reached, assignment, report, 1.0)[1] == 2
 
         def decide_nothing() -> None:
             with scheduler._transactions.deciding():
@@ -187,7 +187,7 @@ def test_a_decision_takes_two_round_trips_and_a_heartbeat_one(postgres: Postgres
         assert trips_of(decide_nothing)[1] == 2
 
 
-def test_an_interruption_while_the_sweep_is_locked_comes_through_and_costs_a_connection(
+def test_an_interruption_while_a_sweep_is_locked_comes_through_for_a_connection(
     postgres: Postgres, small_spec: Spec
 ) -> None:
     url = postgres.database("interrupted")

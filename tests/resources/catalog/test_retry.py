@@ -93,38 +93,38 @@ class Crew:
     def _work(self, name: str) -> None:
         with closing(Catalog(self._url)) as catalog:
             scheduler = Scheduler(catalog, self._sweep)
-            while not isinstance(given := scheduler.next_work(name), Finish):
-                if isinstance(given, Assignment):
-                    with self._beating(scheduler, given):
-                        self._train(scheduler, given)
+            while not isinstance(assignment := scheduler.next_work(name), Finish):
+                if isinstance(assignment, Assignment):
+                    with self._beating(scheduler, assignment):
+                        self._train(scheduler, assignment)
                 else:
                     time.sleep(0.05)
 
-    def _train(self, scheduler: Scheduler, given: Assignment) -> None:
-        for epochs in given.ladder[given.rung :]:
-            self.at_work[given.trial] += 1
-            if self.at_work[given.trial] > 1:
-                self.overlaps.append(given.trial)
+    def _train(self, scheduler: Scheduler, assignment: Assignment) -> None:
+        for epochs in assignment.ladder[assignment.rung :]:
+            self.at_work[assignment.trial] += 1
+            if self.at_work[assignment.trial] > 1:
+                self.overlaps.append(assignment.trial)
             time.sleep(self._seconds)
-            self.trained.append((given.trial, epochs))
+            self.trained.append((assignment.trial, epochs))
             # Before it is told: the answer may get lost, and once the rung is recorded another worker may go
             # on with the trial.
-            self.at_work[given.trial] -= 1
-            value = given.params["x"] + 1 / epochs
+            self.at_work[assignment.trial] -= 1
+            value = assignment.params["x"] + 1 / epochs
             if not isinstance(
-                scheduler.report_rung(given, ReachedRung(epochs, {"score": value}, f"sha256:{epochs}"), 0.2),
+                scheduler.reached(assignment, ReachedRung(epochs, {"score": value}, f"sha256:{epochs}"), 0.2),
                 Continue,
             ):
                 break
 
     @contextmanager
-    def _beating(self, scheduler: Scheduler, given: Assignment) -> Iterator[None]:
+    def _beating(self, scheduler: Scheduler, assignment: Assignment) -> Iterator[None]:
         closed = threading.Event()
 
         def beat() -> None:
             while not closed.wait(leases.HEARTBEAT_SECONDS):
                 try:
-                    scheduler.heartbeat(given)
+                    scheduler.heartbeat(assignment)
                 except (OperationalError, Superseded):
                     continue
 
@@ -156,14 +156,14 @@ def refused(caplog: pytest.LogCaptureFixture, *reasons: str) -> set[str | None]:
     """The workers' threads that try again because the database does not answer, for one of these reasons, or
     for any.
     """
-    shown = [
+    messages = [
         (record.threadName, record.getMessage())
         for record in caplog.records
         if "the catalog does not answer" in record.getMessage()
     ]
     return {
         name
-        for name, said in shown
+        for name, said in messages
         if name and name.startswith(_WORKER) and any(reason in said for reason in reasons or ("",))
     }
 
@@ -195,8 +195,8 @@ def test_a_database_without_a_connection_to_spare_is_waited_for(
     crew = Crew(url, sweep, 3)
     taken = []
     wait_for(lambda: crew.trained, 60, "a rung")
-    plain = url.replace("+psycopg", "")
-    with ExitStack() as closed, psycopg.connect(plain, autocommit=True) as killer:
+    psycopg_url = url.replace("+psycopg", "")
+    with ExitStack() as closed, psycopg.connect(psycopg_url, autocommit=True) as killer:
         # What the workers have is taken from them, and whoever is faster than they gets it.
         while len(taken) < 15 or len(refused(caplog, *_FULL)) < 3:
             assert crew.busy
@@ -205,7 +205,7 @@ def test_a_database_without_a_connection_to_spare_is_waited_for(
             )
             try:
                 while True:
-                    taken.append(closed.enter_context(psycopg.connect(plain)))
+                    taken.append(closed.enter_context(psycopg.connect(psycopg_url)))
             except psycopg.OperationalError:
                 time.sleep(0.02)
         assert crew.busy
@@ -220,12 +220,12 @@ def test_connections_broken_at_any_moment_cost_no_rung_and_no_attempt(
     crew = Crew(url, sweep, 6, seconds_to_train=0.02)
     chance = random.Random(0)
     broken = 0
-    plain = url.replace("+psycopg", "")
+    psycopg_url = url.replace("+psycopg", "")
     some = (
         "FROM pg_stat_activity WHERE application_name = 'halving' AND datname = current_database() AND "
         "random() < 0.5"
     )
-    with psycopg.connect(plain, autocommit=True) as killer:
+    with psycopg.connect(psycopg_url, autocommit=True) as killer:
         while crew.busy and broken < 300:
             broken += len(killer.execute(f"SELECT pg_terminate_backend(pid) {some}").fetchall())
             time.sleep(chance.random() * 0.05)  # at another moment of their transactions
@@ -262,7 +262,7 @@ def test_a_worker_whose_connection_breaks_while_it_starts_connects_again(
     server: Postgres, url: str, small_spec: Spec, reads: str
 ) -> None:
     sweep = opened(url, small_spec())
-    plain = url.replace("+psycopg", "")
+    psycopg_url = url.replace("+psycopg", "")
     waiting = "FROM pg_stat_activity WHERE application_name = 'halving' AND wait_event_type = 'Lock'"
 
     def start() -> object:
@@ -270,8 +270,8 @@ def test_a_worker_whose_connection_breaks_while_it_starts_connects_again(
             return Scheduler(catalog, sweep).next_work("pod:1")
 
     with (
-        psycopg.connect(plain) as holder,
-        psycopg.connect(plain, autocommit=True) as killer,
+        psycopg.connect(psycopg_url) as holder,
+        psycopg.connect(psycopg_url, autocommit=True) as killer,
         ThreadPoolExecutor(1) as pool,
     ):
         holder.execute(f"LOCK TABLE {reads} IN ACCESS EXCLUSIVE MODE")
@@ -396,7 +396,7 @@ def test_who_is_refused_for_good_is_not_made_to_wait(server: Postgres, url: str)
     assert time.monotonic() - began < 5
 
 
-def test_workers_that_lost_the_database_in_the_same_instant_connect_again_at_different_moments(
+def test_workers_that_lost_the_database_at_once_reconnect_at_different_times(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0
@@ -419,8 +419,8 @@ def test_workers_that_lost_the_database_in_the_same_instant_connect_again_at_dif
         for _ in range(workers):
             now = 0.0
             connected.append(retry.connect_with_retry(connect))
-    most = max(sum(first <= other < first + 0.1 for other in connected) for first in connected)
-    assert most < 0.7 * workers, "so many connect within a tenth of a second"
+    peak = max(sum(first <= other < first + 0.1 for other in connected) for first in connected)
+    assert peak < 0.7 * workers, "so many connect within a tenth of a second"
 
 
 def test_workers_that_started_together_do_not_replace_their_connections_together(url: str) -> None:

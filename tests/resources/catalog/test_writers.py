@@ -52,7 +52,7 @@ def by_one_statement(catalog: Catalog) -> None:
     catalog.at_once(statements.RENEW_LEASE, NOBODY)
 
 
-def test_threads_write_in_the_order_in_which_they_came_and_hold_no_connection_while_they_wait(
+def test_threads_write_in_the_order_they_came_and_wait_without_a_connection(
     catalogs: list[Catalog],
 ) -> None:
     begun: list[str] = []
@@ -87,7 +87,7 @@ def test_many_writers_are_all_served_without_one_refusal_by_sqlite(catalogs: lis
         list(pool.map(write, range(60)))
 
 
-def test_a_writer_that_has_waited_too_long_is_told_as_by_sqlite_and_those_behind_it_go_on(
+def test_a_writer_that_waits_too_long_gets_sqlites_error_and_the_next_go_on(
     tmp_path: Path,
 ) -> None:
     with closing(Catalog(f"sqlite:///{tmp_path}/catalog.db", patience=0.01)) as catalog:

@@ -17,7 +17,7 @@ from resources.datasets.known_snapshots import Snapshot
 from resources.datasets.snapshots import take_snapshot
 from resources.features.materialize import materialize_all, materialize_day
 from resources.features.partitions import digest_of_partitions, partitions
-from resources.features.registered_views import registered_views
+from resources.features.registry import registered_views
 from resources.features.wanted import project_view, views_of
 from resources.sweep_spec.dataset import DatasetSource
 from tests.backends import CHECKOUT

@@ -18,7 +18,7 @@ from resources.features.view import FeatureView, parse_view
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 MICROS = pa.timestamp("us", tz="UTC")
-GIVEN: dict[str, Any] = {}
+SOURCE: dict[str, Any] = {}
 """What the source functions return, by the day that is asked for or not."""
 
 
@@ -28,7 +28,7 @@ class Row:
 
     user: Any
     event: float
-    known: float
+    known_at: float
     value: Any = 0.0
 
 
@@ -36,9 +36,9 @@ def at(minutes: float) -> datetime:
     return START + timedelta(minutes=minutes)
 
 
-def given() -> Any:
+def source_rows() -> Any:
     """The source of :func:`view`."""
-    return GIVEN["rows"]
+    return SOURCE["rows"]
 
 
 def table(rows: Iterable[Row], kind: pa.DataType | None = None, user: pa.DataType | None = None) -> pa.Table:
@@ -47,21 +47,21 @@ def table(rows: Iterable[Row], kind: pa.DataType | None = None, user: pa.DataTyp
         {
             "user": pa.array([row.user for row in rows], user or pa.int64()),
             "ts": pa.array([at(row.event) for row in rows], MICROS),
-            "loaded": pa.array([at(row.known) for row in rows], MICROS),
+            "loaded": pa.array([at(row.known_at) for row in rows], MICROS),
             "value": pa.array([row.value for row in rows], kind or pa.float64()),
         }
     )
 
 
 def view(**changes: Any) -> FeatureView:
-    """A view of :func:`given`; a change to None leaves a field out."""
+    """A view of :func:`source_rows`; a change to None leaves a field out."""
     data = {
         "name": "clicks",
         "version": 1,
         "entity": ["user"],
         "event_time": "ts",
         "created": "loaded",
-        "source": {"function": "tests.resources.features.histories:given"},
+        "source": {"function": "tests.resources.features.histories:source_rows"},
         "schema": {"value": "double"},
         **changes,
     }
@@ -72,20 +72,20 @@ def materialize(
     store: Store, rows: Iterable[Row] | pa.Table, shape: FeatureView | None = None
 ) -> FeatureView:
     """Materialise all rows."""
-    GIVEN["rows"] = rows if isinstance(rows, pa.Table) else table(rows)
+    SOURCE["rows"] = rows if isinstance(rows, pa.Table) else table(rows)
     shape = shape or view()
     done = materialize_all(store, shape, late=True)
     assert not done.failed, done.failed
     return shape
 
 
-def labels(asked: Sequence[tuple[Any, float]], user: pa.DataType | None = None) -> pa.Table:
+def labels(users_and_times: Sequence[tuple[Any, float]], user: pa.DataType | None = None) -> pa.Table:
     """Labels of (user, minutes)."""
     return pa.table(
         {
-            "number": pa.array(range(len(asked)), pa.int64()),
-            "user": pa.array([one for one, _ in asked], user or pa.int64()),
-            "when": pa.array([at(minutes) for _, minutes in asked], MICROS),
+            "number": pa.array(range(len(users_and_times)), pa.int64()),
+            "user": pa.array([user_id for user_id, _ in users_and_times], user or pa.int64()),
+            "when": pa.array([at(minutes) for _, minutes in users_and_times], MICROS),
         }
     )
 
@@ -95,17 +95,17 @@ def join(
 ) -> pa.Table:
     """All of a join."""
     with join_features(
-        store, given_labels, features, {one.key: one for one in views}, time="when", **more
+        store, given_labels, features, {view_.key: view_ for view_ in views}, time="when", **more
     ) as joined:
         return joined.reader.read_all()
 
 
-def known(rows: Iterable[Row], user: Any, minutes: float, ttl: float = math.inf) -> Any:
+def latest_known(rows: Iterable[Row], user: Any, minutes: float, ttl: float = math.inf) -> Any:
     """What was known of a user's value at a time, as the definition says it: the reference that the join is
     compared with.
     """
-    there = [row for row in rows if row.user == user and row.known <= minutes and user is not None]
-    newest = max(there, key=lambda row: (row.event, row.known), default=None)
+    there = [row for row in rows if row.user == user and row.known_at <= minutes and user is not None]
+    newest = max(there, key=lambda row: (row.event, row.known_at), default=None)
     return None if newest is None or minutes - newest.event > ttl else newest.value
 
 

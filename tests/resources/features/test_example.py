@@ -29,14 +29,14 @@ def test_the_examples_features_are_joined_as_of_then_and_looked_up_online(tmp_pa
     with join_features(
         store, clicks.labels(), ["clicks@1:ctr", "clicks@1:night"], views, time="visited_at"
     ) as joined:
-        found = joined.reader.read_all()
-    assert found.select(["user_id", "visited_at", "ordered"]).equals(clicks.labels())
-    known = found.filter(pa.compute.is_valid(found["ctr"]))
-    assert known.num_rows > 0.95 * found.num_rows
-    assert np.corrcoef(known["ctr"].to_numpy(), known["ordered"].to_numpy())[0, 1] > 0.1
-    push(store, view, str(tmp_path / "online.db"), until=found["visited_at"][-1].as_py())
+        table = joined.reader.read_all()
+    assert table.select(["user_id", "visited_at", "ordered"]).equals(clicks.labels())
+    with_ctr = table.filter(pa.compute.is_valid(table["ctr"]))
+    assert with_ctr.num_rows > 0.95 * table.num_rows
+    assert np.corrcoef(with_ctr["ctr"].to_numpy(), with_ctr["ordered"].to_numpy())[0, 1] > 0.1
+    push(store, view, str(tmp_path / "online.db"), until=table["visited_at"][-1].as_py())
     with OnlineFeatures(str(tmp_path / "online.db"), ["clicks@1:ctr", "clicks@1:night"]) as online:
-        last = found.slice(found.num_rows - 1).to_pylist()[0]
+        last = table.slice(table.num_rows - 1).to_pylist()[0]
         assert online.get(last, now=last["visited_at"]) == {"ctr": last["ctr"], "night": last["night"]}
     request = RequestTransform(partitions(store, "clicks", 1)[0].definition)
     assert request({"shown": 4, "clicked": 1, "ts": last["visited_at"]}) == {

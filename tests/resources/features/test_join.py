@@ -20,7 +20,17 @@ from halving.features import OnlineFeatures
 from resources.features.join import join_features
 from resources.features.online import push
 from tests.properties import examples
-from tests.resources.features.histories import MICROS, Row, at, bits, join, known, labels, materialize, view
+from tests.resources.features.histories import (
+    MICROS,
+    Row,
+    at,
+    bits,
+    join,
+    labels,
+    latest_known,
+    materialize,
+    view,
+)
 
 HOUR = 60.0
 DAY = 1440.0
@@ -87,10 +97,10 @@ def test_a_label_gets_what_was_known(case: str, tmp_path: Path) -> None:
     rows, label, expected, within_ttl = CASES[case]
     store = Store(tmp_path)
     shapes = [materialize(store, rows), materialize(store, rows, view(name="short", ttl="1h"))]
-    found = join(store, labels([label]), ["clicks@1:value", "short@1:value as short"], *shapes)
-    assert bits(found["value"].to_pylist() + found["short"].to_pylist()) == bits([expected, within_ttl])
+    joined = join(store, labels([label]), ["clicks@1:value", "short@1:value as short"], *shapes)
+    assert bits(joined["value"].to_pylist() + joined["short"].to_pylist()) == bits([expected, within_ttl])
     # so that the reference is right, too
-    assert bits([known(rows, *label), known(rows, *label, TTL)]) == bits([expected, within_ttl])
+    assert bits([latest_known(rows, *label), latest_known(rows, *label, TTL)]) == bits([expected, within_ttl])
 
 
 moments = st.integers(0, 3 * 24 * 4).map(lambda quarter: quarter * 15.0)  # few, so that many are equal
@@ -124,7 +134,7 @@ def histories(draw: st.DrawFn) -> list[Row]:
     st.sampled_from([15, 60, 24 * 60]),
 )
 def test_the_join_is_the_brute_force_reference(
-    first: list[Row], second: list[Row], asked: list[tuple[int | None, float]], ttl: int
+    first: list[Row], second: list[Row], label_rows: list[tuple[int | None, float]], ttl: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder)
@@ -136,36 +146,38 @@ def test_the_join_is_the_brute_force_reference(
             materialize(store, first),
             materialize(store, late, view(name="late", created=None, delay="30m", ttl=f"{ttl}m")),
         ]
-        found = join(store, labels(asked), ["clicks@1:value", "late@1:value as late"], *shapes)
-        short = join(store, labels(asked), ["clicks@1:value"], view(ttl=f"{ttl}m"))
-    assert found["number"].to_pylist() == list(range(len(asked)))  # every label once, in order
+        joined = join(store, labels(label_rows), ["clicks@1:value", "late@1:value as late"], *shapes)
+        short = join(store, labels(label_rows), ["clicks@1:value"], view(ttl=f"{ttl}m"))
+    assert joined["number"].to_pylist() == list(range(len(label_rows)))  # every label once, in order
     for column, rows, live in (
-        (found["value"], first, math.inf),
+        (joined["value"], first, math.inf),
         (short["value"], first, ttl),
-        (found["late"], late, ttl),
+        (joined["late"], late, ttl),
     ):
-        assert bits(column.to_pylist()) == bits(known(rows, user, minutes, live) for user, minutes in asked)
+        assert bits(column.to_pylist()) == bits(
+            latest_known(rows, user, minutes, live) for user, minutes in label_rows
+        )
 
 
 def test_every_label_comes_back_once_in_order_with_its_columns_as_they_were(tmp_path: Path) -> None:
     store = Store(tmp_path)
     shape = materialize(store, [Row(user, 10, 12, float(user)) for user in range(50)])
-    asked = labels([(user % 60, 20.0 - user % 3) for user in range(1000, 0, -1)])
+    label_rows = labels([(user % 60, 20.0 - user % 3) for user in range(1000, 0, -1)])
     colour = pa.array(["red", "blue"] * 500).dictionary_encode()
-    asked = asked.append_column("colour", colour).append_column(
+    label_rows = label_rows.append_column("colour", colour).append_column(
         "pair", pa.array([[1.0, 2.0]] * 1000, pa.list_(pa.float16(), 2))
     )
-    given_labels = asked.replace_schema_metadata({"from": "tests"})
-    found = join(store, given_labels, ["clicks@1:value"], shape)
-    assert found.drop_columns(["value"]).equals(given_labels)
-    assert found.column_names[-1] == "value"
+    given_labels = label_rows.replace_schema_metadata({"from": "tests"})
+    joined = join(store, given_labels, ["clicks@1:value"], shape)
+    assert joined.drop_columns(["value"]).equals(given_labels)
+    assert joined.column_names[-1] == "value"
     again = join(
         store,
-        pa.RecordBatchReader.from_batches(asked.schema, asked.to_batches(max_chunksize=7)),
+        pa.RecordBatchReader.from_batches(label_rows.schema, label_rows.to_batches(max_chunksize=7)),
         ["clicks@1:value"],
         shape,
     )
-    assert again["value"].equals(found["value"].cast(pa.float64()))
+    assert again["value"].equals(joined["value"].cast(pa.float64()))
 
 
 def test_more_labels_than_a_batch_keep_their_order(tmp_path: Path) -> None:
@@ -173,9 +185,9 @@ def test_more_labels_than_a_batch_keep_their_order(tmp_path: Path) -> None:
     count = 150_000
     shape = materialize(store, [Row(user, 10, 12, float(user)) for user in range(100)])
     users = pa.array([number * 7919 % 100 for number in range(count)], pa.int64())
-    asked = pa.table({"user": users, "when": pa.array([at(20)] * count, MICROS)})
-    found = join(store, asked, ["clicks@1:value"], shape)
-    assert found["value"].cast(pa.int64()).combine_chunks().equals(users)
+    label_rows = pa.table({"user": users, "when": pa.array([at(20)] * count, MICROS)})
+    joined = join(store, label_rows, ["clicks@1:value"], shape)
+    assert joined["value"].cast(pa.int64()).combine_chunks().equals(users)
 
 
 def test_views_of_several_entities_are_joined_by_their_own_columns(tmp_path: Path) -> None:
@@ -191,20 +203,23 @@ def test_views_of_several_entities_are_joined_by_their_own_columns(tmp_path: Pat
         }
     )
     both = materialize(store, pairs, view(name="pairs", entity=["user", "item"]))
-    asked = labels([(1, 5), (2, 5), (1, 5), (1, 5)]).append_column(
+    label_rows = labels([(1, 5), (2, 5), (1, 5), (1, 5)]).append_column(
         "item", pa.array(["b", "a", None, "a"], pa.large_string())
     )
-    found = join(store, asked, ["pairs@1:value as pair", "clicks@1:value as user_value"], users, both)
-    assert found["pair"].to_pylist() == [0.25, None, None, 0.5]
-    assert found["user_value"].to_pylist() == [1.0, 2.0, 1.0, 1.0]
-    assert found.column_names == ["number", "user", "when", "item", "pair", "user_value"]
+    joined = join(store, label_rows, ["pairs@1:value as pair", "clicks@1:value as user_value"], users, both)
+    assert joined["pair"].to_pylist() == [0.25, None, None, 0.5]
+    assert joined["user_value"].to_pylist() == [1.0, 2.0, 1.0, 1.0]
+    assert joined.column_names == ["number", "user", "when", "item", "pair", "user_value"]
 
 
 def test_no_labels_are_no_rows_with_all_columns(tmp_path: Path) -> None:
     store = Store(tmp_path)
     shape = materialize(store, [Row(1, 0, 0, 1.0)])
-    found = join(store, labels([]), ["clicks@1:value"], shape)
-    assert (found.num_rows, found.column_names) == (0, ["number", "user", "when", "value"])
+    joined = join(store, labels([]), ["clicks@1:value"], shape)
+    assert (joined.num_rows, joined.column_names) == (
+        0,
+        ["number", "user", "when", "value"],
+    )
 
 
 def test_all_types_of_features_come_back_as_they_were(tmp_path: Path) -> None:
@@ -228,17 +243,17 @@ def test_all_types_of_features_come_back_as_they_were(tmp_path: Path) -> None:
         }
     )
     shape = materialize(store, rows, view(schema={name: name for name in columns}))
-    found = join(store, labels([(2, 1), (1, 1)]), [f"clicks@1:{name}" for name in columns], shape)
-    assert found.select(list(columns)).equals(table_of_types.select(list(columns)).take([1, 0]))
+    joined = join(store, labels([(2, 1), (1, 1)]), [f"clicks@1:{name}" for name in columns], shape)
+    assert joined.select(list(columns)).equals(table_of_types.select(list(columns)).take([1, 0]))
 
 
 def test_a_feature_that_came_later_is_null_in_days_made_before(tmp_path: Path) -> None:
     store = Store(tmp_path)
     materialize(store, [Row(1, 10, 12, 1.0), Row(2, 2 * DAY, 2 * DAY, 2.0)])
     wider = view(schema={"value": "double", "more": "string", "most": "bool"})
-    asked = labels([(1, 20), (2, 3 * DAY)])
+    label_rows = labels([(1, 20), (2, 3 * DAY)])
     features = ["clicks@1:more", "clicks@1:value", "clicks@1:most"]
-    before = join(store, asked, features, wider)
+    before = join(store, label_rows, features, wider)
     assert before["more"].to_pylist() == [None, None]
     assert before.schema.field("most").type == pa.bool_()
     rows = pa.table(
@@ -252,7 +267,7 @@ def test_a_feature_that_came_later_is_null_in_days_made_before(tmp_path: Path) -
         }
     )
     materialize(store, rows, wider)
-    after = join(store, asked, features, wider)
+    after = join(store, label_rows, features, wider)
     assert after["more"].to_pylist() == [None, "x"]
     assert after["value"].to_pylist() == [1.0, 2.0]
 
@@ -287,17 +302,17 @@ def test_columns_of_any_name_are_joined_and_pushed(tmp_path: Path) -> None:
         }
     )
     shape = materialize(store, rows, view(entity=entity, schema=dict.fromkeys(names, "double")))
-    asked = rows.select(entity).append_column("when", pa.array([at(3000)] * 2, MICROS))
-    found = join(
+    label_rows = rows.select(entity).append_column("when", pa.array([at(3000)] * 2, MICROS))
+    joined = join(
         store,
-        asked,
+        label_rows,
         [*(f"clicks@1:{name}" for name in names), "clicks@1:row as A", "clicks@1:time as a"],
         shape,
     )
-    assert [found[name].to_pylist() for name in [*names, "A", "a"]] == [[1.5, 2.5]] * 13
+    assert [joined[name].to_pylist() for name in [*names, "A", "a"]] == [[1.5, 2.5]] * 13
     push(store, shape, str(tmp_path / "online.db"))
     with OnlineFeatures(str(tmp_path / "online.db"), [f"clicks@1:{name}" for name in names]) as reader:
-        assert reader.read(asked).to_pydict() == features
+        assert reader.read(label_rows).to_pydict() == features
     earlier = rows.set_column(rows.column_names.index("ts"), "ts", pa.array([at(0), at(2000)], MICROS))
     assert push(store, materialize(store, earlier, shape), str(tmp_path / "online.db")).withdrawn == 1
 
@@ -305,33 +320,33 @@ def test_columns_of_any_name_are_joined_and_pushed(tmp_path: Path) -> None:
 def test_labels_at_the_ends_of_time_are_joined_like_others(tmp_path: Path) -> None:
     store = Store(tmp_path)
     shape = materialize(store, [Row(1, 0, 10, 1.0)], view(ttl="36525d"))
-    asked = pa.table(
+    label_rows = pa.table(
         {"user": [1, 1, 1], "when": pa.array([-(2**62), 2**62, int(at(10).timestamp() * 1e6)]).cast(MICROS)}
     )
-    assert join(store, asked, ["clicks@1:value"], shape)["value"].to_pylist() == [None, None, 1.0]
+    assert join(store, label_rows, ["clicks@1:value"], shape)["value"].to_pylist() == [None, None, 1.0]
 
 
 def test_times_of_any_zone_and_unit_are_the_same_moments(tmp_path: Path) -> None:
     store = Store(tmp_path)
     shape = materialize(store, [Row(1, 0, 10, 1.0)])
-    moment = at(10)
+    time = at(10)
     for kind in (
         pa.timestamp("s", "Asia/Tokyo"),
         pa.timestamp("ms", "UTC"),
         pa.timestamp("ns", "America/New_York"),
     ):
-        asked = pa.table({"user": [1], "when": pa.array([moment], MICROS).cast(kind)})
-        assert join(store, asked, ["clicks@1:value"], shape)["value"].to_pylist() == [1.0]
+        label_rows = pa.table({"user": [1], "when": pa.array([time], MICROS).cast(kind)})
+        assert join(store, label_rows, ["clicks@1:value"], shape)["value"].to_pylist() == [1.0]
     local = pa.table(
         {
             "user": [1, 1],
             "when": pa.array([datetime(2026, 3, 1, 1, 10), datetime(2026, 3, 1, 1, 9)], pa.timestamp("us")),
         }
     )
-    found = join(store, local, ["clicks@1:value"], shape, timezone="Europe/Berlin")
-    assert found["value"].to_pylist() == [1.0, None]
+    joined = join(store, local, ["clicks@1:value"], shape, timezone="Europe/Berlin")
+    assert joined["value"].to_pylist() == [1.0, None]
     just_before = pa.table(
-        {"user": [1], "when": pa.array([int(moment.timestamp()) * 10**9 - 1], pa.timestamp("ns", "UTC"))}
+        {"user": [1], "when": pa.array([int(time.timestamp()) * 10**9 - 1], pa.timestamp("ns", "UTC"))}
     )
     assert join(store, just_before, ["clicks@1:value"], shape)["value"].to_pylist() == [None]
 
@@ -403,12 +418,12 @@ def test_a_join_reads_the_days_that_can_count_and_names_what_it_stood_on(tmp_pat
         materialize(store, rows, view(ttl="1d")),
         materialize(store, rows, view(name="ever")),
     ]
-    asked = labels([(1, 3 * DAY + 10), (1, 3 * DAY + 1)])
-    with join_features(store, asked, ["clicks@1:value"], {"clicks@1": shapes[0]}, time="when") as joined:
-        assert [(one.day - at(0).date()).days for one in joined.partitions] == [2, 3]
+    label_rows = labels([(1, 3 * DAY + 10), (1, 3 * DAY + 1)])
+    with join_features(store, label_rows, ["clicks@1:value"], {"clicks@1": shapes[0]}, time="when") as joined:
+        assert [(part.day - at(0).date()).days for part in joined.partitions] == [2, 3]
         digest = joined.digest
-    with join_features(store, asked, ["ever@1:value"], {"ever@1": shapes[1]}, time="when") as joined:
-        assert [(one.day - at(0).date()).days for one in joined.partitions] == [0, 1, 2, 3]
+    with join_features(store, label_rows, ["ever@1:value"], {"ever@1": shapes[1]}, time="when") as joined:
+        assert [(part.day - at(0).date()).days for part in joined.partitions] == [0, 1, 2, 3]
         assert joined.reader.read_all()["value"].to_pylist() == [3.0, 2.0]
         assert joined.digest != digest
 
@@ -423,7 +438,7 @@ def test_a_join_of_more_rows_than_the_memory_it_may_take_is_spilled(tmp_path: Pa
     source = np.random.default_rng(1)
     event = source.permutation(count * 4)[:count].astype("int64") * 20_000 + int(at(0).timestamp() * 1e6)
     late = source.integers(0, 600_000_000, count)
-    times, loaded = (pa.array(one).cast(MICROS) for one in (event, event + late))
+    times, loaded = (pa.array(numbers).cast(MICROS) for numbers in (event, event + late))
     rows = pa.table(
         {
             "user": source.integers(0, 1000, count),
@@ -433,16 +448,16 @@ def test_a_join_of_more_rows_than_the_memory_it_may_take_is_spilled(tmp_path: Pa
         }
     )
     shape = materialize(store, rows)
-    asked = pa.table(
+    label_rows = pa.table(
         {
             "user": rows["user"],
             "when": pa.array(event + 300_000_000).cast(MICROS),
             "text": [f"{n:0100}" for n in range(count)],
         }
     )
-    found = [
-        join(store, asked, ["clicks@1:value"], shape, memory=memory, threads=2)["value"]
+    joined = [
+        join(store, label_rows, ["clicks@1:value"], shape, memory=memory, threads=2)["value"]
         for memory in ("2GB", "150MB")
     ]
-    assert found[0].equals(found[1])
-    assert found[0].null_count < count / 10
+    assert joined[0].equals(joined[1])
+    assert joined[0].null_count < count / 10

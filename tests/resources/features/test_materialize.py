@@ -29,7 +29,7 @@ from resources.features.materialize import materialize_all, materialize_day
 from resources.features.online import push
 from resources.features.partitions import Partition, digest_of_partitions, partition, partitions
 from resources.features.view import FeatureView
-from tests.resources.features.histories import GIVEN, MICROS, Row, at, join, labels, materialize, table, view
+from tests.resources.features.histories import MICROS, SOURCE, Row, at, join, labels, materialize, table, view
 from tests.s3 import S3, Gate
 
 DAY = 1440.0
@@ -46,7 +46,7 @@ def refusal(
     store: Store, rows: Any, shape: FeatureView | None = None, day: date = FIRST, late: bool = True
 ) -> str:
     """Why a day is refused; nothing is published then."""
-    GIVEN["rows"] = rows if isinstance(rows, pa.Table) else table(rows)
+    SOURCE["rows"] = rows if isinstance(rows, pa.Table) else table(rows)
     shape = shape or view()
     before = days(store, shape)
     with pytest.raises(InvalidInput) as refused:
@@ -60,8 +60,8 @@ def test_the_same_content_again_is_the_same_file_and_no_new_generation(tmp_path:
     rows = [Row(2, 10, 12, 1.0), Row(1, 10, 12, 2.0), Row(1, DAY, DAY, 3.0)]
     shape = materialize(store, rows)
     before = days(store, shape)
-    assert [(one.day, one.generation, one.rows) for one in before] == [(FIRST, 1, 2), (SECOND, 1, 1)]
-    GIVEN["rows"] = table(reversed(rows))
+    assert [(day.day, day.generation, day.rows) for day in before] == [(FIRST, 1, 2), (SECOND, 1, 1)]
+    SOURCE["rows"] = table(reversed(rows))
     assert not any(done.new for done in materialize_all(store, shape).days.values())
     assert not materialize_day(store, shape, FIRST).new
     assert days(store, shape) == before
@@ -72,7 +72,7 @@ def test_a_day_that_changed_is_a_new_file_that_counts_and_the_other_days_stay(tm
     store = Store(tmp_path)
     shape = materialize(store, [Row(1, 10, 12, 1.0), Row(1, DAY, DAY, 3.0)])
     before = days(store, shape)
-    GIVEN["rows"] = table([Row(1, 10, 12, 1.5), Row(1, DAY, DAY, 3.5)])
+    SOURCE["rows"] = table([Row(1, 10, 12, 1.5), Row(1, DAY, DAY, 3.5)])
     done = materialize_day(store, shape, FIRST)
     assert (done.new, done.partition.generation) == (True, 2)
     after = days(store, shape)
@@ -81,13 +81,13 @@ def test_a_day_that_changed_is_a_new_file_that_counts_and_the_other_days_stay(tm
     # what was joined before is still there
     assert pq.read_table(store.path(before[0].name))["value"].to_pylist() == [1.0]
     materialize(store, [Row(1, 10, 12, 1.0)])
-    assert [one.generation for one in days(store, shape)] == [3, 1]
+    assert [day.generation for day in days(store, shape)] == [3, 1]
     assert digest_of_partitions(days(store, shape)) == digest_of_partitions(before)
 
 
 def test_a_day_without_rows_is_an_empty_file(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    GIVEN["rows"] = table([Row(1, 10, 12, 1.0)])
+    SOURCE["rows"] = table([Row(1, 10, 12, 1.0)])
     assert materialize_day(store, view(), SECOND).partition.rows == 0
     assert join(store, labels([(1, 5 * DAY)]), ["clicks@1:value"], view())["value"].to_pylist() == [None]
 
@@ -97,12 +97,12 @@ def test_a_file_is_sorted_by_entity_and_time_with_its_checksum_as_name(tmp_path:
     shape = materialize(
         store, [Row(2, 10, 12, 1.0), Row(1, 20, 22, 2.0), Row(1, 10, 30, 3.0), Row(1, 10, 20, 4.0)]
     )
-    (one,) = days(store, shape)
-    found = pq.read_table(store.path(one.name))
-    assert found["value"].to_pylist() == [4.0, 3.0, 2.0, 1.0]
-    assert found.column_names == ["user", "_event", "_known", "value"]
-    assert found["_known"].type == MICROS
-    assert (one.first, one.last, one.last_known) == tuple(
+    (day,) = days(store, shape)
+    table = pq.read_table(store.path(day.name))
+    assert table["value"].to_pylist() == [4.0, 3.0, 2.0, 1.0]
+    assert table.column_names == ["user", "_event", "_known", "value"]
+    assert table["_known"].type == MICROS
+    assert (day.first, day.last, day.last_known) == tuple(
         int(at(minute).timestamp() * 1e6) for minute in (10, 20, 30)
     )
 
@@ -113,8 +113,8 @@ def test_rows_of_any_number_are_in_row_groups_of_one_size(tmp_path: Path) -> Non
     times = pa.array([at(0)] * count, MICROS)
     rows = pa.table({"user": range(count), "ts": times, "loaded": times, "value": [1.0] * count})
     shape = materialize(store, rows)
-    (one,) = days(store, shape)
-    metadata = pq.read_metadata(store.path(one.name))
+    (day,) = days(store, shape)
+    metadata = pq.read_metadata(store.path(day.name))
     assert [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)] == [
         131_072,
         131_072,
@@ -165,7 +165,7 @@ def test_rows_of_infinite_times_are_of_no_day_and_refused(
 
 
 def test_an_infinite_time_is_refused_beside_a_delay_and_for_all_days(tmp_path: Path) -> None:
-    GIVEN["rows"] = table([Row(1, 10, 12, 1.0)]).set_column(
+    SOURCE["rows"] = table([Row(1, 10, 12, 1.0)]).set_column(
         1, "ts", pa.array([2**63 - 1], pa.int64()).cast(MICROS)
     )
     with pytest.raises(InvalidInput, match="have an infinite time, which is of no day"):
@@ -185,7 +185,7 @@ def test_of_a_view_with_a_delay_an_entity_has_one_row_at_a_time(tmp_path: Path) 
 def test_a_first_backfill_that_was_all_created_today_is_named_and_delay_proposed(tmp_path: Path) -> None:
     store = Store(tmp_path)
     rows = [Row(1, day * DAY, 40 * DAY, 1.0) for day in range(5)]
-    GIVEN["rows"] = table(rows)
+    SOURCE["rows"] = table(rows)
     message = (
         r"all 5 rows of the days from 2026-03-01 to 2026-03-05 were created on 2026-04-10.* Give delay in "
         r"place of created"
@@ -204,11 +204,11 @@ def test_days_before_those_that_are_there_are_looked_at_as_the_first_ones_are(tm
     store = Store(tmp_path)
     shape = view()
     usual = [Row(1, day * DAY, day * DAY + 60, 1.0) for day in range(60, 63)]
-    GIVEN["rows"] = table(usual)
+    SOURCE["rows"] = table(usual)
     assert not materialize_all(store, shape).failed
     # loaded again, each row created when that was
     past = [Row(1, day * DAY, 63 * DAY, 1.0) for day in range(60)]
-    GIVEN["rows"] = table([*usual, *past, Row(1, 63 * DAY, 63 * DAY + 60, 1.0)])
+    SOURCE["rows"] = table([*usual, *past, Row(1, 63 * DAY, 63 * DAY + 60, 1.0)])
     with pytest.raises(
         InvalidInput,
         match=r"all 61 rows of the days from 2026-03-01 to 2026-05-03 were created on 2026-05-03.* --late",
@@ -217,10 +217,10 @@ def test_days_before_those_that_are_there_are_looked_at_as_the_first_ones_are(tm
     assert "all 1 rows of the days from 2026-03-02 to 2026-03-02" in refusal(
         store, past, shape, SECOND, late=False
     )  # a backfill by Dagster
-    assert [one.day for one in days(store, shape)] == [at(row.event).date() for row in usual]
+    assert [part.day for part in days(store, shape)] == [at(row.event).date() for row in usual]
     assert not materialize_all(store, shape, late=True).failed
     assert len(days(store, shape)) == 63
-    GIVEN["rows"] = table([Row(1, row.event, 64 * DAY, 2.0) for row in past])
+    SOURCE["rows"] = table([Row(1, row.event, 64 * DAY, 2.0) for row in past])
     # days that are there may become known later
     assert all(done.new for done in materialize_all(store, shape).days.values())
 
@@ -230,9 +230,9 @@ def test_days_of_a_source_that_always_loads_late_are_no_backfill(tmp_path: Path)
     store = Store(tmp_path)
     shape = view()
     for day in range(4):
-        GIVEN["rows"] = table([Row(1, day * DAY + minute, (day + 3) * DAY + 60, 1.0) for minute in (0, 700)])
+        SOURCE["rows"] = table([Row(1, day * DAY + minute, (day + 3) * DAY + 60, 1.0) for minute in (0, 700)])
         assert materialize_day(store, shape, at(day * DAY).date(), late=day == 0).new
-    GIVEN["rows"] = table([Row(1, 4 * DAY, 40 * DAY, 1.0)])
+    SOURCE["rows"] = table([Row(1, 4 * DAY, 40 * DAY, 1.0)])
     with pytest.raises(
         InvalidInput, match="all 1 rows of the days from 2026-03-05 to 2026-03-05 were created on 2026-04-10"
     ):
@@ -241,19 +241,19 @@ def test_days_of_a_source_that_always_loads_late_are_no_backfill(tmp_path: Path)
 
 def test_of_a_long_past_a_day_that_came_late_is_no_backfill(tmp_path: Path) -> None:
     rows = [Row(1, day * DAY, day * DAY + (5 * DAY if day == 3 else 60), 1.0) for day in range(10)]
-    GIVEN["rows"] = table(rows)
+    SOURCE["rows"] = table(rows)
     assert len(materialize_all(Store(tmp_path), view()).days) == 10
 
 
 def test_a_view_of_which_the_rows_came_within_a_day_is_no_backfill(tmp_path: Path) -> None:
-    GIVEN["rows"] = table([Row(1, 10, DAY + 120, 1.0), Row(2, DAY - 1, DAY + 120, 1.0)])
+    SOURCE["rows"] = table([Row(1, 10, DAY + 120, 1.0), Row(2, DAY - 1, DAY + 120, 1.0)])
     assert materialize_day(Store(tmp_path), view(), FIRST).new
 
 
 def test_a_transform_that_raises_for_one_day_leaves_the_others(tmp_path: Path) -> None:
     store = Store(tmp_path)
     shape = view(transform=f"{TRANSFORMS}:raises_on_unlucky")
-    GIVEN["rows"] = table([Row(1, 10, 12, 1.0), Row(1, DAY, DAY, 13.0), Row(1, 2 * DAY, 2 * DAY, 2.0)])
+    SOURCE["rows"] = table([Row(1, 10, 12, 1.0), Row(1, DAY, DAY, 13.0), Row(1, 2 * DAY, 2 * DAY, 2.0)])
     done = materialize_all(store, shape, late=True)
     assert sorted(done.days) == [FIRST, date(2026, 3, 3)]
     assert list(done.failed) == [SECOND]
@@ -261,8 +261,8 @@ def test_a_transform_that_raises_for_one_day_leaves_the_others(tmp_path: Path) -
         done.failed[SECOND]
     )
     before = days(store, shape)
-    GIVEN["rows"] = table([Row(1, 10, 12, 13.0)])
-    assert "unlucky" in refusal(store, GIVEN["rows"], shape)  # and a day that was there stays
+    SOURCE["rows"] = table([Row(1, 10, 12, 13.0)])
+    assert "unlucky" in refusal(store, SOURCE["rows"], shape)  # and a day that was there stays
     assert days(store, shape) == before
 
 
@@ -364,11 +364,11 @@ def test_times_without_a_zone_are_refused_until_the_view_says_which(tmp_path: Pa
         store, rows
     )
     shape = view(timezone="Europe/Berlin")
-    GIVEN["rows"] = rows
-    found = {
+    SOURCE["rows"] = rows
+    result = {
         day: materialize_day(store, shape, day).partition.rows for day in (date(2026, 2, 28), FIRST, SECOND)
     }
-    assert list(found.values()) == [1, 2, 0]  # days are UTC's
+    assert list(result.values()) == [1, 2, 0]  # days are UTC's
     assert days(store, shape)[0].first == int(datetime(2026, 2, 28, 23, 30, tzinfo=UTC).timestamp() * 1e6)
     assert not any(done.new for done in materialize_all(store, shape).days.values())
 
@@ -376,12 +376,17 @@ def test_times_without_a_zone_are_refused_until_the_view_says_which(tmp_path: Pa
 def test_times_finer_than_microseconds_are_never_earlier_than_they_were(tmp_path: Path) -> None:
     store = Store(tmp_path)
     kind = pa.timestamp("ns", "UTC")
-    moment = int(at(10).timestamp()) * 10**9
+    nanoseconds = int(at(10).timestamp()) * 10**9
     rows = pa.table(
-        {"user": [1], "ts": pa.array([moment], kind), "loaded": pa.array([moment + 1], kind), "value": [1.0]}
+        {
+            "user": [1],
+            "ts": pa.array([nanoseconds], kind),
+            "loaded": pa.array([nanoseconds + 1], kind),
+            "value": [1.0],
+        }
     )
     shape = materialize(store, rows)
-    assert days(store, shape)[0].last_known == moment // 1000 + 1
+    assert days(store, shape)[0].last_known == nanoseconds // 1000 + 1
 
 
 def test_the_entity_keeps_its_type_from_day_to_day(tmp_path: Path) -> None:
@@ -401,7 +406,7 @@ def test_files_and_globs_are_read_for_the_day_alone(tmp_path: Path) -> None:
         pq.write_table(table([Row(1, minutes, minutes, float(number))]), tmp_path / f"{number}.parquet")
     shape = view(source={"files": f"{tmp_path}/*.parquet"})
     assert materialize_day(store, shape, SECOND).partition.rows == 1
-    assert [one.day for one in days(store, shape)] == [SECOND]
+    assert [day.day for day in days(store, shape)] == [SECOND]
     assert not materialize_all(store, shape).failed
     assert join(store, labels([(1, 20), (1, 2 * DAY)]), ["clicks@1:value"], shape)["value"].to_pylist() == [
         0.0,
@@ -421,9 +426,9 @@ def test_files_are_read_wherever_they_are(any_store: Store, tmp_path: Path) -> N
     shape = view(source={"files": f"{root}/raw/*.parquet{mark}{options}"})
     assert materialize_day(any_store, shape, SECOND).partition.rows == 1
     assert not materialize_all(any_store, shape).failed
-    assert [one.rows for one in days(any_store, shape)] == [1, 1, 1]
-    asked = labels([(1, number * DAY + 20) for number in range(len(kinds))])
-    assert join(any_store, asked, ["clicks@1:value"], shape)["value"].to_pylist() == [None, 1.0, 2.0]
+    assert [day.rows for day in days(any_store, shape)] == [1, 1, 1]
+    label_rows = labels([(1, number * DAY + 20) for number in range(len(kinds))])
+    assert join(any_store, label_rows, ["clicks@1:value"], shape)["value"].to_pylist() == [None, 1.0, 2.0]
 
 
 def test_a_day_of_files_that_change_while_they_are_read_is_refused(
@@ -450,7 +455,7 @@ def test_a_day_of_files_that_change_while_they_are_read_is_refused(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shut_at", ["the listing", "the schema", "the rows"])
-def test_an_object_store_that_is_away_while_a_day_is_read_is_a_fault_that_is_tried_again(
+def test_an_object_store_that_is_away_while_a_day_is_read_is_a_passing_fault(
     s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shut_at: str
 ) -> None:
     gate = Gate((s3.host, s3.port))
@@ -508,15 +513,15 @@ def test_a_delta_table_without_its_package_says_how_to_install_it(
 
 def test_a_function_may_give_batches_and_ask_for_the_day(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    GIVEN["asked"] = []
+    SOURCE["asked"] = []
     shape = view(source={"function": "tests.resources.features.test_materialize:of_a_day"})
     assert materialize_day(store, shape, SECOND).partition.rows == 1
     assert sorted(materialize_all(store, shape, late=True).days) == [FIRST, SECOND]
-    assert GIVEN["asked"] == [SECOND, None]
+    assert SOURCE["asked"] == [SECOND, None]
 
 
 def of_a_day(day: date | None) -> pa.RecordBatchReader:
-    GIVEN["asked"].append(day)
+    SOURCE["asked"].append(day)
     rows = table([Row(1, 10, 12, 1.0), Row(1, DAY, DAY, 2.0)])
     return pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches(max_chunksize=1))
 
@@ -535,12 +540,12 @@ def test_a_request_gets_the_features_that_training_had_of_the_same_row(tmp_path:
     shape = materialize(
         store, rows, view(transform=f"{TRANSFORMS}:rate", schema={"ctr": "double", "night": "bool"})
     )
-    found = join(
+    offline_rows = join(
         store, labels([(1, 1500), (2, 1500), (3, 1500)]), ["clicks@1:ctr", "clicks@1:night"], shape
     ).select(["ctr", "night"])
     answer = RequestTransform(days(store, shape)[0].definition)
     assert answer.definition.input_schema() == rows.schema.remove_metadata()
-    for row, offline in zip(rows.to_pylist(), found.to_pylist(), strict=True):
+    for row, offline in zip(rows.to_pylist(), offline_rows.to_pylist(), strict=True):
         assert repr(answer({name: row[name] for name in ("ts", "clicks", "seen")})) == repr(offline)
     with pytest.raises(InvalidInput, match="seens is not accepted: the source of clicks@1 has"):
         answer({"seens": 1})
@@ -560,7 +565,7 @@ def killed_at_publishing(root: str, at_generation: bool) -> None:
         Store.create = die  # type: ignore[method-assign]
     else:
         Store.take_over = die  # type: ignore[method-assign]
-    GIVEN["rows"] = table([Row(1, 10, 12, 2.0)])
+    SOURCE["rows"] = table([Row(1, 10, 12, 2.0)])
     materialize_day(Store(root), view(), FIRST)
 
 
@@ -620,9 +625,9 @@ def test_of_two_processes_that_publish_a_day_at_once_one_comes_after_the_other(
 
     monkeypatch.setattr(Store, "create", race)
     shape = materialize(store, [Row(1, 10, 12, 8.0)])
-    found = partition(store, shape.name, shape.version, FIRST)
-    assert found is not None
-    assert found.generation == 2
+    current = partition(store, shape.name, shape.version, FIRST)
+    assert current is not None
+    assert current.generation == 2
     assert len(store.names(f"features/clicks/1/day={FIRST}")) == 4
     monkeypatch.setattr(partitions_module, "_TRIES", 0)
     with pytest.raises(OSError, match=r"publish clicks@1 of 2026-03-01 again and again"):

@@ -28,7 +28,7 @@ from halving.features.online_values import table_of
 from halving.features.reference import IDENTIFIER
 from resources.features import sqlite_writer
 from resources.features.online import delete, open_writer, push
-from resources.features.online_rows import packed
+from resources.features.online_rows import pack_rows
 from resources.features.view import FeatureView
 from tests.properties import examples
 from tests.redis_server import Redis
@@ -39,8 +39,8 @@ from tests.resources.features.histories import (
     at,
     bits,
     join,
-    known,
     labels,
+    latest_known,
     materialize,
     table,
     view,
@@ -100,18 +100,18 @@ def test_each_type_is_read_online_bit_by_bit_as_it_was_computed(tmp_path: Path, 
         list(TYPES)
     )
     with OnlineFeatures(online, features) as reader:
-        found = reader.read(pa.table({"user": pa.array([*users, 99, None], pa.int64())}))
-        assert found.schema == offline.schema
+        result = reader.read(pa.table({"user": pa.array([*users, 99, None], pa.int64())}))
+        assert result.schema == offline.schema
         for name in TYPES:
             before = offline[name].combine_chunks()
-            after = found[name].combine_chunks()
+            after = result[name].combine_chunks()
             assert before.is_valid().equals(after.is_valid())
             assert [exact(value) for value in before] == [exact(value) for value in after], name
         for user, row in zip(users, offline.slice(0, 4).to_pylist(), strict=True):
             assert bits(reader.get({"user": user, "more": 1}).values()) == bits(row.values())
         assert set(reader.get({"user": 99}).values()) == set(reader.get({"user": None}).values()) == {None}
         assert bits(reader.read([{"user": user} for user in users]).to_pylist()[0].values()) == bits(
-            found.to_pylist()[0].values()
+            result.to_pylist()[0].values()
         )
 
 
@@ -146,11 +146,11 @@ def test_no_sign_of_a_zero_and_no_bit_of_a_number_is_lost_among_many_rows(
     )
     push(store, shape, online)
     features = ["clicks@1:double", "clicks@1:float"]
-    asked = pa.table({"user": users, "when": times})
+    label_rows = pa.table({"user": users, "when": times})
     with OnlineFeatures(online, features) as reader:
-        for found in (join(store, asked, features, shape), reader.read(asked)):
-            assert found["double"].to_numpy().tobytes() == numbers["double"].tobytes()
-            assert found["float"].to_numpy().tobytes() == numbers["float"].tobytes()
+        for result in (join(store, label_rows, features, shape), reader.read(label_rows)):
+            assert result["double"].to_numpy().tobytes() == numbers["double"].tobytes()
+            assert result["float"].to_numpy().tobytes() == numbers["float"].tobytes()
 
 
 def test_texts_and_pairs_are_entities(tmp_path: Path, online: str) -> None:
@@ -193,19 +193,19 @@ def test_a_replayed_history_is_read_online_as_it_is_joined_offline(
         2, "loaded", pa.array([at(minute) for minute in arrived], MICROS)
     )
     shape = materialize(store, table, wide_view(ttl=ttl))
-    asked = sorted(
+    label_rows = sorted(
         {(source.randrange(7), source.randrange(0, 5 * 1440, 10)) for _ in range(examples(100))},
         key=lambda label: label[1],
     )
     features = [f"clicks@1:{name}" for name in TYPES]
-    offline = join(store, labels(asked), features, shape).select(list(TYPES))
+    offline = join(store, labels(label_rows), features, shape).select(list(TYPES))
     push(store, shape, online, until=at(-1))
     with OnlineFeatures(online, features) as reader:
-        for number, (user, minutes) in enumerate(asked):
+        for number, (user, minutes) in enumerate(label_rows):
             push(store, shape, online, until=at(minutes))
-            found = reader.read([{"user": user}], now=at(minutes))
+            result = reader.read([{"user": user}], now=at(minutes))
             for name in TYPES:
-                assert exact(found[name][0]) == exact(offline[name][number]), (user, minutes, name)
+                assert exact(result[name][0]) == exact(offline[name][number]), (user, minutes, name)
             assert bits(reader.get({"user": user}, now=at(minutes)).values()) == bits(
                 offline.slice(number, 1).to_pylist()[0].values()
             )
@@ -224,7 +224,7 @@ def test_pushes_in_any_order_end_with_the_latest_known(rows: list[Row]) -> None:
             push(store, shape, online, days=[day])
         with OnlineFeatures(online, ["clicks@1:value"]) as reader:
             for user in range(1, 4):
-                assert bits(reader.get({"user": user}).values()) == bits([known(rows, user, math.inf)])
+                assert bits(reader.get({"user": user}).values()) == bits([latest_known(rows, user, math.inf)])
 
 
 def write_rows(online: str, shape: FeatureView, order: list[int]) -> None:
@@ -246,7 +246,7 @@ def write_rows(online: str, shape: FeatureView, order: list[int]) -> None:
                     "value": [float(minute)] * 10,
                 }
             )
-            writer.put(shape.key, packed(definition, layout, rows), None)
+            writer.put(shape.key, pack_rows(definition, layout, rows), None)
 
 
 @pytest.mark.slow
@@ -402,14 +402,14 @@ VIEWS = st.builds("{}@{}".format, st.from_regex(IDENTIFIER, fullmatch=True), st.
 @settings(max_examples=examples(200))
 @given(VIEWS, VIEWS, st.randoms())
 @example("sqlite_x@1", "SQLite_x@1", random.Random(0))
-def test_no_two_views_have_one_table(one: str, other: str, by_chance: random.Random) -> None:
-    swapped = "".join(by_chance.choice((letter.upper(), letter.lower())) for letter in one)
-    for view_, another in ((one, other), (one, swapped)):
+def test_no_two_views_have_one_table(first: str, other: str, by_chance: random.Random) -> None:
+    swapped = "".join(by_chance.choice((letter.upper(), letter.lower())) for letter in first)
+    for view_, another in ((first, other), (first, swapped)):
         assert (table_of(view_).lower() == table_of(another).lower()) == (view_ == another)
         assert not table_of(view_).lower().startswith("sqlite_")
 
 
-def test_tables_of_an_earlier_version_are_renamed_and_what_two_views_shared_is_pushed_again(
+def test_old_tables_are_renamed_and_what_two_views_shared_is_pushed_again(
     tmp_path: Path,
 ) -> None:
     store = Store(tmp_path / "store")
@@ -463,8 +463,8 @@ def test_threads_share_a_reader(tmp_path: Path, online: str) -> None:
 
         def ask() -> None:
             for user in range(50):
-                if (found := reader.get({"user": user})) != {"value": float(user)}:
-                    wrong.append(found)
+                if (features := reader.get({"user": user})) != {"value": float(user)}:
+                    wrong.append(features)
 
         threads = [threading.Thread(target=ask) for _ in range(4)]
         for thread in threads:

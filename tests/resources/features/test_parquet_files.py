@@ -199,8 +199,8 @@ def test_a_view_takes_what_folders_and_decimals_say_wherever_files_are(
     )
     done = materialize_all(any_store, shape)
     assert not done.failed
-    asked = labels([(7, number * DAY + 20) for number in range(len(countries))])
-    joined = join(any_store, asked, ["clicks@1:value", "clicks@1:country"], shape)
+    label_rows = labels([(7, number * DAY + 20) for number in range(len(countries))])
+    joined = join(any_store, label_rows, ["clicks@1:value", "clicks@1:country"], shape)
     assert joined["value"].to_pylist() == [0.0, 1.0, 2.0]
     assert joined["country"].to_pylist() == ["de", "fr", None]
 

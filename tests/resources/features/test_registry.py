@@ -10,7 +10,7 @@ import pytest
 from halving import InvalidInput, NotFound
 from resources.backend import Backend
 from resources.features.materialize import materialize_all
-from resources.features.registered_views import (
+from resources.features.registry import (
     Consumers,
     all_consumers,
     check_registered,
@@ -47,7 +47,7 @@ def test_the_same_definition_again_changes_nothing(either_backend: Backend) -> N
     assert registered_views(either_backend.catalog) == {"clicks@1": first}
 
 
-def test_a_new_feature_that_may_be_null_keeps_the_version_and_any_other_change_is_refused(
+def test_only_a_new_feature_that_may_be_null_keeps_the_version(
     either_backend: Backend,
 ) -> None:
     catalog = either_backend.catalog
@@ -72,7 +72,7 @@ def test_a_new_feature_that_may_be_null_keeps_the_version_and_any_other_change_i
     assert list(registered_views(catalog)) == ["clicks@1", "clicks@2"]
 
 
-def test_other_code_is_refused_until_somebody_says_why_its_values_are_the_same_which_is_kept(
+def test_other_code_is_refused_until_the_reason_for_the_same_values_is_recorded(
     either_backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = either_backend.catalog
@@ -102,9 +102,9 @@ def test_other_code_is_refused_until_somebody_says_why_its_values_are_the_same_w
         register(catalog, shape, "said again"),
         register(catalog, shape),
     ]
-    assert [[(entry["reason"], entry["changed"]) for entry in one.accepted] for one in accepted] == [
-        [("a sum", ["transform"])]
-    ] * 3
+    assert [
+        [(entry["reason"], entry["changed"]) for entry in registered.accepted] for registered in accepted
+    ] == [[("a sum", ["transform"])]] * 3
     (tmp_path / "rates_of_clicks.py").write_text(module.format(3))
     with pytest.raises(
         InvalidInput, match=r"definition: the code that source\.function stands on changed\. Give"

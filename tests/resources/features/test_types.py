@@ -25,10 +25,10 @@ from resources.features.materialize import materialize_all, materialize_day
 from resources.features.online import push
 from resources.features.view import FeatureView
 from tests.properties import examples
-from tests.resources.features.histories import GIVEN, MICROS, Row, at, join, labels, materialize, table, view
+from tests.resources.features.histories import MICROS, SOURCE, Row, at, join, labels, materialize, table, view
 
 DAY = 1440.0
-MOMENT = datetime(2026, 3, 1, 6, tzinfo=UTC)
+TIME = datetime(2026, 3, 1, 6, tzinfo=UTC)
 
 
 def write_days(folder: Path, columns: Sequence[pa.Array | None], **more: Sequence[Any]) -> FeatureView:
@@ -59,7 +59,7 @@ def read_days(store: Store, shape: FeatureView, kind: str, days: int) -> list[An
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
-        ("timestamp", MOMENT),
+        ("timestamp", TIME),
         ("string", "gold"),
         ("double", 2.5),
         ("int64", 2**63 - 1),
@@ -93,8 +93,8 @@ def test_a_feature_that_is_all_null_in_a_file_is_null_there(
         ("string", [pa.array(["a"]).dictionary_encode(), pa.array(["b"], pa.large_string())], ["a", "b"]),
         (
             "timestamp",
-            [pa.array([MOMENT], pa.timestamp("ms", "Europe/Berlin")), pa.array([MOMENT], MICROS)],
-            [MOMENT, MOMENT],
+            [pa.array([TIME], pa.timestamp("ms", "Europe/Berlin")), pa.array([TIME], MICROS)],
+            [TIME, TIME],
         ),
     ],
 )
@@ -114,11 +114,11 @@ def test_files_of_several_types_have_the_type_that_holds_each_value(
         ([pa.array([1]), pa.array(["1"])], ["int64", "string"]),
         ([pa.array([True]), pa.array([1])], ["bool", "int64"]),
         (
-            [pa.array([MOMENT], MICROS), pa.array([datetime(2026, 3, 1)])],
+            [pa.array([TIME], MICROS), pa.array([datetime(2026, 3, 1)])],
             ["timestamp[us, tz=UTC]", "timestamp[us]"],
         ),
         (
-            [pa.array([date(2026, 3, 1)]), pa.array([MOMENT], MICROS)],
+            [pa.array([date(2026, 3, 1)]), pa.array([TIME], MICROS)],
             ["date32[day]", "timestamp[us, tz=UTC]"],
         ),
         ([pa.array(["a"]), pa.array([b"a"])], ["string", "binary"]),
@@ -206,8 +206,8 @@ NO_IDS: list[tuple[pa.DataType, Any]] = [
 
 def ids(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
     """Ids of a type, as a cast of them makes them."""
-    plain = pa.array(values, pa.float64() if pa.types.is_floating(kind) else None)
-    return plain.dictionary_encode() if pa.types.is_dictionary(kind) else plain.cast(kind)
+    numbers = pa.array(values, pa.float64() if pa.types.is_floating(kind) else None)
+    return numbers.dictionary_encode() if pa.types.is_dictionary(kind) else numbers.cast(kind)
 
 
 def of_users(users: pa.Array) -> pa.Table:
@@ -221,10 +221,10 @@ def test_ids_are_whole_numbers_whatever_type_labels_have_them_in(
     kind: pa.DataType, user: Any, tmp_path: Path
 ) -> None:
     shape = materialize(Store(tmp_path), [Row(int(user), 0, 0, 1.0)])
-    asked = pa.table({"user": ids(kind, [user, None, user]), "when": pa.array([at(1)] * 3, MICROS)})
-    found = join(Store(tmp_path), asked, ["clicks@1:value"], shape)
-    assert found["value"].to_pylist() == [1.0, None, 1.0]
-    assert found.select(["user"]).equals(asked.select(["user"]))  # a label keeps its own
+    label_rows = pa.table({"user": ids(kind, [user, None, user]), "when": pa.array([at(1)] * 3, MICROS)})
+    joined = join(Store(tmp_path), label_rows, ["clicks@1:value"], shape)
+    assert joined["value"].to_pylist() == [1.0, None, 1.0]
+    assert joined.select(["user"]).equals(label_rows.select(["user"]))  # a label keeps its own
 
 
 # DuckDB reads no float16 and no decimal256 of Arrow's.
@@ -246,14 +246,14 @@ def test_ids_are_whole_numbers_whatever_type_a_view_has_them_in(
 def test_what_is_no_id_is_refused_with_its_value(kind: pa.DataType, user: Any, tmp_path: Path) -> None:
     shape = materialize(Store(tmp_path), [Row(1, 0, 0, 1.0)])
     users = pa.array([user], kind)
-    asked = pa.table({"user": users, "when": pa.array([at(1)], MICROS)})
+    label_rows = pa.table({"user": users, "when": pa.array([at(1)], MICROS)})
     with pytest.raises(
         InvalidInput,
         match=r"'user' of clicks@1 has .*, which is no whole number below 2\*\*.*pandas: dtype='Int64'",
     ) as refused:
-        join(Store(tmp_path), asked, ["clicks@1:value"], shape)
+        join(Store(tmp_path), label_rows, ["clicks@1:value"], shape)
     assert str(users[0].as_py()) in str(refused.value)
-    GIVEN["rows"] = of_users(users)
+    SOURCE["rows"] = of_users(users)
     with pytest.raises(
         InvalidInput,
         match=r"1 rows .* have a user that is no whole number below 2\*\*.*dtype='Int64'.* user = ",
@@ -266,11 +266,16 @@ def test_nan_is_no_id(tmp_path: Path) -> None:
     store = Store(tmp_path)
     shape = materialize(store, [Row(1, 0, 0, 1.0), Row(2, 0, 0, 2.0)])
     for users in (pa.array([1.0, math.nan, None, 2.0]), pa.array([1.0, math.nan, None, 2.0], pa.float32())):
-        asked = pa.table({"user": users, "when": pa.array([at(1)] * 4, MICROS)})
-        assert join(store, asked, ["clicks@1:value"], shape)["value"].to_pylist() == [1.0, None, None, 2.0]
+        label_rows = pa.table({"user": users, "when": pa.array([at(1)] * 4, MICROS)})
+        assert join(store, label_rows, ["clicks@1:value"], shape)["value"].to_pylist() == [
+            1.0,
+            None,
+            None,
+            2.0,
+        ]
     nobody = pa.table({"user": pa.nulls(1), "when": pa.array([at(1)], MICROS)})
     assert join(store, nobody, ["clicks@1:value"], shape)["value"].to_pylist() == [None]
-    GIVEN["rows"] = of_users(pa.array([1.0, math.nan]))
+    SOURCE["rows"] = of_users(pa.array([1.0, math.nan]))
     with pytest.raises(
         InvalidInput, match="1 rows of the feature view clicks@1 are not accepted: they have no entity"
     ):
@@ -332,15 +337,15 @@ def test_an_entity_is_looked_up_by_the_same_ids(tmp_path: Path) -> None:
 def test_labels_and_views_agree_on_ids_of_any_types(
     users: list[int], of_view: pa.DataType, of_labels: pa.DataType
 ) -> None:
-    most = 2**24 if of_labels == pa.float32() else 2**53
-    asked = [user for user in users if abs(user) < most and (user >= 0 or of_labels != pa.uint64())]
+    limit = 2**24 if of_labels == pa.float32() else 2**53
+    label_rows = [user for user in users if abs(user) < limit and (user >= 0 or of_labels != pa.uint64())]
     with tempfile.TemporaryDirectory() as folder:
         shape = materialize(Store(folder), of_users(ids(of_view, users)))
         table_of_labels = pa.table(
-            {"user": ids(of_labels, asked), "when": pa.array([at(1)] * len(asked), MICROS)}
+            {"user": ids(of_labels, label_rows), "when": pa.array([at(1)] * len(label_rows), MICROS)}
         )
-        found = join(Store(folder), table_of_labels, ["clicks@1:value"], shape)
-    assert found["value"].to_pylist() == [float(users.index(user)) for user in asked]
+        joined = join(Store(folder), table_of_labels, ["clicks@1:value"], shape)
+    assert joined["value"].to_pylist() == [float(users.index(user)) for user in label_rows]
 
 
 @pytest.mark.parametrize(
@@ -358,10 +363,10 @@ def test_a_feature_takes_whole_numbers_and_floats_for_each_other(
 ) -> None:
     rows = table([Row(number, 0, 0) for number in range(len(column))]).set_column(3, "value", column)
     shape = materialize(Store(tmp_path), rows, view(schema={"value": kind}))
-    found = join(
+    joined = join(
         Store(tmp_path), labels([(number, 1) for number in range(len(column))]), ["clicks@1:value"], shape
     )
-    assert found["value"].to_pylist() == values
+    assert joined["value"].to_pylist() == values
 
 
 @pytest.mark.parametrize(
@@ -391,7 +396,7 @@ def test_a_feature_takes_whole_numbers_and_floats_for_each_other(
 def test_a_feature_that_its_type_does_not_hold_is_refused(
     kind: str, column: pa.Array, message: str, tmp_path: Path
 ) -> None:
-    GIVEN["rows"] = table([Row(1, 0, 0)]).set_column(3, "value", column)
+    SOURCE["rows"] = table([Row(1, 0, 0)]).set_column(3, "value", column)
     with pytest.raises(InvalidInput, match=re.escape(message)):
         materialize_day(Store(tmp_path), view(schema={"value": kind}), date(2026, 3, 1))
 
@@ -416,40 +421,45 @@ TIMES: list[tuple[pa.Array, str | None, datetime]] = [
     (pa.array(["2026-03-02T06:00:00.000001999Z"]), None, SIX + timedelta(microseconds=1)),
     (pa.array(["2026-03-02T06:00:00.0000009999999"]), "UTC", SIX),
     (pa.array(["9999-12-31T23:59:59Z"]), None, datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)),
-    (pa.array([MOMENT + timedelta(days=1)], pa.timestamp("s", "Asia/Tokyo")), None, SIX),
+    (pa.array([TIME + timedelta(days=1)], pa.timestamp("s", "Asia/Tokyo")), None, SIX),
 ]
 
 
-@pytest.mark.parametrize(("times", "timezone", "moment"), TIMES)
+@pytest.mark.parametrize(("times", "timezone", "time"), TIMES)
 def test_a_label_is_of_the_moment_that_its_date_or_text_says(
-    times: pa.Array, timezone: str | None, moment: datetime, tmp_path: Path
+    times: pa.Array, timezone: str | None, time: datetime, tmp_path: Path
 ) -> None:
     """What is known by then counts, and what is known a microsecond later does not."""
-    known = pa.array([moment - timedelta(hours=1), moment, moment + timedelta(microseconds=1)], MICROS)
+    known_times = pa.array([time - timedelta(hours=1), time, time + timedelta(microseconds=1)], MICROS)
     rows = pa.table(
-        {"user": [1, 2, 3], "ts": pa.array([MOMENT] * 3, MICROS), "loaded": known, "value": [1.0, 2.0, 3.0]}
+        {
+            "user": [1, 2, 3],
+            "ts": pa.array([TIME] * 3, MICROS),
+            "loaded": known_times,
+            "value": [1.0, 2.0, 3.0],
+        }
     )
-    if moment.year == 9999:
+    if time.year == 9999:
         rows = rows.slice(0, 2)
     shape = materialize(Store(tmp_path), rows)
-    asked = pa.table({"user": [1, 2, 3], "when": pa.chunked_array([times, times, times])})
-    found = join(Store(tmp_path), asked, ["clicks@1:value"], shape, timezone=timezone)
-    assert found["value"].to_pylist() == [1.0, 2.0, None]
-    assert found.select(["when"]).equals(asked.select(["when"]))  # a label keeps its own
+    label_rows = pa.table({"user": [1, 2, 3], "when": pa.chunked_array([times, times, times])})
+    joined = join(Store(tmp_path), label_rows, ["clicks@1:value"], shape, timezone=timezone)
+    assert joined["value"].to_pylist() == [1.0, 2.0, None]
+    assert joined.select(["when"]).equals(label_rows.select(["when"]))  # a label keeps its own
 
 
-def test_texts_with_and_without_a_zone_are_each_what_they_say_where_the_zone_of_the_others_is_known(
+def test_texts_with_and_without_a_zone_mean_what_they_say_if_a_zone_is_given(
     tmp_path: Path,
 ) -> None:
     shape = materialize(Store(tmp_path), [Row(1, DAY + 360, DAY + 360, 1.0)])
-    asked = pa.table(
+    label_rows = pa.table(
         {
             "user": [1] * 4,
             "when": ["2026-03-02T06:00:00Z", "2026-03-02T07:00:00", "2026-03-02", "2026-03-02T05:59:59Z"],
         }
     )
-    found = join(Store(tmp_path), asked, ["clicks@1:value"], shape, timezone="Europe/Berlin")
-    assert found["value"].to_pylist() == [1.0, 1.0, None, None]
+    joined = join(Store(tmp_path), label_rows, ["clicks@1:value"], shape, timezone="Europe/Berlin")
+    assert joined["value"].to_pylist() == [1.0, 1.0, None, None]
 
 
 @pytest.mark.parametrize(
@@ -553,7 +563,7 @@ def test_a_time_that_says_no_moment_is_refused_by_row_and_value(
 
 
 @pytest.mark.parametrize(
-    ("times", "timezone", "moment"),
+    ("times", "timezone", "time"),
     [
         (pa.array(["2026-03-02T06:00:00Z"]), None, SIX),
         (pa.array(["2026-03-02 08:00+02:00"], pa.large_string()), None, SIX),
@@ -570,18 +580,18 @@ def test_a_time_that_says_no_moment_is_refused_by_row_and_value(
     ],
 )
 def test_an_event_is_of_the_moment_that_its_text_says(
-    times: pa.Array, timezone: str | None, moment: datetime, tmp_path: Path
+    times: pa.Array, timezone: str | None, time: datetime, tmp_path: Path
 ) -> None:
     store = Store(tmp_path)
     rows = pa.table({"user": [1], "ts": times, "loaded": times, "value": [1.0]})
-    GIVEN["rows"] = rows
-    done = materialize_day(store, view(timezone=timezone), moment.date(), late=True).partition
+    SOURCE["rows"] = rows
+    done = materialize_day(store, view(timezone=timezone), time.date(), late=True).partition
     assert (done.rows, done.first, done.last_known) == (
         1,
-        int(moment.timestamp() * 10**6),
-        int(moment.timestamp() * 10**6),
+        int(time.timestamp() * 10**6),
+        int(time.timestamp() * 10**6),
     )
-    assert list(materialize_all(store, view(timezone=timezone), late=True).days) == [moment.date()]
+    assert list(materialize_all(store, view(timezone=timezone), late=True).days) == [time.date()]
 
 
 @pytest.mark.parametrize(
@@ -616,7 +626,7 @@ def test_an_event_is_of_the_moment_that_its_text_says(
 def test_an_event_of_no_moment_is_refused_for_any_day(
     times: pa.Array, timezone: str | None, message: str, tmp_path: Path
 ) -> None:
-    GIVEN["rows"] = pa.table(
+    SOURCE["rows"] = pa.table(
         {"user": [1], "ts": times, "loaded": pa.array([at(2 * DAY)], MICROS), "value": [1.0]}
     )
     for day in (date(2026, 3, 1), date(2026, 7, 1)):
@@ -625,7 +635,7 @@ def test_an_event_of_no_moment_is_refused_for_any_day(
 
 
 def test_a_text_that_says_when_a_row_was_known_is_refused_where_it_is_none(tmp_path: Path) -> None:
-    GIVEN["rows"] = pa.table(
+    SOURCE["rows"] = pa.table(
         {"user": [1], "ts": pa.array([at(0)], MICROS), "loaded": ["later"], "value": [1.0]}
     )
     with pytest.raises(
@@ -658,7 +668,7 @@ def test_a_list_in_a_schema_is_refused_with_the_way(kind: str) -> None:
     "column", [pa.array([[1.0]]), pa.array([[1.0]], pa.list_(pa.float32(), 1)), pa.array([{"a": 1}])]
 )
 def test_a_column_of_lists_is_refused_with_the_way(kind: str, column: pa.Array, tmp_path: Path) -> None:
-    GIVEN["rows"] = table([Row(1, 0, 0)]).set_column(3, "value", column)
+    SOURCE["rows"] = table([Row(1, 0, 0)]).set_column(3, "value", column)
     with pytest.raises(
         InvalidInput,
         match=rf"gives value as .*, which the schema declares as {kind}; a list is kept as .*tobytes\(\)",

@@ -9,7 +9,7 @@ import pytest
 
 from halving import InvalidInput
 from halving.features import parse_reference
-from resources.features.registry import check_change
+from resources.features.compatibility import check_change
 from resources.features.view import code_of_view, load_view, load_views, micros_of, parse_view, view_of
 from tests.resources.features.histories import view
 from tests.resources.features.test_materialize import TRANSFORMS
@@ -30,20 +30,20 @@ online: true
 
 def test_a_view_is_read_as_it_is_written(tmp_path: Path) -> None:
     (tmp_path / "clicks.yaml").write_text(SPEC)
-    found = load_view(tmp_path / "clicks.yaml")
-    assert (found.key, found.entity, found.types, found.required) == (
+    loaded = load_view(tmp_path / "clicks.yaml")
+    assert (loaded.key, loaded.entity, loaded.types, loaded.required) == (
         "clicks@1",
         ["user_id"],
         {"ctr": "double", "night": "bool"},
         ["night"],
     )
-    assert (found.ttl_micros, found.source.place, found.source.version) == (
+    assert (loaded.ttl_micros, loaded.source.place, loaded.source.version) == (
         7 * 86_400_000_000,
         "delta: s3://lake/clicks",
         418,
     )
-    assert parse_view(found.plain()) == found
-    assert load_views(tmp_path) == {"clicks@1": found}
+    assert parse_view(loaded.as_dict()) == loaded
+    assert load_views(tmp_path) == {"clicks@1": loaded}
     assert load_views(tmp_path / "none") == {}
 
 
@@ -163,13 +163,13 @@ def test_durations_are_microseconds() -> None:
 
 
 def test_a_new_feature_that_may_be_null_keeps_the_version() -> None:
-    known = view()
-    assert check_change(known, known) == []
-    assert check_change(known, view(schema={"more": "string", "value": "double", "most": "bool"})) == [
+    before = view()
+    assert check_change(before, before) == []
+    assert check_change(before, view(schema={"more": "string", "value": "double", "most": "bool"})) == [
         "more",
         "most",
     ]
-    assert check_change(known, view(online=True)) == []
+    assert check_change(before, view(online=True)) == []
     pinned = [view(source={"delta": "lake", "version": version}) for version in (1, 2)]
     assert check_change(*pinned) == []
 
@@ -192,7 +192,7 @@ def test_a_new_feature_that_may_be_null_keeps_the_version() -> None:
         ({"transform": "a:b"}, "transform was not given and is a:b"),
         (
             {"source": {"files": "x"}},
-            "source was function: tests.resources.features.histories:given and is files: x",
+            "source was function: tests.resources.features.histories:source_rows and is files: x",
         ),
     ],
 )
@@ -202,7 +202,7 @@ def test_any_other_change_needs_a_new_version(change: dict[str, Any], reason: st
     assert reason in str(refused.value)
 
 
-def test_other_code_of_a_function_needs_a_new_version_or_somebody_who_says_that_values_are_the_same() -> None:
+def test_other_code_of_a_function_needs_a_new_version_or_a_reason_for_same_values() -> None:
     same = view(transform=f"{TRANSFORMS}:rate")
     code = code_of_view(same)
     assert list(code) == ["transform", "source.function"]

@@ -26,7 +26,17 @@ from resources.features.partitions import partitions
 from resources.features.sqlite_writer import SqliteWriter
 from resources.features.view import FeatureView
 from tests.properties import examples
-from tests.resources.features.histories import GIVEN, START, Row, at, bits, known, materialize, table, view
+from tests.resources.features.histories import (
+    SOURCE,
+    START,
+    Row,
+    at,
+    bits,
+    latest_known,
+    materialize,
+    table,
+    view,
+)
 from tests.resources.features.test_join import histories
 
 DAY = 1440.0
@@ -42,7 +52,7 @@ def value(online: str, user: int = 1) -> float | None:
 
 def make(store: Store, shape: FeatureView, day: date, rows: Sequence[Row]) -> None:
     """Make a day of these rows, as far as they are of it."""
-    GIVEN["rows"] = table(rows)
+    SOURCE["rows"] = table(rows)
     materialize_day(store, shape, day, late=True)
 
 
@@ -97,7 +107,7 @@ def replay(store: Store, online: str, history: Sequence[Step]) -> None:
     push(store, shape, online)
     rows = [row for of_day in rows_of.values() for row in of_day]
     for user in range(1, 4):
-        expected = None if user in deleted else known(rows, user, math.inf)
+        expected = None if user in deleted else latest_known(rows, user, math.inf)
         assert bits([value(online, user)]) == bits([expected]), user
     assert (push(store, shape, online).taken, push(store, shape, online).withdrawn) == (0, 0)
 
@@ -147,7 +157,7 @@ def test_a_row_that_a_mended_day_has_no_more_is_gone_online(tmp_path: Path, onli
     assert [value(online, user) for user in users] == [float(user) if user % 2 else None for user in users]
 
 
-def test_a_day_that_was_loaded_again_with_later_created_times_has_nothing_to_withdraw(
+def test_a_day_that_was_loaded_again_with_later_times_has_nothing_to_withdraw(
     tmp_path: Path, online: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(tmp_path / "store")

@@ -8,11 +8,11 @@ import pyarrow.compute as pc
 
 def rate(rows: pa.Table) -> pa.Table:
     """Row by row, as it must be."""
-    seen = pc.cast(rows["seen"], pa.float64())
+    views = pc.cast(rows["seen"], pa.float64())
     hour = pc.hour(rows["ts"])
     return pa.table(
         {
-            "ctr": pc.divide(pc.cast(rows["clicks"], pa.float64()), seen),
+            "ctr": pc.divide(pc.cast(rows["clicks"], pa.float64()), views),
             "night": pc.or_(pc.less(hour, 6), pc.greater(hour, 21)),
         }
     )

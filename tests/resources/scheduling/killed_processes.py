@@ -16,7 +16,7 @@ from sqlalchemy.orm import configure_mappers
 
 from halving.trial.messages import ReachedRung
 from resources.catalog import Catalog
-from resources.catalog.pipelined import Asked, together
+from resources.catalog.pipelined import Statement, together
 from resources.scheduling import transaction as sweep_transaction
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
@@ -93,7 +93,7 @@ def serve(orders: Connection, url: str, folder: Path) -> None:
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def writing(connection: Any, writes: list[Asked], **options: Any) -> Any:
+    def writing(connection: Any, writes: list[Statement], **options: Any) -> Any:
         tick()
         return together(connection, writes, **options)
 

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from halving.metrics.segments import live_folder
 from halving.query.curve_stats import fill_last
 from halving.query.runs import read_run
-from resources.tracking.run_files import MOST_LIVE
+from resources.tracking.run_files import MAX_LIVE
 from server.mlflow import history
 from tests.server.mlflow.conftest import JSON, Api, api_of
 from tests.waiting import wait_for
@@ -357,14 +357,14 @@ def test_the_largest_batch_is_taken_whole(api: Api, run: str) -> None:
 def test_a_run_of_very_many_requests_is_compacted_and_keeps_every_value(local: TestClient) -> None:
     api = api_of(local)
     run = api("runs/create", experiment_id="0")["run"]["info"]["run_id"]
-    for step in range(MOST_LIVE + 30):
+    for step in range(MAX_LIVE + 30):
         api("runs/log-metric", run_id=run, key="loss", value=step / 3, timestamp=step, step=step)
     store = local.app.state.halving.store  # type: ignore[attr-defined]
-    wait_for(lambda: len(store.names(live_folder("Default", run))) < MOST_LIVE, 60, "the run is compacted")
+    wait_for(lambda: len(store.names(live_folder("Default", run))) < MAX_LIVE, 60, "the run is compacted")
     api("runs/log-metric", run_id=run, key="loss", value=7, timestamp=10**6, step=10**6)
     history = api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]
     assert [(metric["step"], metric["value"]) for metric in history] == [
-        *((step, step / 3) for step in range(MOST_LIVE + 30)),
+        *((step, step / 3) for step in range(MAX_LIVE + 30)),
         (10**6, 7),
     ]
 
