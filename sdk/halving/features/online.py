@@ -46,7 +46,8 @@ class OnlineFeatures:
         self._values: Values = open_values(address, timeout)
         try:
             self._views = [
-                _View(key, some, self._layouts) for key, some in _by_view(self._references).items()
+                _View(key, references, self._layouts)
+                for key, references in _by_view(self._references).items()
             ]
         except BaseException:
             self._values.close()
@@ -106,7 +107,7 @@ class OnlineFeatures:
         now_micros = _micros(now)
         wanted = []
         rows_of = []
-        count = entities.num_rows if isinstance(entities, pa.Table) else len(entities)
+        count = len(entities)
         for view in self._views:
             definition = view.layouts.definition
             if isinstance(entities, pa.Table):
@@ -117,9 +118,8 @@ class OnlineFeatures:
             wanted.append((view.key, [key for key in keys if key is not None]))
         columns: dict[str, pa.Array] = {}
         for view, rows, values in zip(self._views, rows_of, self._values.fetch(wanted), strict=True):
-            columns.update(
-                view.table(rows, [view.unless_expired(value, now_micros) for value in values], count)
-            )
+            current = [view.unless_expired(value, now_micros) for value in values]
+            columns.update(view.table(rows, current, count))
         return pa.table({column: columns[column] for column in self.columns})
 
     def close(self) -> None:
@@ -164,24 +164,24 @@ class _View:
         by_layout: dict[int, tuple[list[int], list[bytes]]] = defaultdict(lambda: ([], []))
         for row, value in zip(rows, values, strict=True):
             if value is not None:
-                places, some = by_layout[count_of(value)]
+                places, values_of_layout = by_layout[count_of(value)]
                 places.append(row)
-                some.append(value)
+                values_of_layout.append(value)
         order = np.full(count, -1, np.int64)
         pieces = []
         filled = 0
-        for places, some in by_layout.values():
-            order[places] = np.arange(filled, filled + len(some))
-            filled += len(some)
-            pieces.append(self.layouts.of(some[0]).columns(some))
+        for places, values_of_layout in by_layout.values():
+            order[places] = np.arange(filled, filled + len(values_of_layout))
+            filled += len(values_of_layout)
+            pieces.append(self.layouts.of(values_of_layout[0]).columns(values_of_layout))
         picked = pa.array(order, mask=order < 0)
         columns = {}
         for reference in self.references:
             kind = arrow_type(self.layouts.definition.features[reference.feature])
             parts = []
-            for piece, (_, some) in zip(pieces, by_layout.values(), strict=True):
+            for piece, (_, values_of_layout) in zip(pieces, by_layout.values(), strict=True):
                 array = piece.get(reference.feature)
-                parts.append(pa.nulls(len(some), kind) if array is None else array)
+                parts.append(pa.nulls(len(values_of_layout), kind) if array is None else array)
             columns[reference.column] = (
                 pa.concat_arrays(parts).take(picked) if parts else pa.nulls(count, kind)
             )

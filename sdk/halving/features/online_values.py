@@ -120,10 +120,10 @@ class SqliteValues:
             return [row[0] if row else None]
         by_key: dict[bytes, bytes] = {}
         for start in range(0, len(keys), _MAX_KEYS):
-            some = keys[start : start + _MAX_KEYS]
-            places = ",".join("?" * len(some))
+            batch = keys[start : start + _MAX_KEYS]
+            places = ",".join("?" * len(batch))
             by_key.update(
-                connection.execute(f'SELECT entity, value FROM "{table}" WHERE entity IN ({places})', some)
+                connection.execute(f'SELECT entity, value FROM "{table}" WHERE entity IN ({places})', batch)
             )
         return [by_key.get(key) for key in keys]
 

@@ -162,7 +162,9 @@ class Layout:
             feature = read[place]
             if kind in _VARIABLE:
                 end = begin + feature
-                feature = value[begin:end].decode() if kind == "string" else value[begin:end]
+                feature = value[begin:end]
+                if kind == "string":
+                    feature = feature.decode()
                 begin = end
             elif kind == "timestamp":
                 feature = _EPOCH + timedelta(microseconds=feature)
@@ -177,7 +179,7 @@ class Layout:
         packed = np.frombuffer(b"".join([value[: self.size] for value in values]), self.dtype)
         nulls = np.unpackbits(packed["nulls"], axis=1, bitorder="little").astype(bool)
         ends = [self.size] * len(values)
-        result = {}
+        columns = {}
         for place, (name, kind) in enumerate(self.features.items()):
             numbers = np.ascontiguousarray(packed[f"_{place}"])
             if kind in _VARIABLE:
@@ -186,11 +188,13 @@ class Layout:
                     begin = ends[row]
                     ends[row] += length
                     texts.append(None if nulls[row, place] else values[row][begin : ends[row]])
-                result[name] = pa.array(texts, pa.binary()).cast(arrow_type(kind))
+                columns[name] = pa.array(texts, pa.binary()).cast(arrow_type(kind))
             else:
-                kept = pa.array(numbers, mask=nulls[:, place], from_pandas=False)  # NaN is a number here
-                result[name] = kept.cast(arrow_type(kind)) if kind == "timestamp" else kept
-        return result
+                column = pa.array(numbers, mask=nulls[:, place], from_pandas=False)  # NaN is a number here
+                if kind == "timestamp":
+                    column = column.cast(arrow_type(kind))
+                columns[name] = column
+        return columns
 
 
 class Layouts:
@@ -245,7 +249,7 @@ def entity_key(definition: Definition, values: Mapping[str, Any]) -> bytes | Non
                 raise InvalidInput(
                     f"{name} = {value!r:.80} is not accepted: the entity of {definition.key} is {kind}"
                 ) from None
-            if value != value:  # NaN, which pandas has where there is none
+            if value != value:  # NaN, which pandas has in the place of null
                 return None
             parts.append(whole_number(value, f"{name} of {definition.key}").to_bytes(8, "big", signed=True))
     return b"".join(parts)

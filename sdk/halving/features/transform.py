@@ -85,29 +85,31 @@ def features_of(definition: Definition, function: Transform | None, rows: "pa.Ta
     """
     import pyarrow as pa
 
-    named = f"the transform {definition.transform} of the feature view {definition.key}"
+    subject = f"the transform {definition.transform} of the feature view {definition.key}"
     if function is None:
         result = rows
-        named = f"the source of the feature view {definition.key}"
+        subject = f"the source of the feature view {definition.key}"
     else:
         try:
             result = function(rows)
         except Exception as error:
-            raise InvalidInput(f"{named} raised {type(error).__name__} at {where(error)}: {error}") from error
+            raise InvalidInput(
+                f"{subject} raised {type(error).__name__} at {where(error)}: {error}"
+            ) from error
         if not isinstance(result, pa.Table):
-            raise InvalidInput(f"{named} returned {type(result).__name__}; return a pyarrow.Table")
+            raise InvalidInput(f"{subject} returned {type(result).__name__}; return a pyarrow.Table")
         if result.num_rows != rows.num_rows:
             raise InvalidInput(
-                f"{named} made {result.num_rows} rows of {rows.num_rows}; return one for each row, in the "
+                f"{subject} made {result.num_rows} rows of {rows.num_rows}; return one for each row, in the "
                 "same order"
             )
     missing = [name for name in definition.features if name not in result.column_names]
     if missing:
         raise InvalidInput(
-            f"{named} has no column {missing[0]!r}, which the schema declares; it has {result.column_names}: "
-            "add it, or take it out of the schema"
+            f"{subject} has no column {missing[0]!r}, which the schema declares; it has "
+            f"{result.column_names}: add it, or take it out of the schema"
         )
-    columns = [_cast(result[name], name, kind, named) for name, kind in definition.features.items()]
+    columns = [_cast(result[name], name, kind, subject) for name, kind in definition.features.items()]
     return pa.Table.from_arrays(columns, names=list(definition.features))
 
 
@@ -136,7 +138,7 @@ def check_row_by_row(
                 )
 
 
-def _cast(column: "pa.ChunkedArray", name: str, kind: str, named: str) -> "pa.ChunkedArray":
+def _cast(column: "pa.ChunkedArray", name: str, kind: str, source: str) -> "pa.ChunkedArray":
     """Cast a column to its declared type, if that changes no value."""
     import pyarrow as pa
 
@@ -145,7 +147,7 @@ def _cast(column: "pa.ChunkedArray", name: str, kind: str, named: str) -> "pa.Ch
     wanted = arrow_type(kind)
     if column.type == wanted:
         return column
-    subject = f"{named} gives {name} as {column.type}, which the schema declares as {kind}"
+    subject = f"{source} gives {name} as {column.type}, which the schema declares as {kind}"
     if pa.types.is_integer(wanted) and pa.types.is_floating(column.type):
         column = whole_numbers(column, f"{subject}: it")
     elif not _fits(column.type, wanted):

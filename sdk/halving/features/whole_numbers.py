@@ -86,5 +86,5 @@ def _from_exact(column: "pa.ChunkedArray", subject: str) -> "pa.ChunkedArray":
 
 
 def _refusal(subject: str, value: Any, bits: int = 63) -> str:
-    named = str(value) if isinstance(value, Decimal) else repr(value)
-    return f"{subject} has {named}, which is no whole number below 2**{bits}; {REMEDY}"
+    number = str(value) if isinstance(value, Decimal) else repr(value)
+    return f"{subject} has {number}, which is no whole number below 2**{bits}; {REMEDY}"

@@ -1,6 +1,5 @@
-"""Runs that other trackers recorded, copied into the store: TensorBoard's event files, W&B's offline folders,
-MLflow's servers and stores, Neptune's exports, trackio's databases.
+"""Copying runs that other trackers recorded: TensorBoard, W&B, MLflow, Neptune and trackio.
 
-A reader says what a tool knows of a run (:mod:`halving.imports.foreign_run`), and
-:mod:`halving.imports.copying` writes it.
+A reader describes a tool's runs as :mod:`halving.imports.foreign_run` has them, and
+:mod:`halving.imports.copying` writes them to the store.
 """

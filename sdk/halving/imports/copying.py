@@ -1,9 +1,8 @@
-"""A run of another tool, copied into the store's own files: again and again, wherever it was stopped, and
-never twice.
+"""Copies a run of another tool into the store's own files, so that it can be stopped and repeated.
 
-Each segment says how far the source was read with it (as it does of a journal), and so does the end of an
-attempt. A run that has grown since it was copied gets another attempt with what is new, as a training that
-was continued does.
+Nothing is copied twice. Each segment says how far the source was read with it (as it does of a journal), and
+so does the end of an attempt. A run that has grown since it was copied gets another attempt with what is new,
+as a training that was continued does.
 """
 
 import contextlib
@@ -32,9 +31,10 @@ from halving.store.store import Store
 _ATTEMPT_FILE = re.compile(r"(start|end)-(\d{4,})\.json")
 
 
-class Copied(NamedTuple):
-    """What was done for a run: ``outcome`` is ``new``, ``continued`` (there was a part of it) or
-    ``unchanged``.
+class CopyOutcome(NamedTuple):
+    """What was done for a run: ``outcome`` is ``new``, ``continued`` or ``unchanged``.
+
+    A run is ``continued`` if there was a part of it in the store.
     """
 
     outcome: str
@@ -43,12 +43,12 @@ class Copied(NamedTuple):
     artifacts: int
 
 
-def copy_run(store: Store, run: ForeignRun, skipped: Skipped, taken: Counter[str]) -> Copied:
+def copy_run(store: Store, run: ForeignRun, skipped: Skipped, taken: Counter[str]) -> CopyOutcome:
     """Copy what the store does not have of a run. It may be killed and called again.
 
     Args:
-        taken: how many of each kind (``points``, ``images``, ``artifacts``, …) are copied is added there,
-            also where an error ends it.
+        taken: the counts of what is copied, by kind (``points``, ``images``, ``artifacts``, …), are added to
+            it, also if an error ends the copying.
 
     Raises:
         AlreadyExists: another run has this name, or another process copies this one.
@@ -56,16 +56,16 @@ def copy_run(store: Store, run: ForeignRun, skipped: Skipped, taken: Counter[str
         StoreError: the store refuses, or is unavailable.
     """
     records = RunRecords(store, run.project, run.run)
-    opened = _read_record(records, run, skipped)
-    before = _read_progress(store, records) if opened else _Progress(1, 0, {}, ended=False)
+    record = _read_record(records, run, skipped)
+    before = _read_progress(store, records) if record else _Progress(1, 0, {}, ended=False)
     pieces = _read(run, run.pieces(before.position))
     piece = next(pieces, None)
-    if opened and before.ended and piece is None:
+    if record and before.ended and piece is None:
         artifacts = _copy_artifacts(records, run, skipped, taken)
         _compare_summary(records, run, before, skipped)
-        return Copied("continued" if artifacts else "unchanged", 0, 0, artifacts)
-    attempt = _begin(records, run, opened, before, piece)
-    if not opened:
+        return CopyOutcome("continued" if artifacts else "unchanged", 0, 0, artifacts)
+    attempt = _begin(records, run, record, before, piece)
+    if not record:
         taken.update(params=len(run.params), tags=len(run.tags))
     sequence = 0 if before.ended else before.sequence
     copy = _AttemptCopy(store, records, attempt, sequence, before.position, taken)
@@ -75,9 +75,9 @@ def copy_run(store: Store, run: ForeignRun, skipped: Skipped, taken: Counter[str
     artifacts = _copy_artifacts(records, run, skipped, taken)
     if run.status is not None:
         copy.end(run.status, run.ended or run.started, run.summary)
-    elif opened and not copy.points + copy.media + artifacts:
-        return Copied("unchanged", 0, 0, 0)
-    return Copied("continued" if opened else "new", copy.points, copy.media, artifacts)
+    elif record and not copy.points + copy.media + artifacts:
+        return CopyOutcome("unchanged", 0, 0, 0)
+    return CopyOutcome("continued" if record else "new", copy.points, copy.media, artifacts)
 
 
 def _read(run: ForeignRun, parts: Iterable[T]) -> Iterator[T]:
@@ -86,8 +86,10 @@ def _read(run: ForeignRun, parts: Iterable[T]) -> Iterator[T]:
 
 
 class _Progress(NamedTuple):
-    """What the store has: the last attempt, its next segment, how far the source was read, and whether the
-    attempt has its end.
+    """How much of a run the store has.
+
+    It is the last attempt, its next segment, how far the source was read, and whether the attempt has its
+    end.
     """
 
     attempt: int
@@ -97,10 +99,10 @@ class _Progress(NamedTuple):
 
 
 def _read_record(records: RunRecords, run: ForeignRun, skipped: Skipped) -> dict[str, Any] | None:
-    """The run's record, if there is one.
+    """Read the run's record, if there is one, and count what has changed since it was written.
 
     Raises:
-        AlreadyExists: it is that of another run.
+        AlreadyExists: it is the record of another run.
     """
     try:
         record = records.read()
@@ -108,15 +110,15 @@ def _read_record(records: RunRecords, run: ForeignRun, skipped: Skipped) -> dict
         return None
     origin = record["parent"].get("imported")
     if not origin or any(origin.get(field) != run.origin[field] for field in ("tool", "run")):
-        whose = "a run that was trained here"
+        owner = "a run that was trained here"
         if origin:
-            whose = f"{origin['tool']}'s run {origin['run']!r}"
+            owner = f"{origin['tool']}'s run {origin['run']!r}"
         raise AlreadyExists(
-            f"run {run.run!r} of project {run.project!r} is {whose} already; take another project with "
+            f"run {run.run!r} of project {run.project!r} is {owner} already; take another project with "
             "--project NAME"
         )
     if to_json(typed_params(record["params"], record["parent"])) != to_json(run.params):
-        # as text, where NaN is itself
+        # They are compared as text, in which NaN equals itself.
         skipped.add("runs' later changes of params: a run's params never change here")
     if record["parent"].get("tags", {}) != run.tags:
         skipped.add("runs' later changes of tags: what a run began with never changes here")
@@ -142,19 +144,19 @@ def _read_progress(store: Store, records: RunRecords) -> _Progress:
 def _begin(
     records: RunRecords,
     run: ForeignRun,
-    opened: dict[str, Any] | None,
+    record: dict[str, Any] | None,
     before: _Progress,
     piece: Piece | None,
 ) -> int:
-    """The attempt that goes on: a new run's first, the one that was not ended, or another one."""
-    if opened and not before.ended:
+    """The attempt to write: a new run's first, the one that has not ended, or a new one."""
+    if record and not before.ended:
         return before.attempt
     git = run.provenance.get("git")
     unknown = {"dirty": None, "error": f"not recorded by {run.origin['tool']}"}
     params = run.params
     started = run.started
-    if opened:
-        params = opened["params"]
+    if record:
+        params = record["params"]
         if piece and piece.times:
             started = iso(min(piece.times))
     began = {
@@ -174,7 +176,7 @@ def _compare_summary(records: RunRecords, run: ForeignRun, reached: _Progress, s
     """Count a summary that has changed since the run's attempt was copied with its end."""
     end = json.loads(records.store.read(f"{records.folder}/end-{reached.attempt:04d}.json"))
     copied = end.get("summary") or {}
-    if to_json({**copied, **run.summary}) != to_json(copied):  # as text, where NaN is itself
+    if to_json({**copied, **run.summary}) != to_json(copied):  # as text, in which NaN equals itself
         skipped.add("runs' later changes of summaries: how an attempt ended never changes here")
 
 
@@ -220,7 +222,7 @@ class _AttemptCopy:
         self._records = records
         self._attempt = attempt
         self._sequence = sequence
-        self._whole = sequence == 0  # all of the attempt's points come by here
+        self._whole = sequence == 0  # whether all of the attempt's points pass through here
         self._position = position
         self._last = dict[str, float]()
         self._latest = 0
@@ -243,26 +245,26 @@ class _AttemptCopy:
         self.points += len(piece.values)
         self.media += len(piece.media)
 
-    def end(self, status: str, ended: str, said: Mapping[str, float]) -> None:
-        """Say how the attempt ended, and when, if its points do not know better.
+    def end(self, status: str, ended: str, summary: Mapping[str, float]) -> None:
+        """Write how the attempt ended, and when, unless its points are later.
 
-        Its summary has the last points of all metrics, and what the tool ``said`` beside or instead of them.
-        One of a part of its points would pass for one of all: where the points did not all come by here, they
-        are read back if the tool said something, and else there is no summary.
+        The attempt's summary has the last points of all metrics, and the tool's ``summary`` beside or instead
+        of them. A summary of a part of the points would look like one of all. So where the points did not all
+        pass through here, they are read back if the tool has a summary, and otherwise there is none.
         """
         counted: dict[str, Any] = {}
         if self._whole:
-            counted = {"points": self.points, "summary": {**self._last, **said}}
-        elif said:
+            counted = {"points": self.points, "summary": {**self._last, **summary}}
+        elif summary:
             info = read_run(self._store, self._records.project, self._records.run)
             (info,) = fill_last(self._store, [info])
-            counted = {"summary": {**info.summary, **said}}
+            counted = {"summary": {**info.summary, **summary}}
         ended = max(ended, iso(self._latest))
         with contextlib.suppress(AlreadyExists):  # another process has just copied the same
             self._records.end(
                 self._attempt, {"status": status, "time": ended, "imported": self._position, **counted}
             )
-            self._taken["summary values"] += len(said)
+            self._taken["summary values"] += len(summary)
 
     def _write_medium(self, medium: MediaPoint) -> None:
         media = medium.media
@@ -284,7 +286,7 @@ class _AttemptCopy:
 
 
 def _table(run: str, attempt: int, piece: Piece) -> Any:
-    """The piece's points sorted by key, and within a key as logged."""
+    """Sort the piece's points by key; those of a key stay as logged."""
     import numpy as np
 
     keys = sorted(piece.keys)

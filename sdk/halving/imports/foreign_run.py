@@ -1,4 +1,4 @@
-"""What a reader gives of a run that another tool recorded, in our terms."""
+"""A run that another tool recorded, in the terms of this project."""
 
 import hashlib
 from collections import Counter
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from halving.ingest.media import Media
 
 Position = dict[str, list[int]]
-"""How far a source was read: the name of a part of it (a file, a metric) to whole numbers that only its
-reader understands, and that grow while it reads on, as lists do.
+"""How far a source was read: whole numbers by the name of a part of it, such as a file or a metric.
+
+Only the source's reader understands them. They grow while it reads on, compared as lists are.
 """
 
 PIECE_POINTS = 200_000
-# ms since 1970: the years 1 and 9999
+# The years 1 and 9999, in ms since 1970.
 _EARLIEST = -62_135_596_800_000
 _LATEST = 253_402_300_799_000
 
@@ -34,8 +35,8 @@ class SourceUnreadable(HalvingError, OSError):
 class MediaPoint(NamedTuple):
     """A medium that was logged.
 
-    ``place`` says where it is in the source: letters, digits and ``-``, and never another medium's. ``time``
-    is in ms since 1970.
+    ``place`` is its place in the source: letters, digits and ``-``, unique among the run's media. ``time`` is
+    in ms since 1970.
     """
 
     place: str
@@ -48,10 +49,10 @@ class MediaPoint(NamedTuple):
 class Artifact(NamedTuple):
     """A file of a run, by its path there.
 
-    It is fetched by ``open``, which gives its content, or a file that has it while the ``with`` block lasts.
+    ``open`` fetches it, and gives its content or a file that lasts as long as the ``with`` block.
 
     Attributes:
-        size: bytes, as the source says without fetching it; None where it does not.
+        size: bytes, if the source says so without fetching the file; else None.
     """
 
     name: str
@@ -60,12 +61,12 @@ class Artifact(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A part of a run's points, in the order of logging, and how far the source is read with it.
+    """A part of a run's points in the order of logging, and how far the source is read with it.
 
     Attributes:
         keys: the distinct keys.
         codes: each point's place in ``keys``.
-        steps, times (ms since 1970), values: of as many points.
+        steps, times (ms since 1970), values: one for each point.
     """
 
     keys: list[str]
@@ -79,9 +80,7 @@ class Piece(NamedTuple):
 
 @dataclass
 class Skipped:
-    """What of a source was not taken: the reason, in words that a sentence "N … not taken" has, to how
-    many.
-    """
+    """Counts of what was not taken from a source, by reasons that complete the sentence "N … not taken"."""
 
     reasons: Counter[str] = field(default_factory=Counter)
 
@@ -91,22 +90,21 @@ class Skipped:
 
 @dataclass(frozen=True)
 class ForeignRun:
-    """A run, by what its tool says of it.
+    """A run, as its tool describes it.
 
     Attributes:
-        project, run: the names that it gets here; the same for the same run, whenever it is read.
-        origin: the ``tool``, where the run is (``path`` or ``uri``), and what the tool calls it (``run``).
+        project, run: the names that it gets here; the same run always gets the same names.
+        origin: the ``tool``, where the run is (``path`` or ``uri``), and its name there (``run``).
         params: hyperparameters; nested ones as dicts.
         tags: labels.
         started, ended: ISO 8601 in UTC; ``ended`` is None where the tool does not know.
-        status: how it ended: ``finished``, ``failed``, ``terminated`` or ``crashed``; None while it goes on,
-            as far as is known.
+        status: how it ended: ``finished``, ``failed``, ``terminated`` or ``crashed``; None while it seems to
+            go on.
         pieces: reads the points that come after a position.
         provenance: what the tool knows of the code and the machine, as
             :func:`halving.records.provenance.capture` has it.
         artifacts: reads the run's files.
-        summary: what the tool shows as a metric's value of the whole run, where that need not be its last
-            point.
+        summary: values that the tool shows for the whole run, where they need not be a metric's last points.
     """
 
     project: str
@@ -124,7 +122,7 @@ class ForeignRun:
 
 
 class PieceBuilder:
-    """Gathers points as a reader meets them; what our names and numbers do not take goes to ``skipped``."""
+    """Collects points while a reader meets them, and counts in ``skipped`` those that are not accepted."""
 
     def __init__(self, skipped: Skipped, position: Mapping[str, list[int]]) -> None:
         self._skipped = skipped
@@ -136,7 +134,7 @@ class PieceBuilder:
 
     @property
     def media(self) -> int:
-        """How many media were gathered since the last piece."""
+        """The number of media since the last piece."""
         return len(self._media)
 
     @property
@@ -144,7 +142,7 @@ class PieceBuilder:
         return len(self._values) >= PIECE_POINTS or len(self._media) >= 1_000
 
     def add(self, key: str, step: int, time: int, value: float) -> None:
-        """Take a point; ``time`` is in ms since 1970."""
+        """Add a point; ``time`` is in ms since 1970."""
         if self._accepts(key, step, time):
             self._codes.append(self._places.setdefault(key, len(self._places)))
             self._steps.append(step)
@@ -156,7 +154,7 @@ class PieceBuilder:
             self._media.append(MediaPoint(place, key, step, time, media))
 
     def take(self) -> Piece:
-        """What was gathered since the last time, with the position that the reader has set meanwhile."""
+        """Take what was collected since the last piece, with the position that the reader has set."""
         position = {part: list(numbers) for part, numbers in self.position.items()}
         piece = Piece(
             list(self._places), self._codes, self._steps, self._times, self._values, self._media, position
@@ -187,14 +185,15 @@ class PieceBuilder:
 
 
 def run_name(name: str, identity: str) -> str:
-    """A run's id: what can be used of its name there, and six digits of what tells it from all others."""
+    """Make a run's id of the usable part of its name and six digits that tell it from all others."""
     mark = hashlib.sha256(identity.encode()).hexdigest()[:6]
     return f"{plain_name(name, otherwise='run')[:121]}-{mark}"
 
 
 def iso(milliseconds: float) -> str:
-    """A time in ms since 1970, as records have it; the first or the last of the calendar where it is beyond,
-    such as one in ns.
+    """Convert ms since 1970 to the text of a time in records.
+
+    A time beyond the calendar, such as one in ns, becomes its first or its last.
     """
     return datetime.fromtimestamp(min(max(milliseconds, _EARLIEST), _LATEST) / 1000, UTC).isoformat(
         timespec="milliseconds"

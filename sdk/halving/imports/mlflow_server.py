@@ -20,24 +20,24 @@ from halving.imports.foreign_run import SourceUnreadable
 from halving.imports.mlflow_source import Entry, Experiment, MlflowFile, MlflowRun
 from halving.imports.reading import Unreadable, readable
 
-_PAGE = 1_000  # runs, experiments
+_PAGE = 1_000  # runs or experiments
 _HISTORY_PAGE = 25_000
-_TRACES = 500  # the most that a server gives at once
-_TRACED_EXPERIMENTS = 100  # asked for at once
+_TRACES = 500  # a server's limit of one answer
+_TRACED_EXPERIMENTS = 100  # in one request
 _SECONDS = 120.0
 _LOGIN = "; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
 _NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
 class _NoSuchEndpoint(SourceUnreadable):
-    """The server does not know what it was asked for."""
+    """The server does not know this path."""
 
 
 class Server:
-    """A server's runs.
+    """The runs of a tracking server.
 
     Args:
-        address: ``http://host:port``, perhaps with a path, and with ``user:password@``. Without these,
+        address: ``http://host:port``, perhaps with a path and with ``user:password@``. Without the latter
             ``MLFLOW_TRACKING_USERNAME`` and ``MLFLOW_TRACKING_PASSWORD`` count, or ``MLFLOW_TRACKING_TOKEN``.
     """
 
@@ -170,7 +170,7 @@ class Server:
                 shutil.copyfileobj(answer, copy)
                 announced = answer.headers.get("Content-Length")
             if announced is not None and copy.tell() != int(announced):
-                # reading in parts does not say that the end is missing
+                # Reading in parts raises no error when the end is missing.
                 raise SourceUnreadable(
                     f"{self._base} broke off in {path!r}, after {copy.tell()} of {announced} bytes: import "
                     "it again"
@@ -180,7 +180,8 @@ class Server:
 
     @contextmanager
     def _open(self, path: str, body: bytes | None = None) -> Iterator[http.client.HTTPResponse]:
-        """
+        """Send a request, and give the server's answer.
+
         Raises:
             SourceUnreadable: the server does not answer, or refuses.
         """
@@ -200,7 +201,7 @@ class Server:
                 f"{self._base} answers {error.code} to {path.partition('?')[0]}: {_message(content)}{hint}"
             ) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
-            # ValueError: what is no HTTP at all
+            # A ValueError comes from an answer that is no HTTP at all.
             if isinstance(error, SourceUnreadable):
                 raise
             reason = getattr(error, "reason", error)
@@ -263,9 +264,10 @@ def _number(value: Any) -> float:
 
 
 def _json(answer: IO[bytes], path: str) -> dict[str, Any]:
-    """
+    """Parse the answer of a server.
+
     Raises:
-        SourceUnreadable: it is none, as where something else than MLflow answers.
+        SourceUnreadable: it is no JSON object, as where something else than MLflow answers.
     """
     try:
         content = json.load(answer)

@@ -1,5 +1,6 @@
-"""What an MLflow server or store is asked for, in whichever of its forms it is: see ``mlflow_server`` and
-``mlflow_folder``.
+"""What a source of MLflow's runs provides, whether it is a server, a database or a folder.
+
+See ``mlflow_server`` and ``mlflow_folder``.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -26,10 +27,10 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class MlflowRun:
-    """A run as MLflow has it: ``started`` and ``ended`` in ms since 1970, ``metrics`` the names, ``datasets``
-    as ``NAME@DIGEST``.
+    """A run as MLflow describes it.
 
-    ``contexts`` is how many tags its datasets have, such as for what they were used.
+    ``started`` and ``ended`` are in ms since 1970, ``metrics`` are names, and ``datasets`` have the form
+    ``NAME@DIGEST``. ``contexts`` counts the tags of its datasets, such as what they were used for.
     """
 
     id: str
@@ -46,7 +47,7 @@ class MlflowRun:
 
 
 class MlflowFile(NamedTuple):
-    """A file of a run by its path; ``open`` fetches it, ``size`` is in bytes where the source says it."""
+    """A file of a run by its path; ``open`` fetches it, and ``size`` is in bytes if the source says so."""
 
     path: str
     open: Callable[[], AbstractContextManager[bytes | Path]]
@@ -56,20 +57,20 @@ class MlflowFile(NamedTuple):
 class MlflowSource(Protocol):
     """A server, a database or a folder.
 
-    Every method raises :class:`~halving.imports.foreign_run.SourceUnreadable` where it fails as a whole; an
-    experiment or a run that cannot be read, where others can, is given as such.
+    Every method raises :class:`~halving.imports.foreign_run.SourceUnreadable` if it fails as a whole. An
+    experiment or a run that cannot be read, while others can, is returned as ``Unreadable``.
 
     Attributes:
-        schemes: of the artifact addresses whose files it can give.
+        schemes: the schemes of artifact addresses whose files the source can give.
     """
 
     schemes: Collection[str]
 
     def experiments(self) -> list[Experiment | Unreadable]:
-        """Those that are not deleted."""
+        """The experiments that are not deleted."""
 
     def runs(self, experiment: Experiment) -> Iterator[MlflowRun | Unreadable]:
-        """Those of an experiment that are not deleted."""
+        """The runs of an experiment that are not deleted."""
 
     def history(self, run: MlflowRun, metric: str) -> Iterator[Entry]:
         """All values of a metric, in the order of their times."""
@@ -78,4 +79,4 @@ class MlflowSource(Protocol):
         """All artifacts of a run."""
 
     def left_out(self) -> dict[str, int]:
-        """What it holds that is not copied: in words, and how many."""
+        """Count what the source has that is not copied, by its name in plain words."""

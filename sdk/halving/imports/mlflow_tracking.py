@@ -1,7 +1,8 @@
-"""MLflow's runs: from a tracking server, a SQLite database, or a folder ``mlruns``.
+"""MLflow's runs, from a tracking server, a SQLite database, or a folder ``mlruns``.
 
 MLflow's own client is not used: its stores refuse databases of other versions, and it brings a server's
-dependencies. What is asked here (experiments, runs, histories, artifacts) has been the same since MLflow 1.
+dependencies. The requests made here (experiments, runs, histories, artifacts) have been the same since MLflow
+1.
 """
 
 import struct
@@ -23,7 +24,7 @@ _ACCEPTED = "give a server (http://host:5000), a database (sqlite:///mlflow.db) 
 _STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "terminated"}
 _NOTHING = [0, 0, 0]
 _ENDED = ""  # the place in a position that says when a run ended; no metric has this name
-_TAGS = {  # MLflow's own that are kept, and what they are called here
+_TAGS = {  # MLflow's own tags that are kept, and their names here
     "mlflow.note.content": "notes",
     "mlflow.parentRunId": "parent_run",
     "mlflow.source.name": "source",
@@ -68,7 +69,7 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
 def _source(source: str) -> MlflowSource:
     try:
         scheme = urlsplit(source).scheme
-    except ValueError as error:  # no host is between the brackets of an IPv6 address
+    except ValueError as error:  # such as brackets without an IPv6 address
         raise InvalidInput(
             f"source {without_password(source)!r} is not accepted: {error}; {_ACCEPTED}"
         ) from None
@@ -114,11 +115,11 @@ def _foreign_run(
     project: str | None,
     skipped: Skipped,
 ) -> ForeignRun:
-    named = {ours: run.tags[theirs] for theirs, ours in _TAGS.items() if theirs in run.tags}
+    facts_by_tag = {ours: run.tags[theirs] for theirs, ours in _TAGS.items() if theirs in run.tags}
     facts = {"name": run.name, "datasets": ", ".join(run.datasets)}
-    named |= {name: value for name, value in facts.items() if value}
+    facts_by_tag |= {name: value for name, value in facts.items() if value}
     others = {name: value for name, value in run.tags.items() if not name.startswith("mlflow.")}
-    if covered := [name for name, value in others.items() if named.get(name, value) != value]:
+    if covered := [name for name, value in others.items() if facts_by_tag.get(name, value) != value]:
         skipped.add("tags with the name of another fact of the run (name, notes, user, …)", len(covered))
     if own := [name for name in run.tags if name.startswith("mlflow.") and name not in _TAKEN_TAGS]:
         skipped.add("MLflow's own tags (mlflow.…)", len(own))
@@ -135,7 +136,7 @@ def _foreign_run(
             "experiment": experiment.name,
         },
         params={name: typed(text) for name, text in run.params.items()},
-        tags=others | named,
+        tags=others | facts_by_tag,
         started=iso(run.started),
         ended=None if run.ended is None else iso(run.ended),
         status=_STATUS.get(run.status),
@@ -146,11 +147,11 @@ def _foreign_run(
 
 
 def _pieces(mlflow: MlflowSource, run: MlflowRun, skipped: Skipped, position: Position) -> Iterator[Piece]:
-    """What the histories have after a position, which is ``[0, number of values, their checksum]`` for each
-    metric.
+    """Read what the histories have after a position.
 
-    MLflow gives a history by its values' times, so a value that was logged late with an earlier time moves
-    the others: by the checksum this is seen, and said.
+    A position is ``[0, number of values, their checksum]`` for each metric. MLflow sorts a history by the
+    values' times, so a value that was logged late with an earlier time moves the others. The checksum detects
+    that, and it is counted.
     """
     ended = [0, run.ended or 0]
     if run.status in _STATUS and position.get(_ENDED) == ended:

@@ -1,6 +1,4 @@
-"""What neptune-exporter has saved of Neptune, whose service is gone: Parquet files in parts, and a folder of
-files.
-"""
+"""Runs of Neptune, whose service is gone, from the Parquet files and files that neptune-exporter saved."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,8 +46,8 @@ _LABELS = ("sys/tags", "sys/group_tags")
 _FORKS = "sys/forking/"
 _TIMES = ("sys/creation_time", "sys/ping_time", "sys/modification_time")
 _USED = (*_LABELS, *_TIMES, "sys/failed")
-# of a part's mark, in positions: how many files that were not there came later, and the rows of those that
-# are not
+# Suffix of a part's mark in positions. Its numbers are how many absent files came later, and the rows of the
+# files that are still absent.
 _ABSENT = "-absent"
 
 
@@ -58,9 +56,9 @@ class _Facts:
     """What the rows of a run say before its points are read.
 
     Attributes:
-        params: of each name; those of Neptune's own, ``sys/…``, are in ``own``.
+        params: params by name; Neptune's own, ``sys/…``, are in ``own``.
         first: the time of the earliest point, in ms since 1970.
-        groups: the row groups that it has rows in, by the places of their parts and their own; ``files`` are
+        groups: the row groups with rows of the run, by the place of their part and their own. ``files`` are
             those with files, and ``consoles`` those of each series that the run printed.
     """
 
@@ -123,20 +121,20 @@ class _Facts:
         return self.times.get("sys/ping_time", self.times.get("sys/modification_time"))
 
     def tags(self, skipped: Skipped) -> dict[str, str]:
-        named = {tag: _text(self.own[path]) for path, tag in _TAGS.items() if path in self.own}
-        named |= {
+        facts = {tag: _text(self.own[path]) for path, tag in _TAGS.items() if path in self.own}
+        facts |= {
             path.removeprefix("sys/"): _text(value)
             for path, value in self.own.items()
             if path.startswith(_FORKS)
         }
         labels = [label for path in _LABELS for label in self.own.get(path, []) if label]
-        if taken := named.keys() & set(labels):
+        if taken := facts.keys() & set(labels):
             skipped.add("tags with the name of another fact of the run (name, notes, user, …)", len(taken))
         if others := [
             path for path in self.own if path not in (*_TAGS, *_USED) and not path.startswith(_FORKS)
         ]:
             skipped.add("facts of Neptune's own (sys/…)", len(others))
-        return dict.fromkeys(labels, "true") | named
+        return dict.fromkeys(labels, "true") | facts
 
 
 def _text(value: Any) -> str:
@@ -196,8 +194,8 @@ def _read_export(
 
 
 def _folders_of_files(part: Path, apart: Path | None) -> list[Path]:
-    """Where the files of a part's runs may be: below their project's name, or not."""
-    # beside the folder of data that the part's project is in
+    """The folders in which the files of a part's runs may be: below their project's name, or above it."""
+    # The folder of files is beside the folder of data, which has the part's project.
     beside = (folder / "files" for folder in list(part.parents)[2::-1])
     top = apart or next((folder for folder in beside if folder.is_dir()), None)
     return [top / part.parent.name, top] if top else []
@@ -224,9 +222,9 @@ def _foreign_run(
 def _pieces(
     key: RunKey, facts: _Facts, parts: list[Part], files: Files, skipped: Skipped, position: Position
 ) -> Iterator[Piece]:
-    """What the parts have after a position, which is ``[0, rows]`` for each part's mark.
+    """Read what the parts have after a position, which is ``[0, rows]`` for each part's mark.
 
-    The exporter writes a run's rows in any order: a position of other parts says nothing of these.
+    The exporter writes a run's rows in any order, so a position in other parts says nothing about these.
     """
     if any(name.removesuffix(_ABSENT) not in {part.mark for part in parts} for name in position):
         skipped.add(
@@ -299,7 +297,7 @@ def _artifacts(
 
 @contextmanager
 def _console(key: RunKey, path: str, facts: _Facts, parts: list[Part]) -> Iterator[Path]:
-    """A file with the lines that a run printed, while the block lasts."""
+    """Write the lines that a run printed to a file that lasts as long as the block."""
     with TemporaryDirectory(prefix="halving-import-") as folder:
         log = Path(folder, "console.log")
         with log.open("w", encoding="utf-8", newline="") as file:

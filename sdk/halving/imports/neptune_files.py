@@ -1,5 +1,6 @@
-"""The files of a run that neptune-exporter has downloaded: by the paths in its rows, inside of its folder of
-files.
+"""The files of a run that neptune-exporter has downloaded.
+
+Rows have their paths, which must lead into the exporter's folder of files.
 """
 
 from collections.abc import Iterator
@@ -19,14 +20,14 @@ _OUTSIDE = "files whose path leads out of the folder of files"
 
 
 class Files:
-    """The files that the exporter has downloaded, by the paths in its rows."""
+    """Finds the files that the exporter has downloaded, by the paths in its rows."""
 
     def __init__(self, folders: list[Path], skipped: Skipped) -> None:
         self._folders = [folder.resolve() for folder in folders]
         self._skipped = skipped
 
     def find(self, name: str) -> Path | None:
-        """A file or a folder; None where it is not there.
+        """Find a file or a folder; None if it is not there.
 
         Raises:
             InvalidInput: the name leads out of the folder of files, as a forged one does.
@@ -47,7 +48,7 @@ class Files:
         return None
 
     def image(self, name: str) -> Image | None:
-        """A file that is a PNG or JPEG; None where it is another, is not there or is not accepted."""
+        """Read a PNG or JPEG; None if the file is something else, is not there or is not accepted."""
         try:
             path = self.find(name)
             return Image(path) if path and path.is_file() else None
@@ -62,14 +63,15 @@ class Files:
             return False
 
     def artifacts(self, name: str, kind: str, path: str, step: int | None) -> Iterator[Artifact]:
-        """What an attribute of the run is here: a file, or those of its folder; an image of a series is none,
-        for it is a medium.
+        """The artifacts that an attribute of the run becomes: a file, or the files of a folder.
+
+        An image of a series becomes a medium instead.
 
         Args:
-            name: the attribute's.
+            name: the attribute's name.
             kind: the attribute's type.
-            path: as the row has it.
-            step: of a series, in millionths.
+            path: the file's path in the row.
+            step: the step in a series, in millionths.
         """
         try:
             file = self.find(path)
@@ -117,7 +119,7 @@ def _with_suffix(name: str, path: Path) -> str:
 
 
 def _step_text(step: int | None) -> str:
-    """A step as Neptune shows it: 3, 0.5."""
+    """Format a step as Neptune shows it: 3, 0.5."""
     if step is None:
         return "file"
     whole, part = divmod(abs(step), STEP_UNIT)

@@ -1,8 +1,8 @@
-"""The Parquet files that neptune-exporter has written: a run in parts, ``PROJECT/RUN_part_N.parquet``, a row
-for each value.
+"""Reads the Parquet files that neptune-exporter has written, in which each value is a row.
 
-Its earlier versions wrote ``part_N.parquet``, with several runs in a file. A part that is being written ends
-in ``.tmp``; the parts of a run are renamed when all are written, the first one last.
+A run is in parts, ``PROJECT/RUN_part_N.parquet``. Earlier versions wrote ``part_N.parquet``, with several
+runs in a file. A part that is being written ends in ``.tmp``; the parts of a run are renamed when all are
+written, the first one last.
 """
 
 import hashlib
@@ -32,20 +32,20 @@ _COLUMNS = (
 )
 _PART = re.compile(r"(?:(?P<run>.+)_)?part_(?P<number>\d+)\.parquet(?P<unfinished>\.tmp)?")
 _BATCH = 65_536
-_FILES = "files"  # what the exporter calls the folder beside its data
+_FILES = "files"  # the exporter's folder of files, beside its data
 
 
 class RunKey(NamedTuple):
-    """A run, by what Neptune calls its project and it."""
+    """A run, by Neptune's names of its project and itself."""
 
     project: str
     run: str
 
 
 class Part(NamedTuple):
-    """A file of an export.
+    """A file of an export with ``rows`` rows.
 
-    ``mark`` tells its content from every other one, wherever it is moved; it has ``rows`` rows.
+    ``mark`` identifies its content, wherever the file is moved.
     """
 
     path: Path
@@ -59,7 +59,8 @@ class Batch(NamedTuple):
     Attributes:
         part, group: the place of the file in its export, and of the row group in the file.
         numbers: the rows' numbers in the file.
-        rows: a record batch with the exporter's columns; steps are whole millionths, times are ms since 1970.
+        rows: a record batch with the exporter's columns. Steps are whole millionths, and times are ms since
+            1970.
     """
 
     part: int
@@ -69,7 +70,7 @@ class Batch(NamedTuple):
 
 
 class Export(NamedTuple):
-    """The files of a run, or of several that are in the same ones, by the names that people see."""
+    """The files of a run, or of several runs that share files, under the names that people see."""
 
     name: str
     parts: dict[int, Path]
@@ -92,10 +93,10 @@ class Export(NamedTuple):
 
 
 def find_exports(source: str, apart: Path | None, failed: Callable[[OSError], object]) -> list[Export]:
-    """The exports below a folder, or that of one file of them.
+    """Find the exports below a folder, or the one that a file belongs to.
 
     Args:
-        apart: the folder of files, which are Neptune's artifacts whatever they are called.
+        apart: the folder of files. All files in it are Neptune's artifacts, whatever they are called.
         failed: gets the error of a folder that cannot be listed.
 
     Raises:
@@ -135,7 +136,8 @@ def find_exports(source: str, apart: Path | None, failed: Callable[[OSError], ob
 
 
 def open_part(path: Path) -> Part:
-    """
+    """Read the facts of a part.
+
     Raises:
         SourceUnreadable: it cannot be read, or has other columns than the exporter's.
     """
@@ -156,7 +158,7 @@ def open_part(path: Path) -> Part:
 
 
 def read_runs_of(parts: list[Part]) -> Iterator[tuple[RunKey, Batch]]:
-    """All rows, each batch with the run that its rows are of.
+    """Read all rows, in batches of one run each.
 
     Raises:
         SourceUnreadable: a part cannot be read.
@@ -168,7 +170,7 @@ def read_runs_of(parts: list[Part]) -> Iterator[tuple[RunKey, Batch]]:
 
 
 def read_rows(parts: list[Part], key: RunKey, groups: Iterable[tuple[int, int]]) -> Iterator[Batch]:
-    """The rows of a run, of some row groups: each by the place of its part and its own.
+    """Read the rows of a run from some row groups, each given by the place of its part and its own.
 
     Raises:
         SourceUnreadable: a part cannot be read.
@@ -182,7 +184,7 @@ def read_rows(parts: list[Part], key: RunKey, groups: Iterable[tuple[int, int]])
 
 
 def _read(part: Part, groups: set[int] | None = None) -> Iterator[tuple[int, list[int], Any]]:
-    """Row groups in pieces: each one's number, its rows' numbers in the file, and the rows."""
+    """Read row groups in pieces: the group's number, the rows' numbers in the file, and the rows."""
     import pyarrow.parquet as pq
 
     start = 0
@@ -197,7 +199,7 @@ def _read(part: Part, groups: set[int] | None = None) -> Iterator[tuple[int, lis
 
 
 def _in_whole_numbers(rows: Any) -> Any:
-    """With steps and times as integers: Python's own calendar ends before theirs."""
+    """Convert steps and times to integers, because Python's own calendar ends before theirs."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -221,7 +223,7 @@ def _keys(rows: Any) -> list[RunKey]:
 
 
 def _of_run(key: RunKey, batch: Batch) -> Batch:
-    """Those of the rows that are the run's."""
+    """Select the rows that belong to a run."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

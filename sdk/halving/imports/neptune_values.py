@@ -23,7 +23,7 @@ _NO_VALUE = "points of series that have a time, but no value"
 
 
 def param_of(row: dict[str, Any]) -> Any:
-    """A row's value as a param; None where the run has none, which the exporter writes as a row, too.
+    """A row's value as a param; None where the run has no value, for which the exporter writes a row, too.
 
     Raises:
         ValueError: a date that no calendar has.
@@ -42,22 +42,24 @@ def param_of(row: dict[str, Any]) -> Any:
 
 
 def is_console(path: str) -> bool:
-    """Whether a series of texts is what the run printed: Neptune 2 keeps it below ``monitoring/``, Neptune 3
-    in ``runtime/``.
+    """Whether a series of texts is what the run printed.
+
+    Neptune 2 keeps it below ``monitoring/``, Neptune 3 in ``runtime/``.
     """
     return path.startswith("monitoring/") or path in ("runtime/stdout", "runtime/stderr")
 
 
 class StepScale:
-    """Makes whole numbers of a run's steps: where some have fractions, all are multiplied by the smallest
-    power of ten that does.
+    """Makes whole numbers of a run's steps.
+
+    Where some have fractions, all are multiplied by the smallest power of ten that removes them.
     """
 
     def __init__(self) -> None:
         self._digits = 0
 
     def learn(self, steps: Any) -> None:
-        """See steps, an Arrow array in millionths."""
+        """Take account of steps, an Arrow array in millionths."""
         numbers = steps.drop_null().to_numpy(zero_copy_only=False)
         while (numbers % (STEP_UNIT // 10**self._digits)).any():
             self._digits += 1
@@ -67,12 +69,12 @@ class StepScale:
         return int(10**self._digits)
 
     def whole(self, step: int) -> int:
-        """A step, which is in millionths, as the run has it here."""
+        """Convert a step in millionths to the run's step here."""
         return step // (STEP_UNIT // self.factor)
 
 
 class SeriesValues:
-    """Takes rows of a run's series into a builder, one by one, in the order of the export.
+    """Adds rows of a run's series to a builder, one by one, in the order of the export.
 
     Args:
         started: ms since 1970; the time of what was logged without one.
@@ -89,13 +91,12 @@ class SeriesValues:
         self._lengths: Counter[tuple[str, str]] = Counter()
 
     def add_rows(self, batch: Batch, mark: str, rest: int, absent: set[int]) -> Iterator[int]:
-        """Take the rows from number ``rest`` on, and those of ``absent``; give each one's number when it is
-        taken.
+        """Add the rows from number ``rest`` on and those of ``absent``, and yield the number of each.
 
         Args:
-            mark: of the part that the rows are in.
-            absent: rows whose files were not there. Those whose files are not there now are added, and the
-                others removed.
+            mark: the mark of the part that the rows are in.
+            absent: rows whose files were not there. Those whose files are not there now are added to it, and
+                the others are removed.
         """
         names = ("attribute_path", "attribute_type", "step", "timestamp", "float_value")
         columns = (batch.rows.column(name).to_pylist() for name in names)
@@ -120,15 +121,16 @@ class SeriesValues:
             yield number
 
     def _whole_step(self, path: str, kind: str, step: int | None) -> int:
-        """A row's step; a series without steps counts its rows."""
+        """The step of a row; in a series without steps the rows are counted."""
         if step is None and kind in _SERIES:
             step = self._lengths[path, kind] * STEP_UNIT
             self._lengths[path, kind] += 1
         return self._scale.whole(step or 0)
 
     def _medium(self, kind: str, path: str, number: int, value: Any, absent: set[int]) -> Media | None:
-        """What a value is here; None where it is a line that the run printed, a file that is no image, or has
-        no form here.
+        """Make a medium of a value.
+
+        None stands for a line that the run printed, a file that is no image, and a value without a form here.
         """
         if value is None:
             return None
@@ -152,7 +154,7 @@ class SeriesValues:
 
 
 def _histogram(value: dict[str, Any]) -> Histogram:
-    """Of densities, each bin's share: its density by its width."""
+    """Make a histogram; of densities each bin counts its density times its width."""
     edges = value["edges"]
     counts = value["values"]
     if str(value["type"]).upper() == "DENSITY":

@@ -1,5 +1,6 @@
-"""Reading another tool's files and answers: what cannot be read is said with its place, and keeps nothing
-else from being read.
+"""Reading another tool's files and answers.
+
+What cannot be read is reported with its place, and does not keep anything else from being read.
 """
 
 import os
@@ -21,10 +22,10 @@ _LEFT_NAMES = frozenset({".ds_store", "thumbs.db", "desktop.ini", ".ipynb_checkp
 
 
 class Unreadable(NamedTuple):
-    """A run that cannot be read, or a part of a source in which there may be runs: a later import takes it.
+    """A run that cannot be read, or a part of a source that may have runs; a later import takes it.
 
     Attributes:
-        name: what the tool calls it.
+        name: the tool's name of it.
         error: which file, and why.
     """
 
@@ -34,7 +35,9 @@ class Unreadable(NamedTuple):
 
 @contextmanager
 def reading(source: object) -> Iterator[None]:
-    """Say of errors that come up inside what was being read; errors of ours say so already.
+    """Report errors in the block as :class:`SourceUnreadable` with the name of the source.
+
+    Errors of this project pass unchanged, because they name their source already.
 
     Raises:
         SourceUnreadable: a file cannot be read, or has another content than it should have.
@@ -54,7 +57,7 @@ def reading(source: object) -> Iterator[None]:
 
 
 def readable(name: str, read: Callable[[], T]) -> T | Unreadable:
-    """What ``read`` gives, or that it cannot be read."""
+    """Return what ``read`` returns, or an ``Unreadable`` if that fails."""
     try:
         with reading(name):
             return read()
@@ -63,22 +66,20 @@ def readable(name: str, read: Callable[[], T]) -> T | Unreadable:
 
 
 def is_left_behind(path: str) -> bool:
-    """Whether a relative path is no data of a tool's: a file manager or a notebook left it, or the folder
-    that it is in.
-    """
+    """Whether a file manager or a notebook left the file or folder of a relative path behind."""
     return any(name.startswith("._") or name.casefold() in _LEFT_NAMES for name in path.split("/"))
 
 
 def files_below(
     folder: Path, failed: Callable[[OSError], object] | None = None, *, left_behind: bool = False
 ) -> list[Path]:
-    """The files in a folder and its folders, sorted; none where there is no such folder.
+    """List the files in a folder and its folders, sorted; none where there is no such folder.
 
-    (``Path.rglob`` leaves out what it may not list.)
+    ``Path.rglob`` is not used, because it leaves out what it may not list.
 
     Args:
         failed: gets the error of a folder that cannot be listed. Without it that error is raised.
-        left_behind: also what :func:`is_left_behind`.
+        left_behind: also list what :func:`is_left_behind`.
     """
 
     def note(error: OSError) -> None:
@@ -88,7 +89,7 @@ def files_below(
     paths = []
     for parent, folders, names in os.walk(folder, onerror=note):
         if not left_behind:
-            # which is how os.walk is told to leave folders out
+            # Changing the list in place makes os.walk leave folders out.
             folders[:] = [name for name in folders if not is_left_behind(name)]
             names = [name for name in names if not is_left_behind(name)]
         paths += [Path(parent, name) for name in names]

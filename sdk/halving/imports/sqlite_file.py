@@ -1,4 +1,4 @@
-"""Another tool's SQLite database, read without writing to it, while the tool may work on it."""
+"""Another tool's SQLite database, read without writing to it, also while the tool works on it."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -15,21 +15,22 @@ _NO_PLACE = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY_DIRECTOR
 
 
 class SqliteFile:
-    """A database.
+    """A SQLite database of another tool.
 
-    Each call opens it anew and lets go of it before it returns rows, so that nobody who writes there waits
-    for the reader.
+    Each query opens it anew and closes it before it returns rows, so that nobody who writes to it waits for
+    the reader.
 
     Args:
-        whose: the tool, with ``'s``, for errors.
+        tool: its name, with ``'s``, for errors.
     """
 
-    def __init__(self, path: Path, whose: str) -> None:
+    def __init__(self, path: Path, tool: str) -> None:
         self.path = path
-        self._whose = whose
+        self._tool = tool
 
     def rows(self, query: str, *values: Any) -> list[Any]:
-        """
+        """Run a query and return its rows.
+
         Raises:
             SourceUnreadable: it is no database of the tool's.
         """
@@ -37,7 +38,7 @@ class SqliteFile:
             return self._query("mode=ro", query, values)
         except sqlite3.Error as error:
             raise SourceUnreadable(
-                f"{self.path} is not a database of {self._whose} that can be read: {error}"
+                f"{self.path} is not a database of {self._tool} that can be read: {error}"
             ) from None
 
     def columns(self, table: str) -> frozenset[str]:
@@ -45,10 +46,11 @@ class SqliteFile:
         return frozenset(row[0] for row in self.rows("select name from pragma_table_info(?)", table))
 
     def after(self, table: str, columns: str, where: str, value: Any, first: int, last: int) -> Iterator[Any]:
-        """The rows of a table whose number (``rowid``) is from ``first`` to ``last``, by it: first the
-        number, then ``columns``.
+        """The rows of a table whose number (``rowid``) is from ``first`` to ``last``, in that order.
+
+        Each begins with its number, followed by ``columns``.
         """
-        # By the number alone: an index of `where` would have all of its rows sorted for each part.
+        # Only the rowid is used: with an index for `where` all of its rows would be sorted for each part.
         query = (
             f"select rowid, {columns} from {table} not indexed where rowid between ? and ? and {where} "
             f"order by rowid limit {_ROWS}"
@@ -64,8 +66,8 @@ class SqliteFile:
             ) as connection:
                 return connection.execute(query, values).fetchall()
         except sqlite3.OperationalError as error:
-            # One that writes ahead (WAL) is read by files beside it, which cannot be made in a folder that
-            # may not be written. Where there are none, nobody writes there, and the file alone has all.
+            # Reading a database in WAL mode needs files beside it, which cannot be made in a folder that is
+            # read-only. Where there are none, nobody writes to it, and the database's file has everything.
             if (
                 getattr(error, "sqlite_errorcode", 0) not in _NO_PLACE
                 or options == _ALONE

@@ -1,6 +1,4 @@
-"""What a tool logged at a step, as nested dicts: numbers, texts, and media, of which each tool has its own
-kinds.
-"""
+"""What a tool logged at a step, as nested dicts of numbers, texts, and media of the tool's own kinds."""
 
 import json
 from abc import ABC, abstractmethod
@@ -13,7 +11,7 @@ from halving.imports.foreign_run import PieceBuilder, Skipped
 from halving.ingest.media import Image, Media, Text
 
 NOT_JSON = object()
-# as strings, where JSON must not have them bare
+# Numbers that JSON has no form for, and so are written as strings.
 NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
@@ -26,7 +24,7 @@ class LogPosition(NamedTuple):
 
 
 def parse_json(text: str | bytes) -> Any:
-    """A JSON value, or ``NOT_JSON``."""
+    """Parse a JSON value; ``NOT_JSON`` if it is none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -34,7 +32,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def number_of(value: Any) -> float | None:
-    """A number or bool as a float, None where it is none.
+    """Convert a number or bool to a float; None for anything else.
 
     Raises:
         OverflowError: an integer that no float64 holds.
@@ -45,7 +43,7 @@ def number_of(value: Any) -> float | None:
 
 
 class StepValues(ABC):
-    """Takes one step's values into a builder.
+    """Adds one step's values to a builder.
 
     Attributes:
         internal: names that are the tool's own.
@@ -94,7 +92,7 @@ class StepValues(ABC):
             self._skipped.add("texts that have no UTF-8 form")
 
     def _add_list(self, key: str, values: list[Any]) -> None:
-        """A list of media, each by its number; one of anything else has no form here."""
+        """Add a list of media, each under its number; a list of anything else has no form here."""
         if values and all(isinstance(value, dict) and "_type" in value for value in values):
             for number, value in enumerate(values):
                 self._add_file(f"{key}/{number}", value)
@@ -103,7 +101,7 @@ class StepValues(ABC):
 
     @abstractmethod
     def _add_file(self, key: str, value: dict[str, Any]) -> None:
-        """Take a dict that says its ``_type``, or count it."""
+        """Add a dict that says its ``_type``, or count it."""
 
     def _add_medium(self, key: str, media: Media) -> None:
         self._builder.add_media(
@@ -115,7 +113,7 @@ class StepValues(ABC):
         return Image(self._inside(path).read_bytes(), caption=None if caption is None else str(caption))
 
     def _inside(self, name: str) -> Path:
-        """A file of the run.
+        """The path of a file of the run.
 
         Raises:
             InvalidInput: the name leads out of the run's folder, as a forged one does.

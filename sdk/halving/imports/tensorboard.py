@@ -1,7 +1,7 @@
-"""TensorBoard's event files: a run is a folder with such files in it, as in TensorBoard itself.
+"""TensorBoard's event files, where a run is a folder with such files in it, as in TensorBoard itself.
 
 PyTorch's ``SummaryWriter.add_hparams`` writes into a folder of its own, named by the time, below the run's.
-Where there is one of these, it is taken for a part of the run; TensorBoard shows the curves and the
+If there is only one such folder, it is taken for a part of the run; TensorBoard shows the curves and the
 hyperparameters as two runs.
 """
 
@@ -58,7 +58,7 @@ _PYTORCH_PROFILE = ".pt.trace.json"
 
 @dataclass
 class _Folder:
-    """A run's event files by the names that they have below its folder, in the order of their times."""
+    """A run's event files by their names below its folder, in the order of their times."""
 
     name: str
     files: dict[str, Path]
@@ -70,10 +70,10 @@ class _FileFacts:
     """What a file says before its points are read.
 
     Attributes:
-        times: that of the first event which has one.
+        times: the time of the first event that has one.
         params: the hyperparameters, which may come last.
         restarts: where the run began again.
-        until: where its last whole record ended; what is written later comes with the next import.
+        until: where the last whole record ended; what is written later comes with the next import.
     """
 
     times: list[float] = field(default_factory=list)
@@ -120,9 +120,7 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
 
 
 def _count_other_files(paths: list[Path], skipped: Skipped) -> None:
-    """Count what TensorBoard shows of other files than those of events: the projector's embeddings, and
-    profiles.
-    """
+    """Count what TensorBoard shows of other files: the projector's embeddings, and profiles."""
     embeddings = 0
     profiles = set[Path]()
     for path in paths:
@@ -139,10 +137,10 @@ def _count_other_files(paths: list[Path], skipped: Skipped) -> None:
 
 
 def _folders(base: Path, paths: list[Path], unlisted: list[Path]) -> list[_Folder]:
-    """The files by run; those of add_hparams belong to the run above, if they say of which hyperparameters it
-    was.
+    """Group the files by run.
 
-    A folder that cannot be listed stands for the files in it: its run, or the one above, cannot be read then.
+    Those of add_hparams belong to the run above if it is clear whose hyperparameters they are. A folder that
+    cannot be listed stands for the files in it, so that its run, or the one above, cannot be read.
     """
     by_folder: dict[Path, list[Path]] = {folder: [folder] for folder in unlisted}
     for path in paths:
@@ -173,9 +171,7 @@ def _folders(base: Path, paths: list[Path], unlisted: list[Path]) -> list[_Folde
 
 
 def _by_numbers(path: Path) -> tuple[list[str | int], str]:
-    """The order of event files: a name has its second and a count of its process' files, of which 10 comes
-    after 9.
-    """
+    """A sort key of event files, whose names have a second and a number, of which 10 comes after 9."""
     parts: list[str | int] = []
     for part in re.split(r"([0-9]+)", path.name):
         parts.append(int(part) if part.isascii() and part.isdigit() else part)
@@ -204,8 +200,9 @@ def _foreign_run(folder: _Folder, project: str, base: Path, skipped: Skipped) ->
 
 
 def _look_through(path: Path, skipped: Skipped) -> _FileFacts:
-    """Read a file once before its points, for what may come last in it; hyperparameters that are damaged are
-    counted.
+    """Read a file once before its points, for what may come last in it.
+
+    Damaged hyperparameters are counted.
     """
     from tensorboard.compat.proto.event_pb2 import SessionLog
 
@@ -223,13 +220,14 @@ def _look_through(path: Path, skipped: Skipped) -> _FileFacts:
                 except SourceUnreadable as error:
                     skipped.add(str(error))
             facts.until = record.end
-    except SourceUnreadable:  # said when the points are read
+    except SourceUnreadable:  # reported when the points are read
         pass
     return facts
 
 
 def _hparams(path: Path, record: Record) -> dict[str, Any]:
-    """
+    """Read the hyperparameters of a record.
+
     Raises:
         SourceUnreadable: they are damaged.
     """
@@ -257,8 +255,9 @@ def _hparams(path: Path, record: Record) -> dict[str, Any]:
 def _pieces(
     files: dict[str, Path], facts: dict[str, _FileFacts], skipped: Skipped, position: Position
 ) -> Iterator[Piece]:
-    """What the files have after a position, which is ``[bytes that were facts through for restarts, bytes
-    that were taken]`` for each.
+    """Read what the files have after a position.
+
+    A position is ``[bytes searched for restarts, bytes taken]`` for each file.
     """
     builder = PieceBuilder(skipped, position)
     builder.position |= {name: [file.until, position.get(name, _NOTHING)[1]] for name, file in facts.items()}
@@ -271,7 +270,7 @@ def _pieces(
     discarded_before = discarded_of(restarts_before)
     for name, path in files.items():
         mark = hashlib.sha256(name.encode()).hexdigest()[:6]
-        plugins: dict[str, Plugin] = {}  # of a name that the file has had: only its first value says it
+        plugins: dict[str, Plugin] = {}  # by name; only the first value of a name has its plugin
         until, begin = builder.position[name]
         try:
             if begin and (begin < until or restarts_before != restarts):
@@ -302,8 +301,9 @@ def _pieces(
 def _look_back(
     path: Path, end: int, plugins: dict[str, Plugin], now: Discarded, before: Discarded, skipped: Skipped
 ) -> None:
-    """Learn the plugins of what an earlier import took, and count what of it a restart has discarded
-    since.
+    """Learn the plugins of what an earlier import took.
+
+    Values of it that a restart has discarded since are counted.
     """
     for record in records(path):
         if record.end > end:
@@ -314,7 +314,7 @@ def _look_back(
 
 
 def _pass_over(event: "Event", plugins: dict[str, Plugin], skipped: Skipped, reason: str | None) -> None:
-    """Take nothing of an event, but its names' plugins; count its values if there is a reason."""
+    """Learn the plugins of an event without taking its values; count them if there is a reason."""
     for value in event.summary.value:
         learn_plugin(value, plugins)
         if reason and not value.tag.startswith("_hparams_/"):
@@ -322,7 +322,8 @@ def _pass_over(event: "Event", plugins: dict[str, Plugin], skipped: Skipped, rea
 
 
 def _event(path: Path, record: Record) -> "Event":
-    """
+    """Parse an event.
+
     Raises:
         SourceUnreadable: the record's content is none.
     """

@@ -1,9 +1,7 @@
-"""What a restart discarded of TensorBoard's files: a run that began again at a step drops what it had logged
-from that step on.
+"""Which values a restart has discarded: a run that began again at a step drops all from that step on.
 
-An event ``SessionLog.START`` says so, which PyTorch's ``SummaryWriter(purge_step=…)`` writes. Of all earlier
-values, in the same file and in those before it, the ones of its step and of later steps are gone, whatever
-their names.
+An event ``SessionLog.START`` says so, which PyTorch's ``SummaryWriter(purge_step=…)`` writes. It discards
+earlier values, in the same file and in those before it, of its step and of later steps, whatever their names.
 """
 
 import math
@@ -14,18 +12,18 @@ from typing import NamedTuple
 
 
 class Restart(NamedTuple):
-    """Where a file says that the run began again, as the byte behind the record, and at which step."""
+    """A place where a file says that the run began again: the byte after the record, and the step."""
 
     end: int
     step: int
 
 
 class Discarded:
-    """Which values of one file a later restart discarded.
+    """Tells which values of one file a later restart has discarded.
 
     Args:
-        own: the restarts that the file has, in its order.
-        later: the smallest step of the restarts in the files behind it; infinite where there is none.
+        own: the file's restarts, in its order.
+        later: the smallest step of the restarts in later files; infinite where there is none.
     """
 
     def __init__(self, own: Sequence[Restart], later: float) -> None:
@@ -34,16 +32,16 @@ class Discarded:
         self._from = list(accumulate(reversed(steps), min))[::-1]
 
     def has(self, end: int, step: int) -> bool:
-        """Whether the values of a record are gone."""
+        """Whether the values of a record are discarded."""
         return step >= self._from[bisect_right(self._ends, end)]
 
 
 def discarded_of(restarts: Mapping[str, Sequence[Restart]]) -> dict[str, Discarded]:
-    """What is gone of each file.
+    """Find out what is discarded of each file.
 
     Args:
-        restarts: of each file by its name, in the order in which they were written. Those of another folder
-            (``FOLDER/FILE``) are another run to TensorBoard.
+        restarts: restarts of each file by its name, in the order in which the files were written. Those of
+            another folder (``FOLDER/FILE``) are another run to TensorBoard.
     """
     discarded = {}
     later: dict[str, float] = {}

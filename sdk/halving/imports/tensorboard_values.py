@@ -1,4 +1,4 @@
-"""One value of an event, by the plugin of TensorBoard that shows it."""
+"""One value of an event, converted according to the TensorBoard plugin that shows it."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
 
 Plugin = str
-_TEXT_SUFFIX = "/text_summary"  # that PyTorch's writer adds to a text's name
+_TEXT_SUFFIX = "/text_summary"  # PyTorch's writer adds it to a text's name
 _NOT_TAKEN = {
     "audio": "audio clips",
     "custom_scalars": "layouts of custom charts",
@@ -29,11 +29,11 @@ def add_value(
     plugins: dict[str, Plugin],
     skipped: Skipped,
 ) -> None:
-    """Take a value, or count it in ``skipped``.
+    """Add a value to the builder, or count it in ``skipped``.
 
     Args:
-        place: where it is in the source.
-        plugins: a name's plugin, as its first value said; this adds to it.
+        place: the value's place in the source.
+        plugins: the plugin of each name, from its first value; this function adds to it.
     """
     if not math.isfinite(event.wall_time):
         skipped.add("points with a time that no calendar has")
@@ -52,7 +52,7 @@ def add_value(
 
 
 def learn_plugin(value: Any, plugins: dict[str, Plugin]) -> None:
-    """Keep a name's plugin, if this value is the first to say it."""
+    """Remember a name's plugin if this value is the first to have it."""
     if value.HasField("metadata") and value.metadata.plugin_data.plugin_name:
         plugins.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
 
@@ -75,7 +75,7 @@ def _add(
     if plugin == "scalars" or (not plugin and array.size == 1 and array.dtype.kind in "iufb"):
         builder.add(value.tag, step, time, float(array.item()))
     elif plugin == "images":
-        for number, encoded in enumerate(array[2:]):  # after its width and height
+        for number, encoded in enumerate(array[2:]):  # after the width and the height
             key = value.tag if len(array) == 3 else f"{value.tag}/{number}"
             builder.add_media(f"{place}-{number:04d}", key, step, time, Image(bytes(encoded)))
     elif plugin == "histograms":
@@ -89,10 +89,10 @@ def _add(
 
 
 def _histogram(buckets: Any) -> Histogram:
-    """From rows of left edge, right edge and count.
+    """Make a histogram of rows of left edge, right edge and count.
 
-    A bucket may be as wide as a point: what is there counts to the bucket behind it, or to a narrow one of
-    its own where it is the last.
+    A bucket may be as narrow as a point. Its count goes to the next bucket, or to a narrow bucket of its own
+    if it is the last.
     """
     kept: list[list[float]] = []
     at_point = 0.0

@@ -1,9 +1,9 @@
-"""TensorFlow's record files: for each record its length (uint64), a checksum of the length, the content, and
-a checksum of that.
+"""TensorFlow's record files.
 
-(https://www.tensorflow.org/tutorials/load_data/tfrecord; checksums are masked CRC-32C.) TensorBoard's own
-reader cannot begin in the middle of a file, and checks contents in Python at 4 MB/s; here only the lengths
-are checked, by which a torn or damaged file is known.
+Each record has its length (uint64), a checksum of the length, the content, and a checksum of that
+(https://www.tensorflow.org/tutorials/load_data/tfrecord; checksums are masked CRC-32C). TensorBoard's own
+reader cannot begin in the middle of a file, and checks contents in Python at 4 MB/s. Here only the lengths
+are checked, which is enough to detect a torn or damaged file.
 """
 
 import struct
@@ -18,14 +18,14 @@ _FOOTER_BYTES = 4
 
 
 class Record(NamedTuple):
-    """A record's content, and where the next one begins in the file, in bytes."""
+    """A record's content, and the byte of the file at which the next record begins."""
 
     content: bytes
     end: int
 
 
 def records(path: Path, begin: int = 0) -> Iterator[Record]:
-    """The complete records of a file from the byte ``begin`` on, where a record must begin.
+    """Read the complete records of a file from the byte ``begin`` on, where a record must begin.
 
     A record that is still being written is not there yet.
 

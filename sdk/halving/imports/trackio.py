@@ -1,7 +1,6 @@
-"""trackio's folder: a SQLite database for each project, ``PROJECT.db``, and the files of media beside them,
-in ``media``.
+"""trackio's folder, with a SQLite database ``PROJECT.db`` for each project and a folder ``media``.
 
-trackio adds columns and tables by time, so that a database's own tables say what it has.
+trackio adds columns and tables over time, so each database is asked for those that it has.
 """
 
 import time
@@ -30,16 +29,14 @@ from halving.imports.trackio_values import TrackioValues
 from halving.query.liveness import RECENT_SECONDS
 
 _ACCEPTED = "give trackio's folder or one of its databases (PROJECT.db)"
-# what trackio puts into a config, and the tag that it is here
+# What trackio adds to a config, and the tag that it becomes here.
 _OWN = {"_Username": "user", "_Group": "group", "_Created": None}
 _TABLES = ("metrics", "system_metrics")
 _LEFT_OUT = {"alerts": "alerts", "traces": "traces", "artifact_versions": "versions of artifacts"}
 
 
 class _Rows(NamedTuple):
-    """A run's rows in a table: the name that the first of them has, and the first's and the last's number and
-    time.
-    """
+    """A run's rows in a table: the first row's run name, and the first and last row's number and time."""
 
     name: str
     first: int
@@ -49,11 +46,11 @@ class _Rows(NamedTuple):
 
 
 class _Project(NamedTuple):
-    """A database.
+    """A database of trackio.
 
     Attributes:
-        tables: those that are there of ``metrics``, ``system_metrics`` and ``configs``.
-        key: the column that tells runs apart: ``run_id``, or ``run_name`` where not all tables have that.
+        tables: those of ``metrics``, ``system_metrics`` and ``configs`` that it has.
+        key: the column that identifies runs: ``run_id``, or ``run_name`` if not all tables have that.
     """
 
     database: SqliteFile
@@ -90,10 +87,10 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
         raise InvalidInput(f"source {source!r} is not accepted: {_ACCEPTED}")
     for path in paths:
         try:
-            opened = _project(path)
-            if opened is not None:
-                yield from _runs(opened, project, skipped)
-                _count_left_out(opened, skipped)
+            database = _project(path)
+            if database is not None:
+                yield from _runs(database, project, skipped)
+                _count_left_out(database, skipped)
                 continue
         except HalvingError as error:
             if top == path:
@@ -112,7 +109,7 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
 
 
 def _project(path: Path) -> _Project | None:
-    """A database of trackio's; None where it is not one, or not yet.
+    """Open a database of trackio; None if it is not one, or not yet.
 
     Raises:
         SourceUnreadable: it cannot be read, or is of a trackio that had one database for all projects.
@@ -138,7 +135,7 @@ def _runs(project: _Project, into: str | None, skipped: Skipped) -> Iterator[For
                 runs.setdefault(key, {})[table] = _Rows(*rows)
     for key, tables in runs.items():
         if "metrics" not in tables and _goes_on(project, tables):
-            # by the first of which a run is told from all others
+            # The first row of metrics identifies a run.
             skipped.add("runs that have not logged a metric yet")
             continue
         yield readable(
@@ -161,19 +158,19 @@ _ROWS_OF_RUNS = """
 def _foreign_run(
     project: _Project, key: str, tables: Mapping[str, _Rows], into: str | None, skipped: Skipped
 ) -> ForeignRun:
-    # What tells a run from all others is its first row: trackio gave new ids to the runs that were there
+    # A run is identified by its first row, because trackio gave new ids to the runs that were there
     # before it had some.
     table, own = next(iter(tables.items()))
     config = _config(project, key, skipped)
     began = [time_ms for rows in tables.values() if (time_ms := _milliseconds(rows.began)) is not None]
     started = min([*began, *filter(None, [_milliseconds(config.get("_Created"))])], default=0)
-    named = {tag: str(config[field]) for field, tag in _OWN.items() if tag and config.get(field)}
+    own_tags = {tag: str(config[field]) for field, tag in _OWN.items() if tag and config.get(field)}
     return ForeignRun(
         project=into or plain_name(project.name, otherwise="trackio"),
         run=run_name(own.name, f"{project.name}\n{table}\n{own.first}\n{own.began}"),
         origin={"tool": "trackio", "run": f"{project.name}/{own.name}", "path": str(project.database.path)},
         params={name: _as_logged(value) for name, value in config.items() if name not in _OWN},
-        tags={"name": own.name} | named,
+        tags={"name": own.name} | own_tags,
         started=iso(started),
         ended=iso(max((_milliseconds(rows.ended) or started for rows in tables.values()), default=started)),
         status=None if _goes_on(project, tables) else "finished",
@@ -195,7 +192,7 @@ def _config(project: _Project, key: str, skipped: Skipped) -> dict[str, Any]:
 
 
 def _as_logged(value: Any) -> Any:
-    """A config's value: trackio writes NaN and infinity as texts."""
+    """Restore a config's value: trackio writes NaN and infinity as texts."""
     if isinstance(value, dict):
         return {name: _as_logged(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -206,8 +203,9 @@ def _as_logged(value: Any) -> Any:
 
 
 def _goes_on(project: _Project, tables: Mapping[str, _Rows]) -> bool:
-    """Whether a run, which does not say how it ended, may go on: it has logged just now, and its file was
-    written just now.
+    """Whether a run may still go on: it has logged and its file was written just now.
+
+    trackio does not say how a run ended.
     """
     path = project.database.path
     now = time.time()
@@ -220,9 +218,9 @@ def _goes_on(project: _Project, tables: Mapping[str, _Rows]) -> bool:
 def _pieces(
     project: _Project, key: str, tables: Mapping[str, _Rows], began: int, skipped: Skipped, position: Position
 ) -> Iterator[Piece]:
-    """What a run has after a position, which is ``[0, number of a row]`` for each table.
+    """Read what a run has after a position, which is ``[0, number of a row]`` for each table.
 
-    What the machine did is by whole seconds.
+    Metrics of the machine are given by whole seconds.
     """
     builder = PieceBuilder(skipped, position)
     files = project.database.path.parent / "media"
@@ -253,9 +251,9 @@ def _pieces(
 
 
 def _milliseconds(timestamp: Any) -> int | None:
-    """A time in ms since 1970; None where it is none.
+    """Convert a time to ms since 1970; None if it is none.
 
-    One without a zone, as earlier versions wrote, is of this machine's.
+    One without a time zone, as earlier versions wrote, is taken in this machine's.
     """
     try:
         return round(datetime.fromisoformat(timestamp).timestamp() * 1000)

@@ -1,6 +1,4 @@
-"""What trackio logged at a step: numbers, texts, and its media, the files of which are in its folder
-``media``.
-"""
+"""What trackio logged at a step: numbers, texts, and media with files in its folder ``media``."""
 
 from typing import Any
 
@@ -10,7 +8,7 @@ from halving.ingest.media import Histogram, Table, Text
 
 
 class TrackioValues(StepValues):
-    """Takes one row of a database."""
+    """Adds one row of a database to a builder."""
 
     def _add_file(self, key: str, value: dict[str, Any]) -> None:
         kind = value["_type"]
@@ -39,13 +37,13 @@ class TrackioValues(StepValues):
             self._skipped.add(f"media of trackio's kind {kind!r:.60} that have no form here, or are damaged")
 
     def _table(self, rows: list[dict[str, Any]]) -> Table:
-        """Rows by their columns' names. A row need not have all."""
+        """Make a table of rows by the columns' names; a row need not have all of them."""
         names = list(dict.fromkeys(name for row in rows for name in row))
         columns = [_numbers_of([self._cell(row.get(name)) for row in rows]) for name in names]
         return Table(columns=names, rows=list(zip(*columns, strict=True)))
 
     def _cell(self, value: Any) -> Any:
-        """A cell's value; nothing in the place of media."""
+        """A cell's value; None in the place of media."""
         cells = value if isinstance(value, list) else [value]
         if any(isinstance(cell, dict) and "_type" in cell for cell in cells):
             self._skipped.add("media in tables' cells (the tables are taken)")
@@ -54,8 +52,9 @@ class TrackioValues(StepValues):
 
 
 def _numbers_of(cells: list[Any]) -> list[Any]:
-    """A column's cells: numbers, where all of them are such that trackio writes as numbers or, as it does
-    NaN, as texts.
+    """Convert a column's cells to numbers if all of them are numbers.
+
+    trackio writes NaN as a text.
     """
     if all(
         cell is None or isinstance(cell, (int, float)) or (isinstance(cell, str) and cell in NUMBERS)

@@ -1,5 +1,6 @@
-"""What W&B's files say of a run besides its history: who, when, with which config, on which machine, its
-summary, and how it ended.
+"""What W&B's files say of a run besides its history.
+
+That is who trained it, when, with which config and on which machine, its summary, and how it ended.
 """
 
 import os
@@ -18,11 +19,11 @@ from halving.records.redaction import without_password, without_secrets
 
 @dataclass
 class Facts:
-    """Gathered over the files of one run, in the order of their times.
+    """Facts that are collected over the files of one run, in the order of their times.
 
     Attributes:
-        run: W&B's record of it, the latest.
-        config: without W&B's own; a value that cannot be read is ``NOT_JSON``, as in ``summary``.
+        run: W&B's latest record of the run.
+        config: the config without W&B's own; a value that cannot be read is ``NOT_JSON``, as in ``summary``.
         summary: what W&B shows as the values of the whole run.
         logged: the first names of what the history has.
         exit_code: of the last file; None where it has none.
@@ -43,7 +44,7 @@ class Facts:
     command: list[str] = field(default_factory=list)
 
     def learn(self, record: Any) -> None:
-        """Take what a record says."""
+        """Add what a record says."""
         if record.HasField("run"):
             self._learn_run(record.run)
         elif record.HasField("config"):
@@ -64,8 +65,9 @@ class Facts:
             self.exit_code = record.exit.exit_code
 
     def learn_files(self, files: Path) -> None:
-        """Take what the files beside the log say, if they are there: the machine, the packages, and the
-        summary, which is written last.
+        """Add what the files beside the log say, if there are any: machine, packages and summary.
+
+        The summary's file is written last.
 
         Raises:
             OSError: one is there and cannot be read; what a run was copied without never comes later.
@@ -81,15 +83,14 @@ class Facts:
         }
 
     def params(self, skipped: Skipped) -> dict[str, Any]:
-        """The config without W&B's own, and with null for what cannot be read, which is counted."""
+        """The config without W&B's own; values that cannot be read are null, and are counted."""
         config = {name: value for name, value in self.config.items() if name != "_wandb"}
         return {name: _without_unreadable(value, skipped) for name, value in config.items()}
 
     def summary_values(self, skipped: Skipped) -> dict[str, float]:
         """The summary's numbers and flags by their names, nested ones joined by ``/``.
 
-        Anything else is counted, but for the last of what the history has: that is taken, or counted, with
-        the history.
+        Anything else is counted, except the last values of the history, which are taken or counted with that.
         """
         values: dict[str, float] = {}
         for key, value in _leaves(
@@ -170,7 +171,7 @@ class Facts:
 
 
 def logged_at(history: Any) -> int | None:
-    """When a step was logged, in ms since 1970; None where it does not say."""
+    """The time when a step was logged, in ms since 1970; None if it does not say."""
     for item in history.item:
         if (list(item.nested_key) or [item.key]) == ["_timestamp"]:
             time = tree_of([item])["_timestamp"]
@@ -185,8 +186,9 @@ def _list(value: Any) -> list[Any]:
 
 
 def _json_of(path: Path) -> dict[str, Any]:
-    """The names and values of a JSON file; none where there is no such file, or it is damaged: it is an
-    artifact as well.
+    """Read the names and values of a JSON file; none if it is not there or damaged.
+
+    The file is an artifact as well.
     """
     try:
         content = path.read_bytes()
@@ -197,7 +199,7 @@ def _json_of(path: Path) -> dict[str, Any]:
 
 
 def _without_unreadable(value: Any, skipped: Skipped) -> Any:
-    """A config's value, with null for what could not be read."""
+    """Replace what could not be read in a config's value by null, and count it."""
     if isinstance(value, dict):
         return {name: _without_unreadable(inner, skipped) for name, inner in value.items()}
     if value is NOT_JSON:
@@ -207,7 +209,7 @@ def _without_unreadable(value: Any, skipped: Skipped) -> Any:
 
 
 def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """What nested dicts hold, by names joined by ``/``, without nulls. A medium is one value."""
+    """The values in nested dicts by names joined by ``/``, without nulls; a medium is one value."""
     for name, value in values.items():
         if isinstance(value, dict) and "_type" not in value:
             yield from _leaves(value, f"{prefix}{name}/")
@@ -216,7 +218,7 @@ def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def _number_or_reason(key: str, value: Any) -> float | str:
-    """A summary's value as a number, or why it is not taken."""
+    """Convert a summary's value to a number, or say why it is not taken."""
     if not is_key(key):
         return (
             "summary values with a name that is empty, longer than 256 characters or has control characters"
@@ -234,8 +236,9 @@ def _number_or_reason(key: str, value: Any) -> float | str:
 
 
 def _update(tree: dict[str, Any], record: Any) -> None:
-    """Take a record of a config or a summary: an update says a value's whole new content, or that of a name
-    inside of it.
+    """Apply a record of a config or a summary.
+
+    An update has a value's whole new content, or that of a name inside of it.
     """
     tree.update(tree_of(item for item in record.update if not item.nested_key))
     for item in record.update:

@@ -1,7 +1,7 @@
-"""W&B's folders of runs: ``offline-run-DATE_TIME-ID/run-ID.wandb``, or ``run-…`` where it was online, with
-the run's files beside it.
+"""W&B's folders of runs: ``offline-run-DATE_TIME-ID/run-ID.wandb``, or ``run-…`` where it was online.
 
-A run that was resumed has a folder for each time; together they are one run, here too.
+The run's files are beside the log. A run that was resumed has a folder for each time; together they are one
+run here, too.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from halving.imports.wandb_values import HistoryValues, tree_of
 from halving.query.liveness import RECENT_SECONDS
 
 _NO_PROJECT = "uncategorized"  # what W&B calls it
-# which W&B makes of a history's tables, and of the history itself
+# Types of artifacts that W&B makes of a history's tables, and of the history itself.
 _OWN_ARTIFACTS = frozenset({"run_table", "wandb-history"})
 _UNREAD = {
     "alert": "alerts",
@@ -40,9 +40,9 @@ class _Log(NamedTuple):
     """A file that was looked through.
 
     Attributes:
-        mark: tells it from every other one, wherever it is moved: a digest of its first record of the run.
-        run: the run's id; ``entity``, ``project`` and ``started`` (ms since 1970) as this file says.
-        until: where its last whole record ended; what is written later comes with the next import.
+        mark: identifies the content, wherever the file is moved: a digest of its first record of the run.
+        run: the run's id; ``entity``, ``project`` and ``started`` (ms since 1970) are as this file says.
+        until: where the last whole record ended; what is written later comes with the next import.
     """
 
     path: Path
@@ -98,7 +98,7 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
             if log is None:
                 skipped.add("files that end before they say which run they are of")
             elif log.mark not in logs or log.until > logs[log.mark].until:
-                # else a copy of a file that has more
+                # Of copies of a file the one that has most counts.
                 logs[log.mark] = log
     runs: dict[tuple[str, str, str], list[_Log]] = {}
     for log in sorted(logs.values(), key=lambda log: (log.started, log.mark)):
@@ -113,15 +113,16 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
 
 
 def _run_of(path: Path) -> str:
-    """The id of the run whose folder or file a path leads to, by W&B's names: a part of it that cannot be
-    read makes it unreadable.
+    """The id of the run that a path belongs to, by W&B's names.
+
+    A part of a run that cannot be read makes the run unreadable.
     """
     matches = (_NAMED.fullmatch(part) for part in reversed(path.parts))
     return next((match[1] for match in matches if match), path.name)
 
 
 def _look_for_run(path: Path) -> _Log | None:
-    """What a file says of the run that it is of; None where it does not say so yet.
+    """Find the run that a file is of; None if the file does not say so yet.
 
     Raises:
         InvalidInput: it is not W&B's.
@@ -157,33 +158,33 @@ def _messages(
 def _foreign_run(logs: list[_Log], project: str | None, skipped: Skipped) -> ForeignRun:
     facts = Facts()
     for log in logs:
-        facts.exit_code = None  # the run went on after the exit that an earlier file says
+        facts.exit_code = None  # the run went on after an earlier file's exit
         for _, record in _messages(log.path, Skipped(), 0, log.until):
             facts.learn(record)
         facts.learn_files(log.files)
-    said = facts.run
-    theirs = said.project or _NO_PROJECT
+    run = facts.run
+    theirs = run.project or _NO_PROJECT
     tags = {
-        "name": said.display_name,
-        "group": said.run_group,
-        "job_type": said.job_type,
-        "notes": said.notes,
-        "entity": said.entity,
-        "wandb_sweep": said.sweep_id,
+        "name": run.display_name,
+        "group": run.run_group,
+        "job_type": run.job_type,
+        "notes": run.notes,
+        "entity": run.entity,
+        "wandb_sweep": run.sweep_id,
     }
-    named = {name: value for name, value in tags.items() if value}
-    if taken := named.keys() & set(said.tags):
+    facts_by_tag = {name: value for name, value in tags.items() if value}
+    if taken := facts_by_tag.keys() & set(run.tags):
         skipped.add("tags with the name of another fact of the run (name, group, job_type, …)", len(taken))
     return ForeignRun(
         project=project or plain_name(theirs, otherwise=_NO_PROJECT),
         run=plain_name(logs[0].run, otherwise="run"),
         origin={
             "tool": "wandb",
-            "run": "/".join(part for part in (said.entity, theirs, logs[0].run) if part),
+            "run": "/".join(part for part in (run.entity, theirs, logs[0].run) if part),
             "path": str(logs[0].path.parent),
         },
         params=facts.params(skipped),
-        tags={tag: "true" for tag in said.tags if tag} | named,
+        tags={tag: "true" for tag in run.tags if tag} | facts_by_tag,
         started=iso(facts.started),
         ended=iso(facts.last) if facts.last else None,
         status=_status(logs[-1].path, facts.exit_code),
@@ -195,7 +196,7 @@ def _foreign_run(logs: list[_Log], project: str | None, skipped: Skipped) -> For
 
 
 def _status(log: Path, exit_code: int | None) -> str | None:
-    """A run that has not said how it ended goes on if its file was written just now."""
+    """How a run ended; one that does not say so goes on if its file was written just now, else it crashed."""
     if exit_code is not None:
         return "failed" if exit_code else "finished"
     was_written_just_now = time.time() - log.stat().st_mtime < RECENT_SECONDS
@@ -203,9 +204,10 @@ def _status(log: Path, exit_code: int | None) -> str | None:
 
 
 def _pieces(logs: list[_Log], started: int, skipped: Skipped, position: Position) -> Iterator[Piece]:
-    """What the files have after a position, which is ``[0, bytes]`` for each file's mark.
+    """Read what the files have after a position, which is ``[0, bytes]`` for each file's mark.
 
-    A file's exit makes a piece even without points: a run that was copied while it ran has ended since.
+    A file's exit makes a piece even without points, because a run that was copied while it ran has ended
+    since.
     """
     builder = PieceBuilder(skipped, position)
     exited = False
@@ -232,7 +234,7 @@ def _pieces(logs: list[_Log], started: int, skipped: Skipped, position: Position
 
 
 def _not_taken(record: Any) -> str | None:
-    """What a record has that W&B shows, and that has no form here."""
+    """The reason why a record that W&B shows is not taken; None if it is not of that kind."""
     if record.HasField("artifact") and record.artifact.type not in _OWN_ARTIFACTS:
         return "artifacts logged with log_artifact (their files are not in the run's folder)"
     if record.HasField("metric") and record.metric.step_metric and not record.metric.expanded_from_glob:
@@ -249,7 +251,7 @@ def _step_of(history: Any) -> int:
 
 
 def _add_stats(builder: PieceBuilder, stats: Any, started: int, skipped: Skipped) -> None:
-    """What the machine did, by the whole seconds since the run's start."""
+    """Add metrics of the machine, by whole seconds since the run's start."""
     time_ms = milliseconds(stats.timestamp)
     for item in stats.item:
         value = parse_json(item.value_json)
@@ -261,8 +263,9 @@ def _add_stats(builder: PieceBuilder, stats: Any, started: int, skipped: Skipped
 
 
 def _artifacts(logs: list[_Log], skipped: Skipped) -> Iterator[Artifact]:
-    """The files that W&B keeps with the run, but for the media of its history; those of a folder that resumed
-    it, below its name.
+    """The files that W&B keeps with the run, except the media of its history.
+
+    Those of a folder that resumed the run are named below that folder's name.
     """
     for log in logs:
         for path in files_below(log.files, left_behind=True):

@@ -44,11 +44,11 @@ class _Chunk(NamedTuple):
 
 
 def read_log(path: Path, skipped: Skipped, start: int = 0, until: int | None = None) -> Iterator[LogRecord]:
-    """The records of a file from byte ``start`` (0, or where a record ended) up to ``until``, which is where
-    one ended, or the file's end.
+    """Read the records of a file from byte ``start`` up to ``until``, or to the file's end.
 
-    A file that is being written, or whose writer was killed, ends in the middle of a record: its last whole
-    record is the last then. Damage elsewhere costs the rest of its block, and goes to ``skipped``.
+    ``start`` is 0 or the end of a record, and ``until`` is the end of one. A file that is being written, or
+    whose writer was killed, ends in the middle of a record: its last whole record is the last then. Damage
+    elsewhere costs the rest of its block, and is counted in ``skipped``.
 
     Raises:
         InvalidInput: the file has another header; one that is shorter than a header has no records.
@@ -58,8 +58,8 @@ def read_log(path: Path, skipped: Skipped, start: int = 0, until: int | None = N
         if not _check_header(path, file.read(HEADER.size)):
             return
         parts: list[bytes] = []
-        # where the record in hand began; the next chunk's file position, where nothing is lost in between
-        began = wanted = 0
+        began = 0  # where the current record began
+        wanted = 0  # where its next chunk begins if nothing in between is lost
         for chunk in _chunks(file, max(start, HEADER.size), skipped):
             if chunk.kind in (WHOLE, FIRST):
                 if parts:
@@ -92,15 +92,15 @@ def _check_header(path: Path, header: bytes) -> bool:
 
 
 def _next_chunk(position: int) -> int:
-    """Where the chunk after one that ends at ``position`` begins."""
+    """The place of the chunk after one that ends at ``position``."""
     left = BLOCK - position % BLOCK
     return position + left if left < CHUNK.size else position
 
 
 def _chunks(file: BinaryIO, position: int, skipped: Skipped) -> Iterator[_Chunk]:
-    """The chunks that are whole, from the one that begins at ``position``."""
+    """Read the whole chunks from the one that begins at ``position``."""
     position = _next_chunk(position)
-    empty = False  # bytes that were reserved and never written: those at a file's end are no damage
+    empty = False  # reserved bytes that were never written; at a file's end they are no damage
     while True:
         within = position % BLOCK
         file.seek(position)

@@ -1,8 +1,7 @@
-"""The messages in a ``.wandb`` file, as far as they are taken: a part of W&B's ``wandb_internal.proto``, by
-its field numbers.
+"""The messages in a ``.wandb`` file that are read here: a part of W&B's ``wandb_internal.proto``.
 
-The package ``wandb`` is not needed for it. Fields that are not named here are passed over, as Protocol
-Buffers does.
+They are described by their field numbers, so the package ``wandb`` is not needed. Protocol Buffers passes
+over fields that are not named here.
 """
 
 from functools import cache
@@ -11,7 +10,7 @@ from typing import Any
 
 from halving.errors import ExtraMissing, HalvingError
 
-# message to field to its number and type; one with * is repeated
+# Each message's fields with their number and type; a type with * is repeated.
 _FIELDS: dict[str, dict[str, tuple[int, str]]] = {
     "Record": {
         "history": (2, "HistoryRecord"),
@@ -92,7 +91,7 @@ class NoMessage(HalvingError, ValueError):
 
 @cache
 def record_class() -> Any:
-    """The class ``Record``, in a pool of its own, so that it may live beside W&B's.
+    """The class ``Record``, in a pool of its own, so that it can coexist with W&B's.
 
     Raises:
         ExtraMissing: Protocol Buffers is not installed.
@@ -124,7 +123,7 @@ def record_class() -> Any:
 
 
 def parse(data: bytes) -> Any:
-    """A record.
+    """Parse a record.
 
     Raises:
         NoMessage: it is none.
@@ -137,5 +136,5 @@ def parse(data: bytes) -> Any:
 
 
 def milliseconds(time: Any) -> int:
-    """A ``Timestamp`` in ms since 1970; 0 where it was not set."""
+    """Convert a ``Timestamp`` to ms since 1970; 0 if it was not set."""
     return int(time.seconds * 1000 + time.nanos // 1_000_000)

@@ -10,9 +10,7 @@ from halving.ingest.media import Histogram, Table
 
 
 def tree_of(items: Iterable[Any]) -> dict[str, Any]:
-    """Items, each a leaf with the names that lead to it, as nested dicts; a value that cannot be read is
-    ``NOT_JSON``.
-    """
+    """Nest items by the names that lead to each; a value that cannot be read is ``NOT_JSON``."""
     tree: dict[str, Any] = {}
     for item in items:
         *outer, last = list(item.nested_key) or [item.key]
@@ -37,7 +35,7 @@ def _value(item: Any) -> Any:
 
 
 class HistoryValues(StepValues):
-    """Takes one step of a history."""
+    """Adds one step of a history to a builder."""
 
     internal = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 
@@ -75,7 +73,7 @@ class HistoryValues(StepValues):
             self._skipped.add(f"media of W&B's kind {kind!r:.60} that have no form here, or are damaged")
 
     def _add_image(self, key: str, path: str, caption: Any) -> None:
-        """One of several images: what is wrong with it does not keep the others from being taken."""
+        """Add one of several images; if it is faulty, the others are taken all the same."""
         try:
             self._add_medium(key, self._image(path, caption))
         except FileNotFoundError:
