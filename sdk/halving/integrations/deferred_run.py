@@ -37,7 +37,7 @@ class DeferredRun:
         self._arguments = dict(arguments)
         self._opened: Run | None = None
         self._config = recorded_params(self._arguments.get("config"))
-        self._params: dict[str, Any] | None = None  # those with which its own run was opened
+        self._params: dict[str, Any] | None = None  # the params that its own run was opened with
         if run is None:
             inspect.signature(init).bind(project=project, **arguments)
             self.project = str(project)
@@ -54,7 +54,7 @@ class DeferredRun:
         return self._opened
 
     def open(self, params: Mapping[str, Any] | None = None) -> Run:
-        """The run, opened if it is not open.
+        """Open the run if it is not open, and return it.
 
         What is logged after its end (a test after the fit) goes to its next attempt.
 
@@ -79,8 +79,9 @@ class DeferredRun:
             self.id = self._arguments.get("id") or new_id()
 
     def changed_names(self, params: Mapping[str, Any]) -> list[str]:
-        """The names in ``params`` with which its own run was not opened, except those that ``config``
-        decides.
+        """The names in ``params`` whose values differ from those that the integration's own run has.
+
+        Names that ``config`` decides are left out.
         """
         recorded = params if self._params is None else self._params
         return sorted(
@@ -90,7 +91,7 @@ class DeferredRun:
         )
 
     def finish(self, status: str) -> None:
-        """Finish its own run; only flush the caller's."""
+        """Finish the integration's own run; the caller's is only flushed."""
         if self._callers_run is not None:
             self._callers_run.flush()
         elif self._opened is not None:

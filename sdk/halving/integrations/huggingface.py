@@ -24,13 +24,14 @@ _NO_PARAM_FAMILIES = ("hub_", "push_to_hub", "trackio_", "log_level")
 
 
 class HalvingCallback(TrainerCallback):
-    """Logs what the Trainer logs, from the process of world rank zero only, at the global step.
+    """Logs what the Trainer logs, at the global step, from the process of world rank zero only.
 
     Names follow the Trainer's convention: ``train/loss``, ``eval/loss``, ``test/loss``; ``epoch`` stays. The
     params are the TrainingArguments, the model's configuration under ``model``, and ``config``, which
     overrides both. A run is opened when training begins and finished when it ends; the next training opens
-    another. What is logged after the end (``trainer.evaluate()``) goes to the run's next attempt. Continue a
-    run by ``id``, with the params that it had, or with any params by ``run=halving.init(…, id=…)``.
+    another one. What is logged after the end (``trainer.evaluate()``) goes to the run's next attempt. To
+    continue a run, give its ``id`` and the params that it had, or use ``run=halving.init(…, id=…)`` with any
+    params.
 
     Args:
         project: a name that groups runs.

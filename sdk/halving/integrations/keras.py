@@ -12,13 +12,13 @@ from halving.records.plain_config import plain_config
 
 
 class HalvingCallback(keras.callbacks.Callback):
-    """Logs each epoch's results, at the number of optimizer steps done: ``train/loss``, ``val/loss``,
-    ``epoch``, ``learning_rate``.
+    """Logs each epoch's results, at the number of optimizer steps done.
 
-    The params are those of ``fit`` (epochs, steps), the optimizer's configuration under ``optimizer``, and
-    ``config``, which overrides both. A run is opened when ``fit`` begins and finished when it ends; the next
-    ``fit`` opens another. Continue a run by ``id``, with the params that it had, or with any params by
-    ``run=halving.init(…, id=…)``. In a job of several processes give the callback to the first process only.
+    The keys are ``train/loss``, ``val/loss``, ``epoch``, ``learning_rate`` and so on. The params are those of
+    ``fit`` (epochs, steps), the optimizer's configuration under ``optimizer``, and ``config``, which
+    overrides both. A run is opened when ``fit`` begins and finished when it ends; the next ``fit`` opens
+    another one. To continue a run, give its ``id`` and the params that it had, or use ``run=halving.init(…,
+    id=…)`` with any params. In a job of several processes give the callback to the first process only.
 
     Args:
         project: a name that groups runs.

@@ -69,8 +69,7 @@ class HalvingLogger(Logger):
         self._deferred = DeferredRun(project, run, init)
         self._log_model = log_model
         self._next_step = 0
-        # path of a checkpoint to its modification time when it was stored
-        self._stored: dict[str, float] = {}
+        self._stored: dict[str, float] = {}  # modification times of stored checkpoints by path
         self._checkpoints: Any = None  # the callback whose checkpoints are stored at the end
 
     @property
@@ -86,11 +85,10 @@ class HalvingLogger(Logger):
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:
-        """The :class:`halving.Run`, for what ``self.log`` cannot do: ``logger.experiment.log({"x":
-        halving.Image(…)}, step=…)``.
+        """The :class:`halving.Run`, for what ``self.log`` cannot do.
 
-        Lightning asks for it before it knows the hyperparameters, so until then this is a stand-in that opens
-        the run when it is used.
+        For example ``logger.experiment.log({"x": halving.Image(…)}, step=…)``. Lightning asks for it before
+        it knows the hyperparameters, so until then this is a stand-in that opens the run when it is used.
         """
         return self._deferred.opened or _Unopened(self._deferred)
 

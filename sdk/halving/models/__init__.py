@@ -1,5 +1,4 @@
-"""Models of the registry as those who serve them use them: found in the store by name, loaded, exported as
-folders that stand alone.
+"""Models of the registry for those who serve them: found by name, loaded, and exported as folders.
 
-It reads what the registry has written, and needs no catalog; it must not know who may promote what.
+The package reads what the registry has written, and needs no catalog. It must not know who may promote what.
 """

@@ -1,8 +1,7 @@
-"""The process in which an exported folder is tried, before it has its name: with nothing but its own code and
-what is installed.
+"""The process that tries an exported folder, with nothing but the folder's code and installed packages.
 
-It is started isolated (``python -I``), with the folder's ``code`` first among what can be imported
-(:mod:`halving.models.trying`).
+It runs before the folder has its name, started isolated (``python -I``) with the folder's ``code`` first on
+the import path (:mod:`halving.models.trying`).
 """
 
 import json
@@ -29,8 +28,9 @@ ANSWERS = "answers.json"
 
 
 def main(folder: str, work: str, installed: str) -> None:
-    """Answer the rows in ``work``, and make the graph there; ``installed`` are the folders of packages, as a
-    JSON list.
+    """Answer the rows in ``work``, and make the graph there.
+
+    ``installed`` is a JSON list of the folders that packages are installed in.
     """
     end_with_asker()
     _only(folder, json.loads(installed))
@@ -45,19 +45,18 @@ def main(folder: str, work: str, installed: str) -> None:
 
 
 def end_with_asker() -> None:
-    """End this process, and all that it has started, when the other end of its standard input is closed:
-    whoever asked was killed.
+    """End this process and all that it has started when the other end of its standard input is closed.
 
-    It must lead a process group of its own, which who asks ends afterwards, too. What it runs finds nothing
-    on the standard input. A process waits for it and not a thread, which code that keeps the interpreter's
-    lock would never let run.
+    That means the caller was killed. This process must lead a process group of its own, which the caller also
+    ends afterwards. Code that runs here finds nothing on the standard input. A process waits for the end and
+    not a thread, because code that keeps the interpreter's lock would never let a thread run.
     """
     child = os.fork()
     if child == 0:
         try:
             if os.fork() == 0:
-                # nobody's child, so that whoever waits here for all of its own does not wait for it
-                os.read(0, 1)  # nothing is ever written there
+                # This process is nobody's child, so code that waits for all of its own does not wait for it.
+                os.read(0, 1)  # returns when the other end is closed, because nothing is ever written there
                 os.killpg(0, signal.SIGKILL)
         finally:
             os._exit(0)
@@ -68,7 +67,7 @@ def end_with_asker() -> None:
 
 
 def to_json_values(predicted: Any) -> Any:
-    """What a predictor returned as JSON: a list, or a dict of lists."""
+    """Convert what a predictor returned to JSON values: a list, or a dict of lists."""
     if isinstance(predicted, Mapping):
         return {str(label): to_json_values(column) for label, column in predicted.items()}
     if hasattr(predicted, "tolist"):
@@ -104,10 +103,9 @@ def _value(value: Any) -> Any:
 
 
 def _only(folder: str, installed: Sequence[str]) -> None:
-    """Let nothing be imported but the folder's code, Python's own modules and installed packages: nothing of
-    a checkout.
+    """Let nothing be imported but the folder's code, Python's own modules and installed packages.
 
-    Packages that are installed as editable are such a checkout.
+    Nothing comes from a checkout, and packages that are installed as editable are one.
     """
     own = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]
     python = [path for path in sys.path if path and _is_of_python(Path(path).resolve(), own)]

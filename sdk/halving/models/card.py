@@ -1,6 +1,4 @@
-"""The model card: what a version is, how it was judged and where it comes from, in Markdown, made of its
-report.
-"""
+"""The model card in Markdown, made of a report: what a version is, how it was judged, where it comes from."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -17,7 +15,7 @@ def model_card(
     gates: Sequence[Mapping[str, Any]],
     compared: int | str,
 ) -> str:
-    """The card of a model.
+    """Write the card of a model.
 
     The form follows Mitchell et al., *Model Cards for Model Reporting* (FAT* 2019), as far as a report knows.
 
@@ -25,8 +23,8 @@ def model_card(
         report: the data of the evaluation report (``metrics``, ``split``, ``snapshot``, ``champion``,
             ``per_class``).
         gates: ``name``, ``passed`` and ``reason``.
-        compared: the rows of the test split that the exported model answers as it did when it was judged, or
-            why they were not compared.
+        compared: the number of test rows that the exported model answers as it did when it was judged, or why
+            they were not compared.
     """
     sections = [
         f"# {name}",

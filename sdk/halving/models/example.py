@@ -1,4 +1,4 @@
-"""Rows as JSON, in the form that :func:`halving.models.inputs.checked_inputs` reads again."""
+"""Converts rows to JSON, in the form that :func:`halving.models.inputs.checked_inputs` reads."""
 
 import base64
 from typing import TYPE_CHECKING, Any
@@ -8,8 +8,9 @@ if TYPE_CHECKING:
 
 
 def as_json(table: "pa.Table") -> dict[str, Any]:
-    """Columns of JSON values: times as ISO 8601, decimals as texts, bytes in base64, durations as numbers of
-    their unit.
+    """Convert a table to columns of JSON values.
+
+    Times become ISO 8601, decimals texts, bytes base64, and durations numbers of their unit.
     """
     import pyarrow as pa
 

@@ -1,7 +1,6 @@
-"""A model as a folder that stands alone: it needs neither a store nor a catalog, and nothing but the packages
-that it lists.
+"""Exports a model as a folder that stands alone, without a store or a catalog.
 
-::
+It needs only the packages that it lists. Its files are::
 
     README.md              the model card
     model.json             the manifest: params, schemas, metrics, digests, where it comes from
@@ -65,17 +64,18 @@ def export_model(
     name: str | None = None,
     gates: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
-    """Write a model as a folder, which appears when it is complete: killed anywhere, nothing of it is there.
+    """Write a model as a folder that appears when it is complete; if this is killed, there is none.
 
-    The folder is tried before, in a process that has nothing but its code and the installed packages: what it
-    answers to some hundred rows of the test split must be what was judged. Nothing of the model is imported
-    in this process, and it need not be importable any more. A warning, and the card, say where the report has
-    no answers to compare with.
+    The folder is tried before, in a process that has nothing but its code and the installed packages. Its
+    answers to some hundred rows of the test split must be those that were judged. Nothing of the model is
+    imported in this process, and it need not be importable any more. A warning, and the card, say where the
+    report has no answers to compare with.
 
     Args:
-        store: with the checkpoint, the snapshot and the report.
-        manifest: of a version (:func:`halving.models.model.manifest_of`), or of a candidate that is none yet.
-        folder: which must not exist, or be empty.
+        store: the store with the checkpoint, the snapshot and the report.
+        manifest: of a version (:func:`halving.models.model.manifest_of`), or of a candidate that has no
+            version yet.
+        folder: must not exist, or be empty.
         name: of the version in the card, such as ``digits 1.0.0``.
         gates: the verdicts in the card: ``name``, ``passed`` and ``reason``.
 
@@ -190,7 +190,7 @@ def _own_requirement() -> list[str]:
 
 
 def _rows(store: Store, manifest: Manifest) -> "pa.Table":
-    """The first rows of the test split, with the columns that the model takes."""
+    """Read the first rows of the test split, with the columns that the model takes."""
     import pyarrow as pa
 
     tables = list["pa.Table"]()
@@ -204,14 +204,14 @@ def _rows(store: Store, manifest: Manifest) -> "pa.Table":
 
 
 def _first(answers: Any) -> Any:
-    """The answers to the example."""
+    """The answers to the rows of the example."""
     if isinstance(answers, dict):
         return {name: column[:EXAMPLE_ROWS] for name, column in answers.items()}
     return answers[:EXAMPLE_ROWS]
 
 
 def _sync(folder: Path) -> None:
-    """Let the disk have every file before the folder has its name."""
+    """Sync every file to the disk before the folder gets its name."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:

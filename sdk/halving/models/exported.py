@@ -1,6 +1,4 @@
-"""An exported folder, read: its files are what they were when it was written, and its predictor is that of
-its own code.
-"""
+"""Reads exported folders; their files must be unchanged, and their predictor comes from their own code."""
 
 import json
 import sys
@@ -22,7 +20,7 @@ _FILES = "files"
 
 
 def is_exported(folder: Path) -> bool:
-    """Whether it is a folder that was exported."""
+    """Whether a folder is an exported model."""
     return (folder / MANIFEST).is_file()
 
 
@@ -35,34 +33,36 @@ def write_manifest(folder: Path, about: Mapping[str, Any]) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of an exported folder, whose weights, state, code and graph are checked against their
-    digests.
+    """Read the manifest of an exported folder, and check the files against their digests.
+
+    Those are the weights, the state, the code and the graph.
 
     Raises:
-        InvalidInput: it is not one.
+        InvalidInput: it is no exported folder.
         StoreError: it is damaged, or of another version of Halving.
     """
     if not is_exported(folder):
         raise InvalidInput(
             f"folder {str(folder)!r} is not accepted: it has no {MANIFEST}; give one of halving models export"
         )
-    named = f"{MANIFEST} of {folder}"
+    subject = f"{MANIFEST} of {folder}"
     try:
         data = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         files = data.pop(_FILES)
         digests = dict(files.items())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
-            f"{named} is not one that this version of Halving reads: {type(error).__name__}: {error}"
+            f"{subject} is not one that this version of Halving reads: {type(error).__name__}: {error}"
         ) from None
-    manifest = Manifest.parse(data, named)
+    manifest = Manifest.parse(data, subject)
     _check_files(folder, digests)
     return manifest
 
 
 def import_predictor(folder: Path, manifest: Manifest) -> Callable[..., Any]:
-    """The predictor, from the folder's code, which stays importable: a predictor may import more when it is
-    called.
+    """Import the predictor from the folder's code.
+
+    The code stays importable, because a predictor may import more when it is called.
 
     Raises:
         InvalidInput: it cannot be imported, or other code of its name was imported before.
@@ -84,7 +84,7 @@ def import_predictor(folder: Path, manifest: Manifest) -> Callable[..., Any]:
 
 
 def import_named(field: str, path: str) -> Callable[..., Any]:
-    """A function by ``module:function``, as :func:`halving.trial.import_string.import_function` gives it.
+    """Import a function by ``module:function``, and report whatever the import raises.
 
     Raises:
         InvalidInput: there is none, or its module cannot be imported, whatever that raises.

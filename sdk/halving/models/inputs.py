@@ -1,4 +1,4 @@
-"""Rows that a model is asked about, checked against the schema that it was trained with."""
+"""Checks rows that a model is asked about against the schema that it was trained with."""
 
 import base64
 import re
@@ -23,18 +23,18 @@ _FIXED_BINARY = re.compile(r"fixed_size_binary\[(?P<length>\d+)\]")
 
 
 def checked_inputs(rows: Any, schema: Mapping[str, str], complete: Iterable[str] = ()) -> "pa.Table":
-    """The rows as a table with exactly the schema's columns, each of its type; further columns are left out.
+    """Convert rows to a table with exactly the schema's columns and types; further columns are left out.
 
     Args:
-        rows: a :class:`pyarrow.Table` or record batch, a dict of columns (lists, numpy arrays; of two
-            dimensions for lists), or a pandas data frame, whose missing values are nulls: NaN, NaT, None and
-            NA. In lists times may be texts in ISO 8601, decimals texts, bytes base64, and durations numbers
-            of their unit, as JSON has them.
+        rows: a :class:`pyarrow.Table` or record batch, a dict of columns (lists, or NumPy arrays, of two
+            dimensions for lists), or a pandas data frame. A data frame's missing values (NaN, NaT, None, NA)
+            are nulls. In lists, times may be texts in ISO 8601, decimals texts, bytes base64, and durations
+            numbers of their unit, as JSON has them.
         schema: Arrow types by column, as text.
         complete: columns that had no nulls in training, and so may have none.
 
     Raises:
-        InvalidInput: naming the column that is missing, is not of its type, or has nulls.
+        InvalidInput: a column is missing, is not of its type, or has nulls; the message names it.
     """
     import pyarrow as pa
 
@@ -61,9 +61,7 @@ def checked_inputs(rows: Any, schema: Mapping[str, str], complete: Iterable[str]
 
 
 def arrow_type(text: str) -> "pa.DataType | None":
-    """The Arrow type that ``str(type)`` gives; None for one that is not of numbers, texts, times or lists of
-    these.
-    """
+    """Parse the text of an Arrow type; None if it is not of numbers, texts, times or lists of these."""
     import pyarrow as pa
 
     if match := _LIST.fullmatch(text):
@@ -119,14 +117,14 @@ def _column(name: str, values: Any, wanted: str) -> "pa.Array | pa.ChunkedArray"
             return column
         if target is None or not _is_safe_cast(column.type, target):
             raise pa.ArrowInvalid(f"it is {column.type}")
-        made = column.cast(target)
+        cast = column.cast(target)
         if (
             pa.types.is_date(target)
             and pa.types.is_timestamp(column.type)
-            and not made.cast(column.type).equals(column)
+            and not cast.cast(column.type).equals(column)
         ):
             raise pa.ArrowInvalid("it has times, which a date has not: cut them off where that is meant")
-        return made
+        return cast
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         reason = str(error).partition("\n")[0]
         raise InvalidInput(f"column {name!r} is not accepted: the model takes {wanted}; {reason}") from None
@@ -150,27 +148,28 @@ def _as_arrow(column: Any, target: "pa.DataType | None") -> "pa.Array | pa.Chunk
     if target is not None and (
         pa.types.is_fixed_size_list(target) or pa.types.is_list(target) or pa.types.is_large_list(target)
     ):
-        # Of lists of lists the length is only in the wanted type.
+        # The length of a list of lists' items is only in the wanted type.
         return pa.array(
             [list(value) if hasattr(value, "__iter__") else _missing(value) for value in values], target
         )
     try:
         array = pa.array(values, from_pandas=is_series)
-    except OverflowError:  # more than 64 bits with a sign
+    except OverflowError:  # an integer does not fit into int64
         array = pa.array(values, target, from_pandas=is_series)
     return array if target is None else _from_json(array, target)
 
 
 def _missing(value: Any) -> list[Any] | None:
-    """None for what a data frame has where a list is missing."""
+    """Return None for what a data frame has where a list is missing."""
     if value is None or type(value).__name__ == "NAType" or value != value:
         return None
     raise ValueError(f"{value!r} is no list")
 
 
 def _from_json(array: "pa.Array", target: "pa.DataType") -> "pa.Array":
-    """Values of types that JSON does not have, read from the form that :func:`halving.models.example.as_json`
-    gives them.
+    """Convert values of types that JSON does not have from their form in JSON.
+
+    That form is :func:`halving.models.example.as_json`'s.
     """
     import pyarrow as pa
 
@@ -191,9 +190,7 @@ def _from_json(array: "pa.Array", target: "pa.DataType") -> "pa.Array":
 
 
 def _is_safe_cast(actual: "pa.DataType", wanted: "pa.DataType") -> bool:
-    """Whether a cast between the types keeps what is meant: numbers of any width, texts, times; never a text
-    read as a number.
-    """
+    """Whether a cast between the types keeps the meaning; a text is never read as a number."""
     import pyarrow as pa
 
     types = pa.types

@@ -1,9 +1,8 @@
-"""The answers by which a model was judged, which its report names row by row, and whether others are the
-same.
+"""Compares answers with those by which a model was judged, which its report has row by row.
 
-The report's predictions may be those of another machine, a GPU perhaps, whose sums differ in their last bits.
-That the weights are the judged ones, and the code, is known to the last bit by their digests; what answers
-are compared for is that the two belong together.
+The report's predictions may come from another machine, perhaps with a GPU, whose sums differ in their last
+bits. Digests prove that the weights and the code are the judged ones. Answers are compared to see that the
+two belong together.
 """
 
 import json
@@ -17,14 +16,16 @@ from halving.store.store import Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# of the judged numbers' range, and of the rows whose class may be another: near ties fall either way
+# How much numbers may differ, as a share of the judged numbers' range, and how many rows may have another
+# class, because near ties fall either way.
 _SHARE = 0.01
 _PROBABILITY = "probability_"
 
 
 def judged_answers(store: Store, report: Mapping[str, Any]) -> "pa.Table | str":
-    """What was predicted for the rows of the test split, in its order: ``prediction``, and
-    ``probability_<class>``; or why it is unknown.
+    """Read what was predicted for the rows of the test split, in its order, or say why it is unknown.
+
+    The columns are ``prediction``, and ``probability_<class>``.
 
     Raises:
         StoreError: the predictions are damaged.
@@ -45,11 +46,11 @@ def judged_answers(store: Store, report: Mapping[str, Any]) -> "pa.Table | str":
 
 
 def difference(answers: Any, judged: "pa.Table") -> str | None:
-    """Where answers to the first rows are not what was judged; None where they are.
+    """Describe where answers to the first rows differ from those that were judged; None if they do not.
 
     Args:
-        answers: as JSON: a list of predictions, of lists of probabilities, or a dict of probabilities by
-            class.
+        answers: as JSON: a list of predictions, a list of lists of probabilities, or a dict of probabilities
+            by class.
     """
     if isinstance(answers, dict):
         mismatches = [

@@ -1,5 +1,6 @@
-"""What the predictor of a loaded model gets: its state was read and checked once, and stays in memory for as
-long as the model.
+"""The run that the predictor of a loaded model gets.
+
+Its state was read and checked once, and stays in memory for as long as the model.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ _ATOMS = {bool, int, float, str, bytes, type(None)}
 class LoadedRun(TrainedRun):
     """A trained run of a version in the store.
 
-    ``restore`` gives copies: what a predictor changes in them, the next call does not see.
+    ``restore`` gives copies, so that a predictor's changes to them do not reach the next call.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class LoadedRun(TrainedRun):
 
 
 class ExportedRun(TrainedRun):
-    """Params and state of an exported model. It has neither a store nor a dataset."""
+    """The params and the state of an exported model, without a store or a dataset."""
 
     def __init__(self, *, params: Mapping[str, Any], checkpoint: str, state: dict[str, Any]) -> None:
         self.params = dict(params)
@@ -77,8 +78,9 @@ def restore_copies(kept: Mapping[str, Any], state: dict[str, Any]) -> dict[str, 
 
 
 def _copy(value: Any) -> Any:
-    """A copy that shares only what cannot be changed: a list of a million numbers is copied as one, not
-    number by number.
+    """Copy a value, sharing only what cannot be changed.
+
+    A list of a million numbers is copied as one, not number by number.
     """
     if type(value) in _ATOMS:
         return value

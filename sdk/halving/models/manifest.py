@@ -1,5 +1,6 @@
-"""What a model's version is made of: one blob, written when its winner was judged, and named by its
-digest.
+"""The manifest of a model's version: a blob, named by its digest, with all that the version is made of.
+
+It is written when the version's training is judged.
 """
 
 import json
@@ -13,7 +14,7 @@ from halving.store.store import Store
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """All that it takes to use a checkpoint, and to say where it comes from.
+    """Everything that is needed to use a checkpoint, and to say where it comes from.
 
     Attributes:
         checkpoint: its digest, ``sha256:…``.
@@ -22,8 +23,8 @@ class Manifest:
         train_on: the splits of it that were its train split.
         input_schema: Arrow types by column; ``complete`` are the columns that had neither null nor NaN.
         output_schema: ``type``, and ``classes`` where it has some.
-        code: the predictor's and the exporter's own sources by path, by which it was judged; what is
-            installed is in ``requirements``.
+        code: the sources of the predictor and the exporter by path, as they were when it was judged.
+            Installed packages are in ``requirements`` instead.
         report: the digest of the evaluation report.
     """
 
@@ -48,7 +49,7 @@ class Manifest:
     train_on: list[str] = field(default_factory=lambda: ["train"])
 
     def write(self, store: Store) -> str:
-        """Put it into the store; gives its digest."""
+        """Put the manifest into the store, and return its digest."""
         return store.put_blob(to_json(asdict(self)))
 
     @property
@@ -68,18 +69,18 @@ class Manifest:
 
     @classmethod
     def read(cls, store: Store, digest: str) -> "Manifest":
-        """The manifest of a digest.
+        """Read the manifest of a digest.
 
         Raises:
             NotFound: there is none.
             StoreError: it is damaged, or another version of Halving has written it.
         """
-        named = f"the manifest {digest} in {store.root}"
-        return cls.parse(json.loads(store.get_blob(digest)), named)
+        subject = f"the manifest {digest} in {store.root}"
+        return cls.parse(json.loads(store.get_blob(digest)), subject)
 
     @classmethod
-    def parse(cls, data: Any, named: str) -> "Manifest":
-        """The manifest that :meth:`write` made this JSON of.
+    def parse(cls, data: Any, subject: str) -> "Manifest":
+        """Parse the JSON that :meth:`write` made of a manifest.
 
         Raises:
             StoreError: it is none that this version of Halving reads, or its code would be written outside of
@@ -88,24 +89,25 @@ class Manifest:
         try:
             manifest = cls(**data)
         except TypeError as error:
-            raise StoreError(f"{named} is not one that this version of Halving reads: {error}") from None
+            raise StoreError(f"{subject} is not one that this version of Halving reads: {error}") from None
         code: Any = manifest.code
         if not isinstance(code, dict) or not all(isinstance(text, str) for text in code.values()):
             raise StoreError(
-                f"{named} is not one that this version of Halving reads: its code is no text by path"
+                f"{subject} is not one that this version of Halving reads: its code is no text by path"
             )
         for path in code:
             if not _is_module(path):
                 raise StoreError(
-                    f"{named} is refused: code {path!r} is not accepted; a path is relative and of a "
+                    f"{subject} is refused: code {path!r} is not accepted; a path is relative and of a "
                     "module, as in package/module.py"
                 )
         return manifest
 
 
 def _is_module(path: str) -> bool:
-    """Whether it is the path of a module below a folder, of another package than the SDK, which an export
-    adds itself.
+    """Whether a path is that of a module below a folder.
+
+    The SDK's own package is refused, because an export adds it itself.
     """
     parts = path.removesuffix(".py").split("/")
     return path.endswith(".py") and all(part.isidentifier() for part in parts) and parts[0] != "halving"

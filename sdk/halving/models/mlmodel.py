@@ -1,4 +1,4 @@
-"""``MLmodel`` and ``python_env.yaml``: an exported folder as MLflow's pyfunc flavor reads it."""
+"""Writes ``MLmodel`` and ``python_env.yaml``, by which MLflow's pyfunc flavor reads an exported folder."""
 
 import json
 import uuid
@@ -10,12 +10,12 @@ from halving.models.manifest import Manifest
 
 
 def write_mlmodel(folder: Path, manifest: Manifest, size: int) -> None:
-    """Write both files; ``size`` is the bytes of the others.
+    """Write both files; ``size`` is the number of bytes of all others.
 
     They are YAML, of which JSON is a part. There is no signature: :meth:`halving.models.model.Model.predict`
     checks the columns, and knows more of them than MLflow's types say.
     """
-    made = datetime.now(UTC)
+    now = datetime.now(UTC)
     mlmodel = {
         "flavors": {
             "python_function": {
@@ -34,7 +34,7 @@ def write_mlmodel(folder: Path, manifest: Manifest, size: int) -> None:
         },
         "model_size_bytes": size,
         "model_uuid": uuid.uuid4().hex,
-        "utc_time_created": f"{made:%Y-%m-%d %H:%M:%S.%f}",
+        "utc_time_created": f"{now:%Y-%m-%d %H:%M:%S.%f}",
     }
     environment = {
         "python": manifest.python,

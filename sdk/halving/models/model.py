@@ -1,4 +1,4 @@
-"""A model that answers: a version of the registry, or a folder that was exported of one."""
+"""Models that answer: a version of the registry, or a folder that was exported from one."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ class Model:
     """A checkpoint with its predictor.
 
     Attributes:
-        manifest: what it is made of: params, schemas, metrics, digests.
+        manifest: what the model is made of: params, schemas, metrics, digests.
         run: what the predictor gets. Its state was read, and its digest checked, when the model was loaded.
     """
 
@@ -45,7 +45,7 @@ class Model:
         return self.manifest.input_schema
 
     def predict(self, rows: Any) -> Any:
-        """What the predictor returns for the rows: one prediction for each.
+        """Return what the predictor returns for the rows: one prediction for each.
 
         Args:
             rows: a :class:`pyarrow.Table`, a dict of columns, or a pandas data frame, without the target.
@@ -74,11 +74,10 @@ class Model:
 
 
 def load_model(reference: str | Path, root: str | Path | None = None) -> Model:
-    """A version of a model, ready to predict: ``halving.load_model("digits@champion").predict(table)``.
+    """Load a version of a model: ``halving.load_model("digits@champion").predict(table)``.
 
-    The store alone is asked, so that it works while the catalog is away. Nothing is unpickled; the predictor
-    is imported from this environment, and a warning says where its code is not what it was when the version
-    was judged.
+    Only the store is read, so this works while the catalog is away. Nothing is unpickled. The predictor is
+    imported from this environment, and a warning says if its code has changed since the version was judged.
 
     Args:
         reference: ``MODEL@champion``, ``MODEL@1.0.0``, ``MODEL@ALIAS``, or a folder of ``halving models
@@ -95,7 +94,7 @@ def load_model(reference: str | Path, root: str | Path | None = None) -> Model:
         return load_exported(Path(reference))
     store = Store(root)
     manifest = manifest_of(store, find(store, reference))
-    run = trained_run(store, manifest)  # refused here, before anything is answered with it
+    run = trained_run(store, manifest)  # a damaged checkpoint is refused before any answer
     try:
         predictor = import_named(f"predictor of {reference}", manifest.answered_by)
     except InvalidInput as error:
@@ -114,17 +113,18 @@ def load_model(reference: str | Path, root: str | Path | None = None) -> Model:
 
 
 def _is_part(predictor: dict[str, str], judged: dict[str, str]) -> bool:
-    """Whether a predictor's files are as they were judged; an exporter's are not asked, for it does not
-    answer.
+    """Whether a predictor's files are as they were judged.
+
+    An exporter's files may differ, because it does not answer.
     """
     return bool(predictor) and predictor.items() <= judged.items()
 
 
 def load_exported(folder: Path) -> Model:
-    """The model of a folder that :func:`halving.models.export.export_model` made, with the code in it.
+    """Load the model of a folder of :func:`halving.models.export.export_model`, with the code in it.
 
     Raises:
-        InvalidInput: it is not such a folder, its predictor cannot be imported, or other code of its name was
+        InvalidInput: it is no such folder, its predictor cannot be imported, or other code of its name was
             imported before.
         StoreError: a file of it is not what was exported.
     """
@@ -134,29 +134,29 @@ def load_exported(folder: Path) -> Model:
 
 
 def manifest_of(store: Store, version: ResolvedModel) -> Manifest:
-    """The manifest of a version.
+    """Read the manifest of a version.
 
     Raises:
         InvalidInput: it has none.
         StoreError: it is damaged.
     """
-    named = f"{version.model} {version.version}"
+    name = f"{version.model} {version.version}"
     if version.manifest is not None:
         return Manifest.read(store, version.manifest)
     if version.digest is None:
         raise InvalidInput(
-            f"{named} was registered by a client of MLflow's API, which loads it: "
+            f"{name} was registered by a client of MLflow's API, which loads it: "
             f"mlflow.pyfunc.load_model({version.uri!r})"
         )
     raise InvalidInput(
-        f"{named} was registered before versions had manifests: halving models judge {version.model} "
+        f"{name} was registered before versions had manifests: halving models judge {version.model} "
         f"{version.version} judges it again and "
         "writes one"
     )
 
 
 def trained_run(store: Store, manifest: Manifest) -> LoadedRun:
-    """What the predictor gets of a version.
+    """Load the run that a version's predictor gets.
 
     Raises:
         StoreError: the checkpoint's bytes do not hash to their digest.

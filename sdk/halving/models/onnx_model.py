@@ -1,4 +1,4 @@
-"""A model as an ONNX graph, where its spec names an ``exporter``, checked against the predictor."""
+"""A model as an ONNX graph, if its spec names an ``exporter``, checked against the predictor."""
 
 import math
 from pathlib import Path
@@ -21,11 +21,11 @@ class OnnxDiffers(HalvingError, RuntimeError):
 
 
 def write_onnx(run: TrainedRun, manifest: Manifest, rows: "pa.Table", answers: Any, file: Path) -> None:
-    """Call ``exporter(run)``, which returns an ONNX model or its bytes, and write it.
+    """Call ``exporter(run)``, which returns an ONNX model or its bytes, and write that.
 
-    The graph's inputs are named as the columns are, with the rows first: shape ``(rows,)``, or ``(rows, n)``
-    for a column of lists. Its first output is what the predictor returns, of a dict of probabilities the
-    array with its columns.
+    The graph's inputs have the names of the columns, with the rows first: shape ``(rows,)``, or ``(rows, n)``
+    for a column of lists. Its first output is what the predictor returns; a dict of probabilities is an array
+    with its columns.
 
     Raises:
         ExtraMissing: onnx or onnxruntime is not installed.
@@ -41,19 +41,19 @@ def write_onnx(run: TrainedRun, manifest: Manifest, rows: "pa.Table", answers: A
         ) from None
     exporter = import_named("exporter", str(manifest.exporter))
     try:
-        made = exporter(run)
+        exported = exporter(run)
     except Exception as error:
         raise InvalidInput(
             f"exporter {manifest.exporter} raised {type(error).__name__} at {where(error)}: {error}"
         ) from error
-    if isinstance(made, bytes):
-        content = made
-    elif isinstance(made, onnx.ModelProto):
-        content = made.SerializeToString()
+    if isinstance(exported, bytes):
+        content = exported
+    elif isinstance(exported, onnx.ModelProto):
+        content = exported.SerializeToString()
     else:
         raise InvalidInput(
-            f"exporter {manifest.exporter} returned {type(made).__qualname__}: return an onnx.ModelProto, "
-            "or its bytes"
+            f"exporter {manifest.exporter} returned {type(exported).__qualname__}: return an "
+            "onnx.ModelProto, or its bytes"
         )
     try:
         onnx.checker.check_model(content)

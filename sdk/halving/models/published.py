@@ -1,12 +1,12 @@
-"""Where the store says which versions a model has, so that they are found while the catalog is away.
+"""Finds the versions of a model in the store, which works while the catalog is away.
 
-::
+The store has these files::
 
     models/NAME/champion.json   the champion as a version, or null where the model has none
     models/NAME/aliases.json    versions by alias
     models/NAME/1.0.0.json      a version: its artifact, schema, stage, tags
 
-The registry replaces each of them atomically after the transaction that changed it
+The registry replaces each file atomically after the transaction that changed it
 (:mod:`resources.registry.publishing`).
 """
 
@@ -29,12 +29,12 @@ class ResolvedModel:
     """A version that a reference names.
 
     Attributes:
-        uri: where the artifact is: a path, or the address of an object; of a version that a client
-            registered, its source.
-        digest: of the checkpoint at ``uri``, ``sha256:…``; None: a client registered the version.
+        uri: where the artifact is: a path, or the address of an object. A version that a client registered
+            has its source here.
+        digest: of the checkpoint at ``uri``, ``sha256:…``; None if a client registered the version.
         input_schema: Arrow types by column.
         output_schema: ``type``, and ``classes`` where it has some.
-        manifest: digest of its :class:`~halving.models.manifest.Manifest`; None: it has none.
+        manifest: digest of its :class:`~halving.models.manifest.Manifest`; None if it has none.
         gates: the verdicts by which it was judged: ``name``, ``passed``, ``reason``.
     """
 
@@ -67,7 +67,7 @@ def resolve(reference: str, root: str | Path | None = None) -> ResolvedModel:
 
 
 def find(store: Store, reference: str) -> ResolvedModel:
-    """As :func:`resolve`, in a store that is open."""
+    """Find a model's version as :func:`resolve` does, in a store that is open."""
     model, suffix = parse_reference(reference)
     if suffix == CHAMPION:
         champion = _read(store, model, CHAMPION).get("version")
@@ -82,7 +82,7 @@ def find(store: Store, reference: str) -> ResolvedModel:
 
 
 def parse_reference(reference: str) -> tuple[str, str]:
-    """The model of ``MODEL@VERSION``, and what is after the ``@``.
+    """Split ``MODEL@VERSION`` into the model and what is after the ``@``.
 
     Raises:
         InvalidInput: it has no such form.
@@ -97,12 +97,12 @@ def parse_reference(reference: str) -> tuple[str, str]:
 
 
 def published_name(model: str, file: str) -> str:
-    """The name of ``champion``, ``aliases`` or a version in the store."""
+    """The name of the file of ``champion``, ``aliases`` or a version in the store."""
     return f"{published_folder(model)}/{file}.json"
 
 
 def published_folder(model: str) -> str:
-    """The folder of a model in the store; clients may give models names that are no folders."""
+    """The folder of a model in the store; the names that clients give models need not be valid folders."""
     quoted = quote(model, safe=" @+=,")
     if not quoted.strip("."):
         quoted = quoted.replace(".", "%2E")

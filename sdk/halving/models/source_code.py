@@ -1,4 +1,4 @@
-"""The code that a predictor needs: its own modules as text, and the packages that it imports, pinned."""
+"""Collects the code that a predictor needs: its own modules as text, and pinned packages that it imports."""
 
 import ast
 import importlib.metadata
@@ -21,29 +21,28 @@ from halving.python_source import parse_python
 from halving.records.redaction import lines_with_secrets
 from halving.trial.import_string import add_working_folder
 
-_ALWAYS = ("numpy", "pyarrow")  # what the SDK itself stands on
+_ALWAYS = ("numpy", "pyarrow")  # the SDK needs these itself
 _SDK = "halving"
 _MAX_TEXTS = 500
-"""Of modules whose imports are remembered: a project's modules are read for each of its models and snapshots,
-and seldom change.
-"""
+"""Modules whose imports are remembered; they are read for each model and snapshot, and seldom change."""
 
 
 @dataclass(frozen=True)
 class Code:
-    """What a function needs.
+    """The code that a function needs.
 
     Attributes:
         files: the text of each module by its path below the folder that Python imports it from.
-        packages: the version of each distribution that is installed; None: it is not known.
+        packages: the version of each distribution that is installed; None if it is not known.
     """
 
     files: dict[str, str]
     packages: dict[str, str | None]
 
     def requirements(self, recorded: Mapping[str, str]) -> list[str]:
-        """``name==version`` of each package, by the versions that a run has recorded, else by those that were
-        installed.
+        """Pin each package as ``name==version``.
+
+        A version is the one that a run has recorded, or else the one that was installed.
         """
         versions = {_normalize(name): version for name, version in recorded.items()}
         pinned = {
@@ -55,20 +54,22 @@ class Code:
 
 @dataclass(frozen=True)
 class OwnModule:
-    """A module as text, and the package from which its relative imports go: of a package, that itself."""
+    """A module as text, and the package that its relative imports start from.
+
+    For a package that is the package itself.
+    """
 
     text: str
     package: str
 
 
 def own_module(name: str) -> OwnModule | None:
-    """A module that is neither installed nor Python's own, nor this SDK's; None for another one, and where
-    there is none.
+    """Read a module of the project's own; None for one that is installed, Python's, this SDK's or missing.
 
     Nothing is imported for it. A package without a file of its own has an empty text.
 
     Raises:
-        InvalidInput: its file cannot be read as text, naming it.
+        InvalidInput: its file cannot be read as text; the message names it.
     """
     add_working_folder()
     top = name.partition(".")[0]
@@ -81,14 +82,13 @@ def own_module(name: str) -> OwnModule | None:
 
 
 def code_of(*functions: str) -> Code:
-    """The modules that functions, ``module:function``, are in and import, as far as they are neither
-    installed nor Python's own.
+    """Collect the modules that functions, ``module:function``, are in and import, except installed ones.
 
-    Imports are read from the text, so those inside of functions count, and nothing is executed. Files that
-    are no modules (data beside the code) are not taken along.
+    Python's own are left out, too. Imports are read from the text, so those inside of functions count, and
+    nothing is executed. Files that are no modules (data beside the code) are not collected.
 
     Raises:
-        InvalidInput: the file of a module cannot be read as text, naming it.
+        InvalidInput: the file of a module cannot be read as text; the message names it.
     """
     add_working_folder()
     files: dict[str, str] = {}
@@ -122,9 +122,9 @@ def code_of(*functions: str) -> Code:
 
 
 def warn_of_secrets(model: str, files: Mapping[str, str], stacklevel: int) -> None:
-    """Warn of code that holds what looks like secrets: whoever gets the store or an export gets them.
+    """Warn of code that seems to hold secrets, which everyone with the store or an export can read.
 
-    It is kept as it is.
+    The code is kept as it is.
     """
     lines = [
         f"{path}:{line}"
@@ -144,7 +144,7 @@ def warn_of_secrets(model: str, files: Mapping[str, str], stacklevel: int) -> No
 
 
 def _module(name: str) -> OwnModule | None:
-    """A module of Python's with a file, wherever that is."""
+    """Read a Python module that has a file, wherever that is."""
     spec = _spec(name)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return None
@@ -154,7 +154,7 @@ def _module(name: str) -> OwnModule | None:
 
 @lru_cache(_MAX_TEXTS)
 def _imports(text: str, package: str) -> tuple[str, ...]:
-    """The names of all modules that a text may import; of ``from a import b`` both ``a`` and ``a.b``."""
+    """The names of all modules that a text may import; for ``from a import b`` both ``a`` and ``a.b``."""
     return tuple(_read_imports(text, package))
 
 
@@ -162,7 +162,7 @@ def _read_imports(text: str, package: str) -> Iterator[str]:
     try:
         tree = parse_python(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        # it cannot be imported, and is perhaps never
+        # The module cannot be imported, and perhaps it never is.
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -178,10 +178,9 @@ def _read_imports(text: str, package: str) -> Iterator[str]:
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    """Where a module is; None where it is none, as ``b`` of ``from a import b`` may be.
+    """Find a module; None if it is none, as ``b`` of ``from a import b`` may be.
 
-    :func:`importlib.util.find_spec` would import the packages that it is in, and what they do nobody limits
-    here.
+    :func:`importlib.util.find_spec` would import the packages that contain it, and that could do anything.
     """
     package, _, _ = name.rpartition(".")
     if not package or name in sys.modules:
@@ -205,7 +204,7 @@ def _spec(name: str) -> ModuleSpec | None:
 
 
 def _source(file: Path) -> str:
-    """Its text, in the encoding that it declares."""
+    """Read a file's text, in the encoding that it declares."""
     try:
         with tokenize.open(file) as opened:
             return opened.read()
@@ -218,11 +217,10 @@ def _source(file: Path) -> str:
 
 
 def _installed_in(name: str) -> str | None:
-    """The distribution whose list of files has a module, wherever it was installed to; None for a module of a
-    project's own.
+    """Find the distribution whose list of files has a module; None for a module of a project's own.
 
-    What pip installed from a folder of this machine, editable or not, is a project's own, since no index has
-    it. Nothing is imported.
+    It may be installed anywhere. What pip installed from a folder of this machine, editable or not, is a
+    project's own, because no index has it. Nothing is imported.
     """
     top = name.partition(".")[0]
     spec = _spec(top)
@@ -243,11 +241,10 @@ def _installed_in(name: str) -> str | None:
 
 
 def _is_of_folder(name: str) -> bool:
-    """Whether a distribution was installed from a folder of sources, as by ``pip install .``, which pip
-    records (PEP 610).
+    """Whether a distribution was installed from a folder of sources, as by ``pip install .``.
 
-    So are packages of conda, but on the machine that built them. Those with compiled modules cannot be taken
-    along as text.
+    pip records that (PEP 610). Packages of conda look the same, but their folder is on the machine that built
+    them. Packages with compiled modules are excluded, because they cannot be collected as text.
     """
     distribution = importlib.metadata.distribution(name)
     origin = distribution.read_text("direct_url.json")
@@ -261,7 +258,7 @@ def _is_of_folder(name: str) -> bool:
 
 
 def _has(files: frozenset[str], name: str) -> bool:
-    """Whether the module of this name is among the files, or one that it is a part of."""
+    """Whether the module of this name, or one that it is a part of, is among the files."""
     paths = [name.rsplit(".", cut)[0].replace(".", "/") for cut in range(name.count(".") + 1)]
     return any(file.startswith((f"{path}.", f"{path}/__init__.")) for path in paths for file in files)
 
@@ -274,7 +271,7 @@ def _by_module() -> Mapping[str, list[str]]:
 @cache
 def _files(distribution: str) -> frozenset[str]:
     metadata = importlib.metadata.distribution(distribution)
-    # Without a RECORD it is a checkout's egg-info, which lists the sources.
+    # A distribution without a RECORD is a checkout's egg-info, which lists the sources.
     if not metadata.read_text("RECORD"):
         return frozenset()
     return frozenset(file.as_posix() for file in metadata.files or [])

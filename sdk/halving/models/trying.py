@@ -1,6 +1,4 @@
-"""Trying an exported folder before it has its name, in a clean process: what it answers, and the graph that
-its exporter makes.
-"""
+"""Tries an exported folder before it has its name, in a clean process: its answers and its graph."""
 
 import json
 import os
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SECONDS = 600.0
-"""After which the process is ended: the predictor waits for something."""
+"""The time after which the process is ended, because the predictor seems to wait for something."""
 _BEGIN = (
     "import sys; sys.path.insert(0, sys.argv[1]); from halving.models.answering import main; "
     "main(*sys.argv[2:])"
@@ -30,17 +28,17 @@ _BEGIN = (
 _ERRORS: dict[str, type[Exception]] = {
     kind.__name__: kind for kind in (ExtraMissing, OnnxDiffers, StoreError, WrongPrediction)
 }
-_SAID = 500  # characters of what a process has written that ended without an answer
+_MAX_OUTPUT = 500  # characters that are quoted of a process' output, if it ended without an answer
 
 
 def try_folder(folder: Path, work: Path, rows: "pa.Table", example: dict[str, Any]) -> Any:
-    """What the model of an exported folder answers to the rows, as JSON.
+    """Let the model of an exported folder answer rows, and return the answers as JSON.
 
-    With an exporter the graph is in ``work`` then.
+    With an exporter, ``work`` has the graph afterwards.
 
     Args:
         work: an empty folder for what the process reads and writes.
-        example: the first of the rows as JSON, which must be read as the same.
+        example: the first of the rows as JSON, which must be read as the same rows.
 
     Raises:
         ExtraMissing: a package that is needed for it is not installed.
@@ -55,7 +53,7 @@ def try_folder(folder: Path, work: Path, rows: "pa.Table", example: dict[str, An
     (work / EXAMPLE).write_bytes(to_json(example))
     ended = _run(folder, work)
     if not (work / ANSWERS).exists():
-        output = (work / "said").read_text(errors="replace").strip()[-_SAID:]
+        output = (work / "said").read_text(errors="replace").strip()[-_MAX_OUTPUT:]
         ending = f"{ended}: {output}" if output else ended
         raise InvalidInput(f"the exported model ended without an answer, {ending}")
     report = json.loads((work / ANSWERS).read_text(encoding="utf-8"))
@@ -67,7 +65,7 @@ def try_folder(folder: Path, work: Path, rows: "pa.Table", example: dict[str, An
 
 
 def _run(folder: Path, work: Path) -> str:
-    """Run the process to its end; how it ended."""
+    """Run the process to its end, and say how it ended."""
     arguments = [str(folder / CODE), str(folder), str(work), json.dumps(_package_folders())]
     clean = {
         name: value for name, value in os.environ.items() if not name.startswith(("HALVING_", "DAGSTER_"))
@@ -89,13 +87,13 @@ def _run(folder: Path, work: Path) -> str:
         except subprocess.TimeoutExpired:
             return f"after {SECONDS:g} seconds"
         finally:
-            with suppress(ProcessLookupError):  # with all that it has started
+            with suppress(ProcessLookupError):  # ends all that it has started, too
                 os.killpg(process.pid, signal.SIGKILL)
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
 
 
 def _package_folders() -> list[str]:
-    """The folders on the path that packages were installed into: they have the packages' metadata."""
+    """The folders on the path that packages were installed into: those that have the packages' metadata."""
     return [
         path
         for path in sys.path

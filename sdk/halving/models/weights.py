@@ -1,7 +1,6 @@
-"""A checkpoint's state as safetensors and JSON: tensors and arrays by name in the one, all else and the
-structure in the other.
+"""A checkpoint's state as two files: safetensors for tensors and arrays, JSON for all else.
 
-Neither file can run code when it is read.
+The JSON also has the structure. Neither file can run code when it is read.
 """
 
 import base64
@@ -40,7 +39,7 @@ def write_state(tree: dict[str, Any], folder: Path) -> None:
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """What :func:`write_state` wrote."""
+    """Read what :func:`write_state` wrote."""
     structure = json.loads((folder / STATE).read_text(encoding="utf-8"))
     tensors: dict[str, Any] = {}
     if (folder / WEIGHTS).exists():
@@ -50,13 +49,14 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 
 def same_state(left: Any, right: Any) -> bool:
-    """Whether two states are equal to the last bit: also in their types, and where they are NaN."""
-    if isinstance(left, dict) and isinstance(right, dict):  # of torch's own kind or not
+    """Whether two states are equal to the last bit, including their types and NaN."""
+    if isinstance(left, dict) and isinstance(right, dict):  # dict subclasses count as equal to dicts
         return list(left) == list(right) and all(
             same_state(value, right[name]) for name, value in left.items()
         )
     torch = sys.modules.get("torch")
-    if torch and isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):  # a parameter is one
+    # A parameter is a tensor, too.
+    if torch and isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
         bits = [tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in (left, right)]
         return bool(left.dtype == right.dtype and left.shape == right.shape and torch.equal(*bits))
     if type(left) is not type(right):
@@ -119,7 +119,7 @@ def _join(value: Any, tensors: dict[str, Any]) -> Any:
 
 
 def _own_memory(name: str, value: Any, torch: Any) -> Any:
-    """A tensor with memory of its own, which tied weights do not have."""
+    """Copy a tensor to memory of its own, because tied weights share theirs."""
     if torch is None:
         return value.copy(order="C")
     tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
