@@ -188,9 +188,9 @@ def as_arrow(columns: Sequence[Gathered]) -> "pa.RecordBatch":
     """Convert all rows of some columns to a record batch, which shares the memory of the numbers."""
     import pyarrow as pa
 
-    arrays = [_arrow(each) for each in columns]
+    arrays = [_arrow(gathered) for gathered in columns]
     return pa.RecordBatch.from_arrays(
-        arrays, schema=pa.schema([(each.column.name, each.column.type) for each in columns])
+        arrays, schema=pa.schema([(gathered.column.name, gathered.column.type) for gathered in columns])
     )
 
 

@@ -52,7 +52,7 @@ class Dataset:
         return f"Dataset({self.name!r}, {self.digest!r})"
 
     def __reduce__(self) -> "tuple[type[Dataset], tuple[Store, str, str, tuple[str, ...]]]":
-        # a data loader's process does not get the run
+        # A data loader's process gets the dataset without the run.
         return Dataset, (self.store, self.name, self.digest, self.train_on)
 
     @property

@@ -76,7 +76,7 @@ def _cast_struct(values: pa.StructArray, kind: pa.StructType) -> pa.Array:
 
 
 def _cast_list(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    inner = cast_exactly(values.flatten(), kind.value_type)  # without what lies under a null
+    inner = cast_exactly(values.flatten(), kind.value_type)  # leaves out what lies under a null list
     is_large = pa.types.is_large_list(kind)
     ends = np.cumsum(pc.fill_null(pc.list_value_length(values), 0).to_numpy(), dtype=np.int64)
     list_class = pa.LargeListArray if is_large else pa.ListArray

@@ -133,7 +133,7 @@ class LoaderPlan:
                 gathered = reader.read(*order.locate(np.concatenate(shares)), self.columns)
                 if self.transform is None:
                     yield [
-                        {each.column.name: as_numpy(each, begin, end) for each in gathered}
+                        {column.column.name: as_numpy(column, begin, end) for column in gathered}
                         for begin, end in pairwise(bounds)
                     ]
                     continue

@@ -80,10 +80,10 @@ _LIVE: "weakref.WeakSet[Background]" = weakref.WeakSet()
 def _end_all() -> None:
     live = list(_LIVE)
     until = time.monotonic() + _END_SECONDS
-    for each in live:
-        each.close()
-    for each in live:
-        each.join(max(0.0, until - time.monotonic()))
+    for background in live:
+        background.close()
+    for background in live:
+        background.join(max(0.0, until - time.monotonic()))
 
 
 def _forget_all() -> None:

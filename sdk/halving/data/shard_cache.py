@@ -121,7 +121,7 @@ class ShardCache:
 
     def open_copy(self, shard: Shard) -> "Bytes | None":
         """Map a shard that is in the cache and whose bytes are right; None if there is no such copy."""
-        with contextlib.suppress(OSError):  # it is not here, or the disk cannot read it, or has no locks
+        with contextlib.suppress(OSError):  # there is none, or the disk cannot read or lock it
             descriptor = os.open(self._folder / shard.sha256, os.O_RDONLY)
             try:
                 while not try_lock(descriptor, fcntl.LOCK_SH):  # it is being published or deleted right now
@@ -132,7 +132,7 @@ class ShardCache:
                 if facts.st_size == shard.bytes and (
                     facts.st_mtime_ns == _mark(shard) or _hash(descriptor) == shard.sha256
                 ):
-                    with contextlib.suppress(OSError):  # another user's, in a folder that is shared
+                    with contextlib.suppress(OSError):  # the file is another user's, in a shared folder
                         os.utime(descriptor, ns=(time.time_ns(), _mark(shard)))
                     # The map has a duplicate of the descriptor, with which the lock lasts as long as the map.
                     return np.frombuffer(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ), np.uint8)
@@ -264,7 +264,7 @@ def _touch(path: Path) -> bool:
         os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
     except FileNotFoundError:
         return False
-    except OSError:  # another user's, in a folder that is shared
+    except OSError:  # the file is another user's, in a shared folder
         return path.exists()
     return True
 

@@ -45,12 +45,12 @@ def fetch_again(store: Store, shard: Shard, fault: NotFound | StoreError, fetchi
     if not remote:
         raise fault
     try:
-        there = Store(remote)
-        fetching(there, partial(_connect, there))
-        fetching(there, lambda: copy_shard(there, store, shard))
+        source = Store(remote)
+        fetching(source, partial(_connect, source))
+        fetching(source, lambda: copy_shard(source, store, shard))
     except HalvingError as error:
         raise type(fault)(f"{fault}; nor could it be fetched from {REMOTE}: {error}") from error
-    warn(f"{fault}; it was fetched again from {there.root}")
+    warn(f"{fault}; it was fetched again from {source.root}")
 
 
 def _connect(store: Store) -> None:

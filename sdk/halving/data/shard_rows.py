@@ -60,7 +60,7 @@ class MappedShard:
             offsets = layout.offsets[column.data_buffer]
             width = column.row_bytes
             if not column.shape and not (offsets % width).any():
-                # faster where the numbers lie as the processor wants them
+                # Indexing numbers is faster, but works only where all of them are aligned.
                 gathered.values[places] = self._numbers(column.dtype)[(offsets // width)[batches] + within]
             else:
                 items = self._items(width)[offsets[batches] + within * width]

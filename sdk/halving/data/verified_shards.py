@@ -56,7 +56,7 @@ class VerifiedShards:
     def __init__(
         self,
         store: Store,
-        fetching: Fetching = lambda there, fetch: fetch(),
+        fetching: Fetching = lambda store, fetch: fetch(),
         gave_up: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
@@ -122,7 +122,7 @@ class VerifiedShards:
     def _open_if_remembered(self, shard: Shard) -> FileIO | None:
         try:
             file = FileIO(self._store.path(shard.name))
-        except OSError:  # whoever hashes it says what is wrong
+        except OSError:  # the error is reported when it is hashed
             return None
         identity = _identity(os.fstat(file.fileno()))
         if identity in _REMEMBERED.get(shard.sha256, set()):
@@ -229,7 +229,7 @@ def whole_shard(
     store: Store,
     shard: Shard,
     columns: Sequence[str] | None = None,
-    fetching: Fetching = lambda there, fetch: fetch(),
+    fetching: Fetching = lambda store, fetch: fetch(),
 ) -> "pa.Table":
     """Read all rows of a shard, after checking its bytes.
 

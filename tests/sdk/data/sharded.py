@@ -49,8 +49,9 @@ def snapshot(store: Store, splits: Mapping[str, Sequence[Shard]], name: str = "p
 
 
 def nulls_of(store: Store, shards: Sequence[Shard]) -> dict[str, dict[str, int]]:
-    """How many nulls each column has, and within its lists, as statistics have them; of a shard that is gone
-    or damaged nothing is said.
+    """Count the nulls of each column, and those within its lists, as statistics have them.
+
+    A shard that is gone or damaged is left out.
     """
     counts: dict[str, dict[str, int]] = {}
     for shard in shards:

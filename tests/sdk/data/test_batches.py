@@ -1,6 +1,4 @@
-"""An epoch is cut into batches that are the same for any number of ranks, and no rank is ever without a
-row.
-"""
+"""An epoch is cut into batches that are the same for any number of ranks, none of which lacks a row."""
 
 from itertools import pairwise
 

@@ -180,7 +180,7 @@ def test_a_snapshot_of_a_version_without_shards_says_so(store: Store) -> None:
 
 
 def test_a_data_loader_in_a_process_of_its_own_gets_the_dataset_of_a_run(dataset: Dataset) -> None:
-    # as a run's own does, it knows something that no other process has
+    # Like a run's own dataset, this one has something that no other process has.
     dataset.give_up_at = lambda: time.monotonic()
     assert pickle.loads(pickle.dumps(dataset)).read("test").num_rows == 2
 

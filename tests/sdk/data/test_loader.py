@@ -1,6 +1,4 @@
-"""A loader hands out each row of an epoch once, in an order that any number of processes takes up at any
-row.
-"""
+"""A loader hands out each row of an epoch once, in an order that any number of processes can resume."""
 
 import gc
 import os

@@ -106,8 +106,9 @@ def test_neighbours_come_from_as_many_shards_as_there_are_lanes() -> None:
 
 
 def test_each_row_comes_as_early_as_late() -> None:
-    """The mean place of a row over many epochs: 4 standard errors around the middle, for all rows and
-    shards.
+    """The mean place of a row over many epochs is in the middle, up to 4 standard errors.
+
+    This holds for all rows and shards.
     """
     epochs = 400
     rows = [40, 25, 35]
@@ -121,8 +122,9 @@ def test_each_row_comes_as_early_as_late() -> None:
 
 
 def test_a_row_of_a_shard_is_as_often_followed_by_any_other() -> None:
-    """Chi-square of the pairs of neighbours in 8,000 shards of 8 rows: 55 degrees of freedom, below the
-    quantile of one in a million.
+    """A chi-square test of the pairs of neighbours in 8,000 shards of 8 rows.
+
+    It has 55 degrees of freedom, and must be below the quantile of one in a million.
     """
     counts = np.zeros((8, 8))
     _, sequence = Order([8] * 8_000, seed=11, epoch=1, lanes=1).locate(np.arange(64_000))

@@ -1,6 +1,4 @@
-"""Shards of an object store on this machine's disk: fetched once, kept while they are used, never more than
-allowed, never damaged.
-"""
+"""Shards in the cache are fetched once, kept while they are used, never too many, and never damaged."""
 
 import errno
 import multiprocessing
@@ -92,7 +90,7 @@ def test_the_next_epoch_begins_without_the_store_though_the_cache_is_too_small(
     dataset = sharded_dataset(remote, *counting_tables(*[50] * 12))
     shards = dataset.shards("train")
     monkeypatch.setenv("HALVING_CACHE_BYTES", str(8 * max(shard.bytes for shard in shards)))
-    # shards have many times what is read at once
+    # Shards have many times more rows than are read at once.
     monkeypatch.setattr("halving.data.loader_plan._BLOCK_ROWS", 10)
 
     def needs(seed: int, epoch: int) -> list[int]:
@@ -382,9 +380,7 @@ def test_a_shard_that_the_disk_refuses_is_held_in_memory_and_deletes_no_other(
 
 
 def read_with_small_files(root: str, small: Shard, large: Shard) -> None:
-    """In a process of its own: a limit to the size of files, which needs no rights, cannot be lifted
-    again.
-    """
+    """Read in a process of its own, because a limit to the size of files cannot be lifted again."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
     store = Store(root)
     cache = ShardCache(store, limit=10**9)

@@ -1,6 +1,4 @@
-"""Rows are copied out of mapped shards as Arrow itself would take them, for each type; what has no place in
-NumPy is refused.
-"""
+"""Rows are copied out of mapped shards as Arrow would take them; what NumPy cannot hold is refused."""
 
 import datetime as dt
 import math

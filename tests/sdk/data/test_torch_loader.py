@@ -1,6 +1,4 @@
-"""PyTorch's workers prepare the batches of a loader, and change neither them nor what counts as handed
-out.
-"""
+"""PyTorch's workers prepare a loader's batches without changing them or what counts as handed out."""
 
 import multiprocessing
 from typing import Any

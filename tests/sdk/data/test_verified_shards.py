@@ -1,6 +1,4 @@
-"""A shard of a folder is hashed once on a machine before a row of it is handed out; a faulty one is named, or
-fetched again.
-"""
+"""A shard of a folder is hashed once on a machine before its use; a faulty one is named or replaced."""
 
 import errno
 import gc
@@ -35,7 +33,7 @@ ROWS = [50, 50, 50]
 
 @pytest.fixture(autouse=True)
 def no_settling_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that has just been written may be remembered, too."""
+    """Let a file that has just been written be remembered, too."""
     monkeypatch.setattr(verified_shards, "_SETTLED_SECONDS", -3600.0)
 
 
@@ -455,7 +453,7 @@ def test_a_child_forked_while_another_thread_hashes_a_shard_can_verify_it_itself
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    # without a cache there is only the lock among threads
+    # Without a cache folder there is only the lock among threads.
     monkeypatch.setenv("HALVING_CACHE", str(tmp_path / "file"))
     shard = dataset.shards("train")[0]
     begun = threading.Event()

@@ -33,8 +33,9 @@ def outcomes(report: dict[str, Any]) -> dict[str, tuple[str, int, int, int]]:
 
 
 def points(root: str) -> list[tuple[str, str, int, float, int]]:
-    """All points of a store: run, key, step, value (NaN as text, so that it equals itself) and time in ms
-    since 1970; with doubles.
+    """All points of a store, with doubles: run, key, step, value and time in ms since 1970.
+
+    NaN is a text, so that it equals itself.
     """
     if not list_runs(Store(root)) or not (Path(root) / "metrics").exists():
         return []

@@ -1,6 +1,4 @@
-"""What an import makes of a run, whatever its tool: summaries, names of files, and counts of what was taken
-and what was not.
-"""
+"""What an import makes of any tool's run: summaries, names of files, and counts of what was taken."""
 
 import contextlib
 import json

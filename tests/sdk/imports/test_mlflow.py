@@ -139,8 +139,9 @@ def logs(kind: str, mlflow_logs: dict[str, Path], tmp_path: Path, monkeypatch: p
 def server(
     python: Path, mlflow_logs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """The address of MLflow's server on a copy of what it logged; without its jobs, for which it starts eight
-    processes more.
+    """The address of MLflow's server on a copy of what it logged.
+
+    It runs without its jobs, for which it would start eight more processes.
     """
     folder = shutil.copytree(mlflow_logs["server"], tmp_path_factory.mktemp("server") / "logs")
     port = free_port()
@@ -282,11 +283,9 @@ def test_what_was_logged_is_there_and_what_is_new_comes_later_and_nothing_twice(
         "killed": ("new", 0, 0, 0),
     }
     assert report["not_taken"].pop("MLflow's own tags (mlflow.…)") >= 1  # such as mlflow.source.type
-    used = (
-        {"datasets that runs used": 1}
-        if kind == "folder"
-        else {"contexts of datasets (for what a run used them)": 1}
-    )
+    used = {"contexts of datasets (for what a run used them)": 1}
+    if kind == "folder":
+        used = {"datasets that runs used": 1}
     left_out = {
         "deleted runs": 1,
         "deleted experiments": 1,

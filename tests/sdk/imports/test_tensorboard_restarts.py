@@ -1,6 +1,4 @@
-"""Runs that began again at an earlier step: what TensorBoard's own reader shows of them is what is
-imported.
-"""
+"""Runs that began again at an earlier step are imported as TensorBoard's own reader shows them."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -75,7 +73,7 @@ def read_values(
 
 
 def read_with_tensorboard(folder: Path) -> dict[tuple[str, int], float]:
-    """What TensorBoard shows of a run."""
+    """The values of a run by name and step, as TensorBoard itself reads them."""
     theirs = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
     return {
         (key, point.step): point.value for key in theirs.Tags()["scalars"] for point in theirs.Scalars(key)
@@ -98,7 +96,7 @@ def read_with_tensorboard(folder: Path) -> dict[tuple[str, int], float]:
         ([[*of("loss", range(3)), 1], [*of("loss", range(1, 5)), 4]], 3),
         ([of("loss", range(-5, 2)), [-2, *of("loss", range(-2, 0))]], 4),
         ([[("loss", 2**62), ("loss", 2**62 + 1)], [2**62 + 1, ("loss", 2**62 + 2)]], 1),
-        # without purge_step nothing is gone; of a step the last value counts
+        # Without purge_step nothing is discarded; the last value of a step counts.
         ([of("loss", range(11)), of("loss", range(5, 8))], 0),
         ([of("loss", range(3)), [1]], 2),
         ([[], [1], of("loss", range(3))], 0),
@@ -140,7 +138,7 @@ def test_media_are_discarded_by_a_restart_too_and_later_ones_keep_their_kind(
             writer.add_text("note", f"{purged} {step}", step)
         writer.close()
         (path,) = folder.glob("events.out.tfevents.*.*.*.*")
-        # in the order of writing, within one second, too
+        # Files of one second are in the order of writing, too.
         path.rename(folder / f"events.out.tfevents.{purged or 1}")
     answer = run_import(capsys, "tensorboard", tmp_path / "logs", str(tmp_path / "store"))
     assert outcomes(answer) == {"a": ("new", 0, 9, 0)}

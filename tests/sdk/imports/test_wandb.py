@@ -58,7 +58,7 @@ def outcomes(report: dict[str, Any]) -> dict[str, str]:
 
 
 def age(path: Path) -> None:
-    """As if nothing had been written for an hour."""
+    """Make a file look as if nothing had been written to it for an hour."""
     os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 3600))
 
 

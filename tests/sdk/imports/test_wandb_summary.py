@@ -1,5 +1,6 @@
-"""What W&B shows as the values of a whole run: its summary, from the log and from the file beside it, also
-where there is no history.
+"""W&B's values of a whole run: its summary, from the log and from the file beside it.
+
+They are there also without a history.
 """
 
 import json
@@ -38,9 +39,7 @@ def last_values(store: Store, run: str = "a") -> dict[str, Any]:
 
 
 def write(folder: Path, *records: bytes, file: Any = None) -> Path:
-    """A run ``a`` that ended well, with these records and perhaps a file ``wandb-summary.json`` beside its
-    log.
-    """
+    """Write a run ``a`` that ended well, with these records and perhaps a ``wandb-summary.json``."""
     path = write_run(folder, "a", [run_record("a"), *records, exit_record(0)])
     if file is not None:
         (path.parent / "files").mkdir()

@@ -1,6 +1,4 @@
-"""The tools whose runs are imported, each in an environment of its own, kept from one test run to the
-next.
-"""
+"""The tools whose runs are imported, each in an environment that is kept from one test run to the next."""
 
 import fcntl
 import os

@@ -60,13 +60,13 @@ class Database:
         return self._row("configs", run, id, config=config, created_at=at(0))
 
     def _row(self, table: str, run: str, id: str | None, **fields: Any) -> Self:
-        cells = {
-            name: json.dumps(value).encode()
-            if name in ("metrics", "config") and not isinstance(value, bytes)
-            else value
-            for name, value in fields.items()
-        }
-        cells |= {"run_name": run} | ({"run_id": id or f"id of {run}"} if self._ids else {})
+        cells = dict(fields)
+        for name in cells.keys() & {"metrics", "config"}:
+            if not isinstance(cells[name], bytes):
+                cells[name] = json.dumps(cells[name]).encode()
+        cells["run_name"] = run
+        if self._ids:
+            cells["run_id"] = id or f"id of {run}"
         return self.do(
             f"insert into {table} ({', '.join(cells)}) values ({', '.join('?' * len(cells))})",
             *cells.values(),

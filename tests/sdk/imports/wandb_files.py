@@ -14,7 +14,7 @@ from halving.imports.wandb_messages import record_class
 from halving.metrics.segments import live_folder
 
 STARTED = 1_700_000_000
-# of a chunk, by whether its record has begun before it, and whether it goes on after it
+# Kinds of chunks, by whether the record began in an earlier chunk, and whether it goes on after this one.
 KINDS = {(False, True): FIRST, (True, True): MIDDLE, (True, False): LAST, (False, False): WHOLE}
 
 
@@ -74,8 +74,9 @@ def history_record(step: int, values: dict[str, Any]) -> bytes:
 
 
 def summary_record(values: dict[str, Any], remove: tuple[str, ...] = (), *, nested: bool = False) -> bytes:
-    """What a training says by ``run.summary[…] = …`` and ``del run.summary[…]``, or, ``nested``, what W&B
-    says with each step.
+    """The record of ``run.summary[…] = …`` and ``del run.summary[…]`` in a training.
+
+    ``nested`` is what W&B says with each step instead.
     """
     record = record_class()()
     record.summary.SetInParent()
@@ -85,9 +86,10 @@ def summary_record(values: dict[str, Any], remove: tuple[str, ...] = (), *, nest
             **names, value_json=value if isinstance(value, bytes) else json.dumps(value)
         )
     for name in remove:
-        record.summary.remove.add(nested_key=name.split("/")) if "/" in name else record.summary.remove.add(
-            key=name
-        )
+        if "/" in name:
+            record.summary.remove.add(nested_key=name.split("/"))
+        else:
+            record.summary.remove.add(key=name)
     return bytes(record.SerializeToString())
 
 
@@ -105,8 +107,9 @@ def write_run(folder: Path, run: str, records: list[bytes]) -> Path:
 
 
 def points_of(store: Store, project: str, run: str) -> list[dict[str, Any]]:
-    """All points of a run's segments, sorted by name, step and value; NaN as a string, which equals
-    itself.
+    """All points of a run's segments, sorted by name, step and value.
+
+    NaN is a string, which equals itself.
     """
     folder = Path(store.root) / live_folder(project, run)
     if not folder.exists():
@@ -116,7 +119,8 @@ def points_of(store: Store, project: str, run: str) -> list[dict[str, Any]]:
         table = pa.dataset.dataset(path).to_table()
         rows += table.select(["attempt", "key", "step", "wall_time", "value"]).to_pylist()
     for row in rows:
-        row["key"], row["value"] = str(row["key"]), str(row["value"])
+        row["key"] = str(row["key"])
+        row["value"] = str(row["value"])
     return sorted(rows, key=lambda row: (row["key"], row["step"], row["value"]))
 
 

@@ -12,9 +12,7 @@ from halving.records.run_record import RunRecords
 
 
 def record_only_what_is_logged(patch: pytest.MonkeyPatch) -> None:
-    """Without the half second that looking at all installed packages takes, and without system metrics,
-    however slow the machine is.
-    """
+    """Turn off system metrics, and the look at all installed packages, which takes half a second."""
     patch.setattr("halving.records.provenance.capture", lambda store: {"git": None})
     patch.setattr("halving.run.system_metrics._FIRST", 3600.0)
 

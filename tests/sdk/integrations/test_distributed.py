@@ -1,5 +1,6 @@
-"""Accelerate, Lightning and Hugging Face's Trainer on two ranks: unchanged in a gang's trial and in a script,
-and one run is left.
+"""Accelerate, Lightning and Hugging Face's Trainer on two ranks, in a gang's trial and in a script.
+
+They train unchanged, and leave one run.
 """
 
 from pathlib import Path

@@ -12,7 +12,7 @@ from halving import AlreadyExists, Store
 from halving.integrations.huggingface import HalvingCallback
 from tests.sdk.integrations.conftest import StoredRuns
 
-# an epoch, of 8 samples a step
+# Of an epoch; each step has 8 samples.
 SAMPLES = 32
 STEPS = 4
 

@@ -1,6 +1,4 @@
-"""What a model is made of is read as it was written, or refused: it says which files are written and
-imported.
-"""
+"""A manifest is read as it was written or refused, because it says which files are written and imported."""
 
 import json
 from pathlib import Path

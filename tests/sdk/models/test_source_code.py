@@ -46,8 +46,9 @@ def install(
     editable: bool = False,
     origin: dict[str, Any] | None = None,
 ) -> None:
-    """As pip installs with --target: the files, and a dist-info that lists them, and where they are from if
-    that is no index.
+    """Install files as pip does with ``--target``, with a dist-info that lists them.
+
+    ``origin`` says where they are from, if that is no index.
     """
     info = folder / f"{distribution.replace('-', '_')}-1.5.dist-info"
     info.mkdir(parents=True)
