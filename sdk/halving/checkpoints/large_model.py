@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 MIN_BYTES = 32 << 20
 """A model or state of at least this size is large; writing less, with Adam's states, takes 0.3 s."""
 
-_MAX_STATES = 2  # of an optimizer for each parameter: Adam has two
-_COPY_SHARE = 0.5  # of the available memory, that the copy may take
+_MAX_STATES = 2  # State tensors of a parameter in an optimizer; Adam has two.
+_COPY_SHARE = 0.5  # The share of the available memory that a copy may take.
 
 
 def is_large(model: "nn.Module") -> bool:

@@ -28,7 +28,7 @@ class Misses:
         # The handler of SIGTERM, which finishes the run, may interrupt the main thread here.
         self._changing = RLock()
         self._missed: list[Miss] = []
-        self._newest: Miss | None = None  # of the checkpoint that is asked for now
+        self._newest: Miss | None = None  # The miss of the present checkpoint.
 
     def begin(self) -> None:
         """Begin a new checkpoint: the next skip is counted apart from the one before."""

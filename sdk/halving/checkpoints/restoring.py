@@ -86,7 +86,7 @@ def saved_weights(store: Store, digest: str) -> str | None:
     values = read_tree(store, manifest, {name: None for name in manifest.tree if name != LOADERS})
     try:
         return digest_of_values(values, frozenset(manifest.stateful))
-    except Exception:  # noqa: BLE001  # as for the state in a process: nobody can say what the bytes are
+    except Exception:  # noqa: BLE001  # The bytes of the weights are unknown, as they were in the process.
         return None
 
 

@@ -53,9 +53,9 @@ class Saver:
         self._reach = Reach(store)
         self.missed: StoreError | None = None
         self.misses = Misses()
-        self._digest: str | None = None  # of what was written and does not count yet
+        self._digest: str | None = None  # The checkpoint that is written and does not count yet.
         self._weights: str | None = None  # the digest of the state in it
-        self._has_warned = False  # that the state has no such digest
+        self._has_warned = False  # The warning is that the state has no digest.
         # The state of a save that was skipped, until its epoch ends.
         self._skipped: dict[str, Any] | None = None
         self._owed: IO[bytes] | None = None  # the best epoch's checkpoint, while the store is unavailable

@@ -126,7 +126,7 @@ def _add(digest: _Hash, value: Any) -> None:
         _add_array(digest, value)
         return
     if (numpy := sys.modules.get("numpy")) and isinstance(value, (numpy.ndarray, numpy.generic)):
-        value = value.item()  # as a checkpoint keeps it
+        value = value.item()  # A checkpoint keeps the same.
     if isinstance(value, Mapping):
         digest.update(f"dict {len(value)}:".encode())
         for key in sorted(value, key=lambda key: (type(key).__name__, repr(key))):
@@ -153,7 +153,8 @@ def _add(digest: _Hash, value: Any) -> None:
     elif isinstance(value, bool) or value is None:
         digest.update(f"{value}:".encode())
     elif isinstance(value, float):
-        digest.update(f"float {'nan' if math.isnan(value) else float.hex(value)}:".encode())
+        digits = "nan" if math.isnan(value) else float.hex(value)
+        digest.update(f"float {digits}:".encode())
     else:
         digest.update(f"int {int(value)}:".encode())
 

@@ -10,8 +10,8 @@ from halving.errors import InvalidInput
 
 _INDENT = "  "
 _MAX_CHARACTERS = 16_000  # characters of all stacks; the catalog keeps the last 20,000 of an error
-_MIN_CHARACTERS = 200  # of one
-_MAX_SPANS = 8  # of ranks, in a line
+_MIN_CHARACTERS = 200  # The characters of one stack, at least.
+_MAX_SPANS = 8  # The spans of ranks in a line.
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 600.0
 """How long a rank waits in a collective, unless the spec says otherwise; NCCL's own default."""
 
-_WARN_SECONDS = 30.0  # after which a rank that waits for others in halving.init says for which
+_WARN_SECONDS = 30.0  # Then a rank in halving.init names the ranks that it waits for.
 _LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun sets
 _CALLS = count(1)
 # The default process group of this process, and the ranks that were made of it.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CHOICES = ("fail", "halve")
 _GIB = 2**30
-_STORE_SECONDS = 30.0  # for which an unavailable store is waited for: the other ranks wait meanwhile
+_STORE_SECONDS = 30.0  # The other ranks wait while an unavailable store is waited for.
 # Of the RuntimeErrors that PyTorch and what is under it (cuBLAS, NCCL, Triton, ROCm) raise beside PyTorch's
 # OutOfMemoryError.
 _MESSAGES = re.compile(

@@ -30,10 +30,10 @@ ARRIVALS = f"{OWN}arrivals"
 """The description of the group in which a rank need not wait; :attr:`Gang.waits` says whether it does."""
 SAVES = f"{OWN}saves"
 """The description of the group of saves, whose collectives a background thread calls."""
-_FIRST_BYTES = 2048  # of a message; a longer one takes a second collective
+_FIRST_BYTES = 2048  # A longer message takes a second collective.
 _STOPPING = "run.stopping"
 _ASK_SECONDS = 0.1  # between two exchanges of flags, where calls come closer than that
-_MAX_CALLS = 16  # for one exchange: so many calls later, at most, every rank knows of a flag
+_MAX_CALLS = 16  # Every rank knows of a flag after so many calls, at most.
 _ANSWER_SECONDS = 24 * 3600.0  # rank 0 may wait for the platform or a store, which have bounds of their own
 
 Orders = Mapping[str, Callable[[Any], Any]]

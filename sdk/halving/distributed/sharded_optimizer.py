@@ -76,7 +76,7 @@ def shard_state(optimizer: "Optimizer", shards: "Mapping[torch.Tensor, torch.Ten
         part = distribute_tensor(
             value.to(shard.device), shard.device_mesh, shard.placements, src_data_rank=None
         )
-        return part.clone()  # which does not keep the whole
+        return part.clone()  # A clone does not keep the whole tensor alive.
 
     for group in optimizer.param_groups:
         group["params"] = [shards[parameter] for parameter in group["params"]]

@@ -376,8 +376,9 @@ class Training:
         """Add the gradients of ``weight * loss``; return the loss."""
         import torch
 
+        model = self._ddp.module if self._ddp else self._model
         with self._precision.casting():
-            value = loss(self._ddp.module if self._ddp else self._model, *part)
+            value = loss(model, *part)
         if (
             not isinstance(value, torch.Tensor)
             or value.numel() != 1
@@ -543,7 +544,8 @@ class Training:
 
     def _count(self, rows: Sequence[int]) -> int:
         accumulate = self._options.accumulate
-        return micro_batch_count(rows, self.micro_batch, accumulate if isinstance(accumulate, int) else 1)
+        minimum = accumulate if isinstance(accumulate, int) else 1
+        return micro_batch_count(rows, self.micro_batch, minimum)
 
     def _memory(self) -> str:
         return out_of_memory.describe_memory(self._device)

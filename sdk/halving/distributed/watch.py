@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 0.1
 _HEAR_SECONDS = 0.5  # between two looks whether another rank asks
-_CLOSELY_SECONDS = 0.5  # after which a collective is looked at closely
+_CLOSELY_SECONDS = 0.5  # After so long, a collective is looked at closely.
 # The others are asked so long before a collective's timeout, or at this share of it.
 _BEFORE_SECONDS = 2.0
 _BEFORE_SHARE = 0.25

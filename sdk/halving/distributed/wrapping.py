@@ -220,7 +220,7 @@ class _ReduceScatter:
         self._module = module
         self._ranks = ranks
         self._look = look_at_gradients
-        self._numbers: int | None = None  # that all ranks have summed here
+        self._numbers: int | None = None  # How many numbers all ranks have summed here.
 
     def allocate(
         self, size: Sequence[int], *, dtype: "torch.dtype", device: "torch.device"

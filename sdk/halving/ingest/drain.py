@@ -48,7 +48,7 @@ class Drain:
         self.points = self.lost_media = self.unspooled = 0
         self.last: dict[str, float] = {}
         self._taken: list[Block] = []
-        self._notes: list[tuple[str, dict[str, Any]]] = []  # with the name of the reference that each becomes
+        self._notes: list[tuple[str, dict[str, Any]]] = []  # Each note with the name of its reference.
         self._reached: dict[str, list[int]] = {}
         self._segment: bytes | None = None
 

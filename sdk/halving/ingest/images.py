@@ -21,7 +21,7 @@ _PNG_COLOURS = {1: 0, 3: 2, 4: 6}  # channels to PNG's colour type: grey, RGB, R
 _JPEG = b"\xff\xd8\xff"
 _JPEG_END = b"\xff\xd9"
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # the markers that carry height and width
-_ROUNDING = 1e-3  # by which a float image may exceed 0..1: less than half of one of the 256 levels
+_ROUNDING = 1e-3  # A float image may exceed 0..1 by this: less than half of a level.
 
 
 def encode(data: Any) -> bytes:

@@ -92,7 +92,7 @@ class MetricWriter:
         self._device: list[tuple[tuple[str, ...], Callable[[], list[float]], int, int]] = []
         self._flushes = self._last_flushed = self._failed_ticket = self._spooled_bytes = 0
         self._pauses: Iterator[float] | None = None  # while writing fails
-        self._left_alone_until = 0.0  # by time.monotonic, as a server has asked for
+        self._left_alone_until = 0.0  # A server asked for it; by time.monotonic.
         self._spooled = itertools.count(1)
         self._closed = self._complete = self._abandoned = False
         self._wake = _Bell()

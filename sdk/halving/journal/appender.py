@@ -25,7 +25,7 @@ from halving.journal.log_segment import LOG_SEGMENT_BYTES, MAIN, LogSegment, log
 
 MEMORY_BYTES = 64 << 20  # room for log segments in memory, while the disk refuses files
 MAX_SCHEMAS = 1_000  # sets of keys in a log segment; rarer ones are logged key by key
-_MAX_KEYS = 4_000  # in one record; more are logged key by key
+_MAX_KEYS = 4_000  # A record with more keys is logged key by key.
 _RETRY_SECONDS = 1.0  # before a file is tried again on a disk that has refused one
 
 

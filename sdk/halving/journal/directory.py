@@ -46,7 +46,7 @@ _NETWORK = (
 )
 _ATTEMPT = re.compile(r"\d{4,}")
 _UNFINISHED = re.compile(r"\.(?:new-.*|done-(\d+)-.*)")  # folders that are being created or removed
-_UNFINISHED_SECONDS = 60.0  # after which a folder that nobody has locked was left by a killed process
+_UNFINISHED_SECONDS = 60.0  # An older unlocked folder was left by a killed process.
 # The attempts that this process writes or drains, with the descriptors that hold their locks.
 _held: dict[Path, int] = {}
 one_at_a_time = threading.RLock()
@@ -94,7 +94,7 @@ def attempt_folders(
 def find_untrusted(store: Store, project: str | None = None, run: str | None = None) -> set[str]:
     """Why journals that are here are left out: which directories others can change, and the remedy."""
     reasons: set[str] = set()
-    list(_folders(store, project, run, "[0-9]*", reasons))  # for the reasons that it collects
+    list(_folders(store, project, run, "[0-9]*", reasons))  # It collects the reasons while it is read.
     return reasons
 
 

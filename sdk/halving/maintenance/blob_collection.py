@@ -22,8 +22,8 @@ from halving.store.store import Store, blob_name
 # The beginning of a manifest; see halving.checkpoints.sharded.manifest.
 SHARDED_CHECKPOINT = b'{"halving_checkpoint":'
 _BLOBS = "artifacts/sha256"
-_REQUESTS = 16  # to an object store at the same time
-_BYTES = 32  # of a digest
+_REQUESTS = 16  # Concurrent requests to an object store.
+_BYTES = 32  # The bytes of a digest.
 _DIGEST = re.compile("[0-9a-f]{64}")
 _CHUNK = 1 << 20
 _Item = TypeVar("_Item")

@@ -250,7 +250,8 @@ def _absorb(
     history = add_history(sorter, store, project, before)
     with scratch_folder("compaction") as temporary, ThreadPoolExecutor(1) as beside:
         rewritten = write_sorted(sorter, run, temporary, history)
-        sizes = [file.stat().st_size if file else 0 for file in (rewritten.full, rewritten.rollup)]
+        full_bytes = rewritten.full.stat().st_size if rewritten.full else 0
+        rollup_bytes = rewritten.rollup.stat().st_size if rewritten.rollup else 0
         publishing = beside.submit(publish, store, project, run, "rollup", generation, rewritten.rollup)
         full = publish(store, project, run, "full", generation, rewritten.full)
         rollup = publishing.result()
@@ -277,6 +278,6 @@ def _absorb(
         segments=len(fresh),
         total=rewritten.points,
         bytes_before=read,
-        bytes_after=sizes[0],
-        rollup_bytes=sizes[1],
+        bytes_after=full_bytes,
+        rollup_bytes=rollup_bytes,
     )

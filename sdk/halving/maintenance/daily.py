@@ -25,7 +25,7 @@ LOG = "retention/by-itself.log"
 """The output of the process that was started last, in the store's folder."""
 
 _BEGUN = "retention/begun"
-_APPLICATION = "application"  # of the entry points halving.commands: whoever has it has `halving retention`
+_APPLICATION = "application"  # The entry point of `halving.commands` that has `halving retention`.
 # After so long, a process that has not ended well counts as lost. Two at the same time do no harm.
 _AGAIN_SECONDS = 3600.0
 _MAIN = """
@@ -104,7 +104,8 @@ def claim(folder: Path, day: date) -> bool:
     if mark is None:
         return False
     try:
-        (place / mark if names else _end_mark(folder, day)).open("x").close()
+        path = place / mark if names else _end_mark(folder, day)
+        path.open("x").close()
     except FileExistsError:
         return False
     for name in names:

@@ -17,7 +17,7 @@ from halving.store.store import Store
 # Each is far beyond the age at which a living process may still want the file.
 MAIL_AGE = timedelta(days=30)  # a message is read within minutes, and a trial's task when its pod starts
 STEP_AGE = timedelta(days=365)  # a sweep's job reads at its end what its first step has handed on
-UNFINISHED_AGE = timedelta(days=1)  # as Store.clear_abandoned; a marker file goes stale after two minutes
+UNFINISHED_AGE = timedelta(days=1)  # As in Store.clear_abandoned; markers go stale after two minutes.
 # A manifest or generation is written when its files are. This exceeds halving.store.store.REFRESH_SECONDS.
 UNLISTED_AGE = timedelta(days=7)
 # Markers of halving.store.create_once, and temporary names of halving.store.local_files.
@@ -61,7 +61,7 @@ def find_orphan_files(
     all_folders = ["runs", "metrics", "steps", "reports", "artifacts", "shards", "features"]
     folders = [f"runs/project={project}", f"metrics/project={project}"] if project else all_folders
     if store.folder is not None and not project:
-        folders.append("datasets")  # in an object store a snapshot's unfinished files cannot be seen
+        folders.append("datasets")  # An object store does not show a snapshot's unfinished files.
     shards = []
     days: defaultdict[str, _DayFiles] = defaultdict(_DayFiles)
     for folder in folders:
@@ -138,7 +138,7 @@ def _find_unnamed(store: Store, day: _DayFiles) -> Iterator[OrphanFile]:
     Their writers died before they wrote a generation.
     """
     if day.files == 1 and day.generations:
-        return  # as nearly all days are: a generation's file is written before it, so it is this one
+        return  # Nearly all days are like this; the generation names this file, which was written before it.
     named = {
         digest
         for generation in day.generations

@@ -152,7 +152,7 @@ class _Pyramid:
         self._history = history
         self._points: list[Any] = []
         self._waiting = 0
-        self._finished: list[Any] = []  # of level 2
+        self._finished: list[Any] = []  # The buckets of level 2.
 
     def add(self, points: Any) -> None:
         self._points.append(points)

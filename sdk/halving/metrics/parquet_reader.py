@@ -22,8 +22,8 @@ _FOOTER = 1 << 14  # bytes that hold most footers
 _SMALL = 1 << 18  # bytes that an object store gives in less time than it takes to answer another request
 _KEPT = 4  # decoded row groups of a file that other keys may be in
 _KEPT_ROWS = 1 << 16  # such a row group has no more
-_KEPT_CLOSED_ROWS = 20_000  # nor one that is kept when its file is closed
-_POINT = ("attempt", "step", "wall_time", "value")  # as in Points
+_KEPT_CLOSED_ROWS = 20_000  # A kept row group of a closed file has no more.
+_POINT = ("attempt", "step", "wall_time", "value")  # The fields of Points.
 
 
 class Files:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COLUMNS = ("run", "attempt", "key", "step", "wall_time", "value")
 DRAINED = b"halving.drained"
 BATCH = b"halving.batch"
-WRITE_OPTIONS: dict[str, Any] = {  # of every file of points, for pyarrow.parquet
+WRITE_OPTIONS: dict[str, Any] = {  # The options of pyarrow.parquet for every file of points.
     "compression": "zstd",
     "use_dictionary": ["run", "key"],
     "column_encoding": {

@@ -66,7 +66,7 @@ class ColdRoots:
     def _read_places(self, store: "Store") -> "list[Store]":
         for file in store.names(FOLDER):
             if file not in self._places:
-                from halving.store.store import Store  # which knows this module
+                from halving.store.store import Store  # It imports this module.
 
                 self._places[file] = Store(json.loads(store.read(f"{FOLDER}/{file}"))["root"])
         return list(self._places.values())
@@ -78,7 +78,7 @@ def named_places(store: "Store") -> "list[Store]":
     Raises:
         StoreError: the store cannot be listed or read.
     """
-    from halving.store.store import Store  # which knows this module
+    from halving.store.store import Store  # It imports this module.
 
     return [Store(json.loads(store.read(f"{FOLDER}/{name}"))["root"]) for name in store.names(FOLDER)]
 

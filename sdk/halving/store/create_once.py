@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # The longest time from writing a marker to acting. A request ends within half a minute (halving.store.s3).
 HOLD_SECONDS = 20.0
-STALE_SECONDS = 120.0  # by the store's clock; an older marker belongs to a process that died
+STALE_SECONDS = 120.0  # By the store's clock; an older marker belongs to a dead process.
 _GIVE_UP_SECONDS = 2 * STALE_SECONDS
 _PROCESS = secrets.token_hex(6)
 _PREFIX = ".claim-"

@@ -35,7 +35,7 @@ class Files:
     def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
         address = os.fspath(root) if root is not None else os.environ.get("HALVING_ROOT") or DEFAULT_ROOT
         self.folder: Path | None = None
-        self._opened: tuple[int, fs.FileSystem, str] | None = None  # and in which process
+        self._opened: tuple[int, fs.FileSystem, str] | None = None  # The first is the process that opened it.
         check_address(address)
         if address.startswith("file://"):
             address = unquote(urlsplit(address).path)
@@ -79,7 +79,8 @@ class Files:
 
     def address(self, name: str) -> str:
         """Where ``name`` is, for people: without the options of an S3 address."""
-        return f"{self.root.partition('?')[0] if self.folder is None else self.root}/{name}"
+        root = self.root.partition("?")[0] if self.folder is None else self.root
+        return f"{root}/{name}"
 
     def create(self, name: str, content: bytes | Path, *, sole: bool = False) -> None:
         """Publish bytes, or the content of a local file, as ``name``, durably and once.
@@ -183,7 +184,8 @@ class Files:
             StoreError: the store refused the write.
         """
         with store_faults(f"cannot write {self.address(name)}"):
-            self._overwrite(name, [content] if isinstance(content, bytes) else content)
+            chunks = [content] if isinstance(content, bytes) else content
+            self._overwrite(name, chunks)
 
     def read(self, name: str) -> bytes:
         """The bytes of ``name``.

@@ -78,7 +78,7 @@ class HttpCalls:
         if self._proxy and not self._secure:  # it is told whom to ask; within a tunnel it is not
             self._path = f"http://{parts.netloc}{self._path}"
             self._headers |= self._proxy.headers
-        self._kept: dict[tuple[int, int], Connection] = {}  # by process and thread
+        self._kept: dict[tuple[int, int], Connection] = {}  # Connections by process and thread.
 
     def call(
         self,

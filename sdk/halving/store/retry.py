@@ -14,8 +14,8 @@ from halving.store.store import Store
 RETRY_SECONDS = 600.0
 """How long the start of a run, ``restore`` and a rung wait for an unavailable store."""
 
-_SUBJECTS: set[str] = set()  # of which this process has warned once
-_ANSWER_SECONDS = 2.0  # in which a store has to answer before training counts on it
+_SUBJECTS: set[str] = set()  # The subjects that this process has warned of.
+_ANSWER_SECONDS = 2.0  # Training counts on a store that answers within this time.
 _Result = TypeVar("_Result")
 
 
@@ -97,7 +97,8 @@ def retry_while_unavailable(
                 time.sleep(min(0.2, again - now))
     finally:
         if waits and outage is not None:
-            outage.end(f"{what} goes on: the store {store.root} answers again" if answered else None)
+            message = f"{what} goes on: the store {store.root} answers again"
+            outage.end(message if answered else None)
 
 
 class Reach:

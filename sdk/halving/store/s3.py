@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # One call to an object store that does not answer ends within half a minute, with its tries; whoever can wait
 # longer tries again.
 CONNECT_SECONDS = 2.0
-SILENCE_SECONDS = 3.0  # with less than a byte a second in either direction
+SILENCE_SECONDS = 3.0  # The time with less than a byte a second in either direction.
 TRIES = 3
 _OPTIONS = ("endpoint_override", "scheme", "region", "tls_ca_file_path", "force_virtual_addressing")
 _RESERVE: "dict[_Options, fs.S3FileSystem]" = {}

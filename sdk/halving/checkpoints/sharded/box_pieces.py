@@ -53,7 +53,7 @@ def _fill(piece: np.ndarray, outer: tuple[int, ...], first: int, chunk: Chunk, r
     end = min(first + len(piece), offsets[cut] + sizes[cut])
     if begin >= end or not all(0 <= index < size for index, size in zip(within, sizes, strict=False)):
         return
-    row = 0  # of the chunk, counted over its first dimensions
+    row = 0  # The chunk's row, counted over its first dimensions.
     for index, size in zip((*within, begin - offsets[cut]), sizes, strict=False):
         row = row * size + index
     inner = sizes[cut + 1 :]

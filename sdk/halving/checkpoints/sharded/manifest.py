@@ -141,10 +141,10 @@ def _as_json(tensor: SavedTensor) -> dict[str, Any]:
 
 def _tensor(content: dict[str, Any]) -> SavedTensor:
     stride = content.get("stride")
+    if stride is not None:
+        stride = tuple(stride)
     chunks = tuple(_chunks(content["chunks"]))
-    return SavedTensor(
-        content["dtype"], tuple(content["shape"]), chunks, None if stride is None else tuple(stride)
-    )
+    return SavedTensor(content["dtype"], tuple(content["shape"]), chunks, stride)
 
 
 def _chunks(listed: Iterable[Any]) -> Iterable[Chunk]:

@@ -109,7 +109,7 @@ class StagingPlanner(DefaultSavePlanner):
         return digest_of_values(values, frozenset(self.taken.stateful))
 
     def _await_copy(self) -> None:
-        for copied in self._copied:  # of all: several threads write parts of it
+        for copied in self._copied:  # Several threads write parts, so each waits for all devices.
             copied.synchronize()
 
 

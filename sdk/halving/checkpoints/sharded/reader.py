@@ -27,7 +27,7 @@ from halving.checkpoints.sharded.tree import put_together
 from halving.errors import NotFound, StoreError
 from halving.store.store import Store
 
-_REQUESTS = 8  # to an object store at the same time
+_REQUESTS = 8  # Concurrent requests to an object store.
 
 
 class StoreReader(StorageReader):

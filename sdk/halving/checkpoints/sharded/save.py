@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from halving.checkpoints.sharded.planning import StagingPlanner
     from halving.checkpoints.sharded.writer import StoreWriter
 
-_DESCRIPTION = "halving:saves"  # by it, what watches the collectives of a training knows those of saves
+_DESCRIPTION = "halving:saves"  # The watch of collectives knows those of saves by this.
 _CALL = "run.save()"
 _SLICE = 8 << 20  # bytes, that are touched at a time
 _LOOK_SECONDS = 0.05  # between two looks whether the store is back
-_MAX_SPREAD = timedelta(days=1)  # from the first rank that has written its part to the last
+_MAX_SPREAD = timedelta(days=1)  # The time between the first and the last rank's part.
 
 
 class NoRoom(StoreError):

@@ -139,7 +139,7 @@ class AsyncSaver:
         # The state of a save that was skipped, until its epoch ends.
         self._skipped: dict[str, Any] | None = None
         self._miss_of: tuple[Save, Miss] | None = None  # the newest that failed beside training
-        self._digests: dict[str, str] = {}  # of what counts, by the names of saves
+        self._digests: dict[str, str] = {}  # The digests of what counts, by the names of saves.
 
     def expect(self, model: "nn.Module", optimizer: "Optimizer") -> None:
         """Prepare for saves of these, as :meth:`Part.expect`."""

@@ -23,7 +23,7 @@ from halving.store.store import Store
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _ALIGNED = 16  # bytes, within a blob: any dtype's elements then begin where they may
-_REQUESTS = 4  # of one rank to an object store at the same time
+_REQUESTS = 4  # Concurrent requests of one rank to an object store.
 
 
 class StoreWriter(StorageWriter):
@@ -70,8 +70,9 @@ class StoreWriter(StorageWriter):
             if bytes_of(item) >= PACKED_BELOW:
                 single.append(item)
             else:
-                role = self._taken.roles.get(item.index.fqn, "")
-                packs.setdefault(role if role in (FROZEN, BUFFER) else "", []).append(item)
+                role = self._taken.roles.get(item.index.fqn)
+                pack = role if role in (FROZEN, BUFFER) else ""
+                packs.setdefault(pack, []).append(item)
         blobs = [*packs.values(), *([item] for item in single)]
         written = self._write_blobs(blobs, planner)
         future: Future[list[WriteResult]] = Future()
