@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from halving.cli.output import moment, print_table, size
+from halving.cli.output import local_time, print_table, size
 from halving.cli.parser import add_command
 from pipelines.cli_views import answer, backend_of, console_of, existing_backend
 
@@ -117,7 +117,7 @@ def _list_backups(arguments: argparse.Namespace, place: "Store") -> int:
         table = [
             [
                 row["backup"],
-                moment(row["began"]),
+                local_time(row["began"]),
                 row["root"],
                 row["files"],
                 size(row["bytes"]),

@@ -17,7 +17,7 @@ from halving.errors import NotFound, StoreError
 from halving.metrics.points import Points
 from halving.query.runs import read_run
 from halving.query.skipped_checkpoints import SkippedCheckpoints, skipped_checkpoints
-from halving.query.units import counted
+from halving.query.units import count_of
 from halving.records.run_record import RunRecords, SavedCheckpoint
 
 COUNTED = re.compile(r"system/(?:skipped_steps|nonfinite_(loss|gradients)/rank\.(\d+))")
@@ -64,7 +64,7 @@ class SkippedSteps:
         causes = ", ".join(parts) or "only the sum of all ranks' gradients"
         were = "was" if self.count == 1 else "were"
         return (
-            f"attempt {self.attempt} left out {counted(self.count, 'step')} that {were} NaN or infinite "
+            f"attempt {self.attempt} left out {count_of(self.count, 'step')} that {were} NaN or infinite "
             f"({causes}), the last at step {self.last_step}, {last}: lower the learning rate, or look at "
             "the data of these steps"
         )

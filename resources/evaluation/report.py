@@ -14,7 +14,7 @@ from sqlalchemy import select
 
 from halving import Dataset, HalvingError, Store
 from halving.errors import InvalidInput
-from halving.query.units import counted
+from halving.query.units import count_of
 from halving.store.json_files import now
 from resources.analysis.costs.prices import load_prices
 from resources.analysis.costs.questions import sweep_cost
@@ -271,7 +271,7 @@ def explain_failures(failed: list[dict[str, Any]]) -> str:
     for reason, keys in reasons.items():
         more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
         parts.append(f"{', '.join(keys[:3])}{more}: {reason}")
-    return f"{counted(len(failed), 'trial')} failed: {'; '.join(parts)}"
+    return f"{count_of(len(failed), 'trial')} failed: {'; '.join(parts)}"
 
 
 def _is_champion(catalog: Catalog, spec: SweepSpec, sweep: str) -> str | None:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from halving.errors import InvalidInput
 from halving.query.runs import RUNNING, RunInfo, read_run
-from halving.records.amendments import DELETED, REMOVED, Amendment, Lifecycle, amend, staged
+from halving.records.amendments import DELETED, REMOVED, Amendment, Lifecycle, amend, with_lifecycle
 from halving.store.store import Store
 from resources.analysis.run_index.write import count_revision
 from resources.catalog import ExperimentRow, RunRow, TrackedRunRow
@@ -135,7 +135,7 @@ def lock_row(session: Session, project: str, run: str) -> Tracked | None:
 def _restage(before: Amendment, info: RunInfo, lifecycle: Lifecycle, actor: str) -> Amendment:
     if before.get("lifecycle") == REMOVED:  # A retention has begun to remove it since it was read.
         raise InvalidInput(f"run {info.project}/{info.run} is not accepted: its files are being removed")
-    return staged(before, lifecycle, actor)
+    return with_lifecycle(before, lifecycle, actor)
 
 
 def _index(session: Session, project: str, runs: Collection[str], lifecycle: str) -> None:

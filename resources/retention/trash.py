@@ -30,7 +30,7 @@ from halving.records.amendments import (
     Amendment,
     amend,
     newest_amendment,
-    staged,
+    with_lifecycle,
 )
 from halving.store.store import Store
 from resources.analysis.run_index.write import delete_runs
@@ -185,7 +185,7 @@ def _remove(store: Store, catalog: Catalog, trashed: Trashed, *, dry_run: bool) 
 def _mark(newest: Amendment, deleted_at: str) -> Amendment:
     """Mark a run as removed, unless it was restored, or restored and deleted again, since it was read."""
     is_same = newest.get("lifecycle") == DELETED and newest.get("since") == deleted_at
-    return staged(newest, REMOVED, _ACTOR) if is_same else newest
+    return with_lifecycle(newest, REMOVED, _ACTOR) if is_same else newest
 
 
 def _why_needed(session: Session, store: Store, project: str, run: str) -> str | None:

@@ -136,7 +136,7 @@ def amend(store: Store, project: str, run: str, facts: Mapping[str, Any], by: st
     def change(before: amendments.Amendment) -> amendments.Amendment:
         after = {**before, **columns, "facts": dict(facts)}
         is_staged = before.get("lifecycle", amendments.ACTIVE) == facts["stage"]
-        return after if is_staged else amendments.staged(after, facts["stage"], by)
+        return after if is_staged else amendments.with_lifecycle(after, facts["stage"], by)
 
     amendments.amend(store, folder, change)
     numbers = sorted(

@@ -602,7 +602,7 @@ def test_a_rerun_in_the_recorded_image_is_identical_and_a_missing_image_is_named
     assert store.names(f"runs/project=small/{verdict.run}/mail/0001") == []
 
     request = TrialRequest(
-        recorded={}, given={"root": store.root}, trainable="m:train", epochs=1, threads=None
+        recorded={}, context={"root": store.root}, trainable="m:train", epochs=1, threads=None
     )
     gone: dict[str, Any] = {
         "rerun_of": f"small/{key}",

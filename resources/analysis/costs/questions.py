@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from halving import Store
 from halving.errors import InvalidInput, NotFound
-from halving.query.runs import there_are
+from halving.query.runs import describe_choices
 from resources.analysis.costs.ledger import held_by_runs, held_of
 from resources.analysis.costs.prices import Prices
 from resources.analysis.costs.storage import Stored, stored_of
@@ -283,7 +283,7 @@ def _find_chosen(
     if not exists:
         raise NotFound(
             f"no {kind or 'sweep, model or project'} {of!r}; "
-            f"{there_are(_NAMED_KINDS, of, _names(session, on_store))}"
+            f"{describe_choices(_NAMED_KINDS, of, _names(session, on_store))}"
         )
     others = sorted({names_of(session, home)[0] for home in homes.difference(names)})
     if kind is None and is_project and others:

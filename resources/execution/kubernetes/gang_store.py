@@ -36,7 +36,7 @@ class GangStore:
 
     def is_here(self, pod: str) -> bool:
         """Whether a pod has started."""
-        return bool(self._store.check([gang.here(pod)]))
+        return bool(self._store.check([gang.here_key(pod)]))
 
     def form(self, pods: list[str]) -> None:
         """Let these pods begin, in the order of their ranks."""
@@ -46,7 +46,7 @@ class GangStore:
 
     def silent_seconds(self, pod: str) -> float:
         """How long a pod's count of beats has not changed; call it often."""
-        beats = int(self._store.add(gang.beat(pod), 0))
+        beats = int(self._store.add(gang.beat_key(pod), 0))
         now = time.monotonic()
         before, since = self._beats.get(pod, (-1, now))
         if beats != before:
@@ -55,11 +55,11 @@ class GangStore:
 
     def was_signalled(self, pod: str) -> bool:
         """Whether a pod has received SIGTERM."""
-        return bool(self._store.check([gang.signalled(pod)]))
+        return bool(self._store.check([gang.signalled_key(pod)]))
 
     def hang_of(self, pod: str) -> Hang | None:
         """The collective that a pod has given up; None if it has not, or if its report is not valid."""
-        key = gang.hung(pod)
+        key = gang.hung_key(pod)
         if not self._store.check([key]):
             return None
         try:
@@ -70,7 +70,7 @@ class GangStore:
 
     def end_of(self, pod: str) -> tuple[bool, Message | None]:
         """Whether a pod has reported how its ranks ended, and the report."""
-        key = gang.ended(pod)
+        key = gang.ended_key(pod)
         if not self._store.check([key]):
             return False, None
         try:

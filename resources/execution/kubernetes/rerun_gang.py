@@ -52,7 +52,9 @@ def prepare_gang(
     """
     trial = rerun.rerun_of.partition("/")[2]
     request = rerun.request
-    context = TrialContext.from_record(request.recorded, **request.given, provenance={"image": request.image})
+    context = TrialContext.from_record(
+        request.recorded, **request.context, provenance={"image": request.image}
+    )
     task = Task(
         context, request.trainable, request.epochs, request.threads or resources.threads, resources.processes
     )
@@ -78,7 +80,7 @@ def prepare_gang(
             command=["python3", "-m", "halving.trial_process.pod"],
             env={
                 **rerun.variables,
-                "HALVING_ROOT": request.given["root"],
+                "HALVING_ROOT": request.context["root"],
                 MAILBOX: folder,
                 GANG: place.to_variable(),
             },

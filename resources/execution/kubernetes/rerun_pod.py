@@ -126,7 +126,7 @@ class _StartedPod:
             name=pod_name(trial, "rerun"),
             labels={TRIAL_LABEL: label_value(trial), **POD_OF_RERUN},
             command=list(COMMAND),
-            env={**rerun.variables, "HALVING_ROOT": rerun.request.given["root"], VARIABLE: folder},
+            env={**rerun.variables, "HALVING_ROOT": rerun.request.context["root"], VARIABLE: folder},
             owner=owner,
         )
         self._pod = WatchedPod(

@@ -11,26 +11,27 @@ from halving.store.store import Store
 
 
 def run_compare(arguments: argparse.Namespace) -> int:
-    """Compare runs.
+    """Show what differs between runs, side by side.
 
     JSON: ``{"runs": [...], "params", "code", "environment", "packages", "metrics"}``; each of the five is
-    ``{name: {"differs": bool, "values": [one for each run, in order; null where it has none]}}``, what
-    differs first. It is complete with or without ``--all``. A metric's value is its last.
+    ``{name: {"differs": bool, "values": [one for each run, in order; null where it has none]}}``, with the
+    names that differ first. It is complete with or without ``--all``. A metric's value is its last.
     """
     store = Store(arguments.root)
-    found = list(dict.fromkeys(find_run(store, name) for name in arguments.run_names))
-    if len(found) < 2:
+    pairs = list(dict.fromkeys(find_run(store, name) for name in arguments.run_names))
+    if len(pairs) < 2:
         raise InvalidInput(
             f"RUN {' '.join(arguments.run_names)!r} is not accepted: give at least two different runs"
         )
-    runs = read_for_diff(store, found)
+    runs = read_for_diff(store, pairs)
     diff = diff_of(runs)
     if arguments.json:
         print_json(diff)
         return 0
     out = console()
-    several = len({info.project for info in runs}) > 1
-    heads = [f"{info.project}/{info.run}" if several else info.run for info in runs]
+    heads = [info.run for info in runs]
+    if len({info.project for info in runs}) > 1:
+        heads = [f"{info.project}/{info.run}" for info in runs]
     states: dict[str, list[Any]] = {
         "status": [info.status for info in runs],
         "attempts": [len(info.attempts) for info in runs],

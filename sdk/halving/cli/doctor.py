@@ -21,31 +21,31 @@ _SIGNS = {
 
 
 def run_doctor(arguments: argparse.Namespace, more: Callable[[Store], list[Check]] = lambda store: []) -> int:
-    """Make all checks.
+    """Check the store and what surrounds it.
 
-    The status is 1 if something does not work, and with ``--repair`` if it still does not.
+    The exit status is 1 if something does not work; with ``--repair``, if it still does not work afterwards.
 
     JSON: ``{"store", "findings": [{"check", "level", "what", "means", "mend", "repairable", "repaired"}]}``;
     ``level`` is ``ok``, ``warning``, ``error`` or ``skipped``.
 
     Args:
-        more: checks of an application, of the same store.
+        more: an application's own checks of the same store.
     """
     store = Store(arguments.root)
     checks = [*store_checks(store, all_blobs=arguments.all), *more(store)]
-    found = list[Finding]()
+    findings = list[Finding]()
     listed = []
     out = None if arguments.json else console()
     for check, finding in examine(checks, repair=arguments.repair):
-        found.append(finding)
+        findings.append(finding)
         listed.append({"check": check.name, **finding.as_dict()})
         if out:
             _print(out, check, finding)
     if arguments.json:
         print_json({"store": store.root, "findings": listed})
-    elif out and not arguments.repair and any(finding.repair for finding in found):
+    elif out and not arguments.repair and any(finding.repair for finding in findings):
         out.print("\nhalving doctor --repair mends what says so above", style="dim", highlight=False)
-    return 1 if is_wrong(found) else 0
+    return 1 if is_wrong(findings) else 0
 
 
 def _print(out: "Console", check: Check, finding: Finding) -> None:
@@ -59,8 +59,7 @@ def _print(out: "Console", check: Check, finding: Finding) -> None:
     if finding.means:
         out.print(Text(f"{'':<22}it means: {finding.means}", style="dim"))
     if finding.mend:
-        out.print(
-            Text.assemble(
-                f"{'':<22}mend it: ", (finding.mend, "bold"), " (--repair does)" if finding.repair else ""
-            )
-        )
+        line = Text.assemble(f"{'':<22}mend it: ", (finding.mend, "bold"))
+        if finding.repair:
+            line.append(" (--repair does)")
+        out.print(line)

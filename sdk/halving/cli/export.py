@@ -15,6 +15,7 @@ from halving.errors import InvalidInput, NotFound
 from halving.query.curve_stats import keys_of, read_curve
 from halving.query.plain_json import jsonable
 from halving.query.runs import find_run, in_threads
+from halving.query.units import count_of
 from halving.store.store import Store
 
 if TYPE_CHECKING:
@@ -25,22 +26,22 @@ _COLUMNS = ("project", "run", "key", "step", "wall_time", "value", "attempt")
 
 
 def run_export(arguments: argparse.Namespace) -> int:
-    """Write the stitched points of runs, one row for each run, key and step: ``project, run, key, step,
-    wall_time, value, attempt``.
+    """Write the stitched points of runs, one row for each run, key and step.
 
-    In CSV NaN and infinities are ``nan``, ``inf`` and ``-inf``. ``--format json`` is ``{"columns": [...],
-    "rows": [[...]]}``, and so is ``--json`` without ``-o``; with ``-o`` it prints ``{"file", "format",
-    "points"}``. The number of points is reported on the standard error.
+    The columns are ``project, run, key, step, wall_time, value, attempt``. In CSV, NaN and infinities are
+    ``nan``, ``inf`` and ``-inf``. ``--format json`` is ``{"columns": [...], "rows": [[...]]}``, and so is
+    ``--json`` without ``-o``; with ``-o`` it prints ``{"file", "format", "points"}``. The number of points is
+    reported on the standard error.
     """
     store = Store(arguments.root)
     target = None if arguments.output in (None, "-") else Path(arguments.output)
     form = _format(arguments, target)
-    found = list(dict.fromkeys(find_run(store, name) for name in arguments.run_names))
-    tables = _tables(store, found, names_of(arguments.keys))
+    runs = list(dict.fromkeys(find_run(store, name) for name in arguments.run_names))
+    tables = _tables(store, runs, names_of(arguments.keys))
     if target is None:
         _write(form, tables, sys.stdout.buffer)
         return 0
-    # a killed export leaves no half file
+    # The file is written beside its target and renamed, so that a killed export leaves no half file.
     temporary = target.parent / f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}"
     try:
         with temporary.open("wb") as file:
@@ -52,41 +53,37 @@ def run_export(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"file": str(target), "format": form, "points": points})
     else:
-        print(
-            f"{points} points of {len(found)} run{'s' if len(found) > 1 else ''} are in {target}",
-            file=sys.stderr,
-        )
+        print(f"{points} points of {count_of(len(runs), 'run')} are in {target}", file=sys.stderr)
     return 0
 
 
 def _format(arguments: argparse.Namespace, target: Path | None) -> str:
-    form: str = arguments.format or (
-        "json" if arguments.json and target is None else _FORMATS.get(target.suffix if target else "", "csv")
-    )
-    if target is None and arguments.json and form != "json":
+    if target is not None:
+        return arguments.format or _FORMATS.get(target.suffix, "csv")
+    form: str = arguments.format or ("json" if arguments.json else "csv")
+    if arguments.json and form != "json":
         raise InvalidInput(
             f"--json with --format {form!r} is not accepted without -o FILE: the standard output would not "
             "be JSON"
         )
-    if target is None and form == "parquet" and sys.stdout.isatty():
+    if form == "parquet" and sys.stdout.isatty():
         raise InvalidInput("--format 'parquet' is not accepted on a terminal: give -o FILE")
     return form
 
 
 def _tables(store: Store, runs: list[tuple[str, str]], keys: list[str] | None) -> "Iterator[pa.Table]":
-    """A table for each run and key, read one at a time: memory holds one curve.
+    """Tables of points, one for each run and key, read one at a time: memory holds one curve.
 
     Raises:
-        NotFound: no run has one of the keys; or retention has dropped points of a key that was given by name.
+        NotFound: no run has one of the keys; or retention has dropped points of a key that was named.
     """
-    known = in_threads(lambda pair: keys_of(store, *pair), runs)
-    there = {key for names in known for key in names}
-    if missing := set(keys or []) - there:
-        listed = ", ".join(sorted(there)[:10]) + (", …" if len(there) > 10 else "")
-        raise NotFound(
-            f"no points of {', '.join(sorted(missing))} in these runs; there are {listed or 'none at all'}"
-        )
-    for (project, run), names in zip(runs, known, strict=True):
+    keys_by_run = in_threads(lambda pair: keys_of(store, *pair), runs)
+    existing = sorted(set(chain.from_iterable(keys_by_run)))
+    missing = sorted(set(keys or []).difference(existing))
+    if missing:
+        listed = ", ".join([*existing[:10], *["…"] * (len(existing) > 10)]) or "none at all"
+        raise NotFound(f"no points of {', '.join(missing)} in these runs; there are {listed}")
+    for (project, run), names in zip(runs, keys_by_run, strict=True):
         for key in names:
             if keys is not None and key not in keys:
                 continue
@@ -114,9 +111,9 @@ def _schema() -> "pa.Schema":
 
 
 def _write(form: str, tables: "Iterator[pa.Table]", file: IO[bytes]) -> int:
-    """Write the tables one after another and give the number of rows.
+    """Write the tables one after another and return the number of rows.
 
-    The first is read before, so that a refusal writes nothing.
+    The first table is read before anything is written, so that a refusal writes nothing.
     """
     write = {"csv": _write_csv, "json": _write_json, "parquet": _write_parquet}[form]
     return write(chain(list(islice(tables, 1)), tables), file)

@@ -28,36 +28,37 @@ Reader = Callable[..., Iterator[ForeignRun | Unreadable]]
 
 
 def run_import(arguments: argparse.Namespace) -> int:
-    """Copy the runs of a source.
+    """Copy the runs of a source into the store.
 
-    What cannot be read or copied is reported and keeps no other run from being copied; the status is 1 then.
+    A run that cannot be read or copied is reported, the others are copied, and the exit status is 1.
 
     JSON: ``{"store", "tool", "source", "runs": [{"project", "run", "name", "outcome", "points", "media",
     "artifacts", "error"}], "taken": {KIND: COUNT}, "not_taken": {REASON: COUNT}}``; ``outcome`` is ``new``,
-    ``continued``, ``unchanged`` or ``failed``, ``name`` what the tool calls it; ``project`` and ``run`` are
-    null where it cannot be read.
+    ``continued``, ``unchanged`` or ``failed``; ``name`` is what the tool calls the run; ``project`` and
+    ``run`` are null where the run cannot be read.
     """
     store = Store(arguments.root)
-    project = None if arguments.project is None else check_name("--project", arguments.project)
+    project = arguments.project
+    if project is not None:
+        check_name("--project", project)
     read: Reader = import_module(f"halving.imports.{TOOLS[arguments.tool]}").read_runs
     skipped = Skipped()
     taken: Counter[str] = Counter()
     rows: list[dict[str, Any]] = []
     for run in read(arguments.source, project, skipped, **_options(arguments)):
-        rows.append(_copied(store, run, skipped, taken))
+        rows.append(_copy(store, run, skipped, taken))
         if not arguments.json:
             print(_line(rows[-1]), file=sys.stderr, flush=True)
-    failed = any(row["error"] for row in rows)
     if arguments.json:
-        where = {"store": store.root, "tool": arguments.tool, "source": without_password(arguments.source)}
-        print_json({**where, "runs": rows, "taken": dict(+taken), "not_taken": dict(skipped.reasons)})
-        return 1 if failed else 0
-    _print_counts(rows, taken, skipped)
-    return 1 if failed else 0
+        places = {"store": store.root, "tool": arguments.tool, "source": without_password(arguments.source)}
+        print_json({**places, "runs": rows, "taken": dict(+taken), "not_taken": dict(skipped.reasons)})
+    else:
+        _print_counts(rows, taken, skipped)
+    return int(any(row["error"] for row in rows))
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, str]:
-    """What a tool's reader takes beside the source and the project."""
+    """Options of the tool's reader beside the source and the project."""
     if arguments.files is None:
         return {}
     if arguments.tool != "neptune":
@@ -68,7 +69,7 @@ def _options(arguments: argparse.Namespace) -> dict[str, str]:
     return {"files": arguments.files}
 
 
-def _copied(
+def _copy(
     store: Store, run: ForeignRun | Unreadable, skipped: Skipped, taken: Counter[str]
 ) -> dict[str, Any]:
     if isinstance(run, Unreadable):
@@ -77,14 +78,16 @@ def _copied(
     try:
         return {**row, **copy_run(store, run, skipped, taken)._asdict(), "error": None}
     except (HalvingError, OSError, ValueError) as error:
-        # the store's, or a file that went away in the middle
+        # The store failed, or a file of the source went away in the middle.
         return {**row, **_FAILED, "error": str(error)}
 
 
 def _line(row: dict[str, Any]) -> str:
-    took = ", ".join(f"{row[kind]:,} {kind}" for kind in ("points", "media", "artifacts") if row[kind])
-    where = f"{row['project']}/{row['run']}" if row["run"] else row["name"]
-    return f"{where}: {row['error'] or ' '.join((row['outcome'], took)).strip()}"
+    name = f"{row['project']}/{row['run']}" if row["run"] else row["name"]
+    if row["error"]:
+        return f"{name}: {row['error']}"
+    counts = ", ".join(f"{row[kind]:,} {kind}" for kind in ("points", "media", "artifacts") if row[kind])
+    return f"{name}: {row['outcome']} {counts}".rstrip()
 
 
 def _print_counts(rows: list[dict[str, Any]], taken: Counter[str], skipped: Skipped) -> None:

@@ -1,5 +1,6 @@
-"""The ``halving`` command: the SDK's own commands, and those of installed applications (entry points
-``halving.commands``).
+"""The ``halving`` command.
+
+It has the SDK's own commands and those that installed applications add by entry points ``halving.commands``.
 """
 
 import argparse
@@ -13,11 +14,10 @@ from halving.errors import HalvingError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command and give its exit status: 0, 1 when it failed, 2 when it was called wrongly, 130 after
-    Ctrl-C.
+    """Run a command and return its exit status.
 
-    Where 1 is an answer of the command's (``rerun``: it differs), it has set ``error_status``, and a failure
-    is that.
+    It is 0 after success, 1 after a failure, 2 when the command was called wrongly and 130 after Ctrl-C. A
+    command for which 1 is an answer (``rerun``: the runs differ) sets ``error_status`` for its failures.
 
     Results go to the standard output, what went wrong to the standard error.
     """
@@ -38,11 +38,13 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         status = int(parsed.run(parsed))
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has enough (``| head``): not a failure
-        # the interpreter flushes once more when it ends
+    except BrokenPipeError:
+        # The reader has enough (``| head``), which is no failure. The interpreter flushes once more when it
+        # ends, and must not fail then.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (HalvingError, OSError) as error:  # OSError: the store is unavailable, or a file cannot be written
+    except (HalvingError, OSError) as error:
+        # OSError: the store is unavailable, or a file cannot be written.
         print(f"halving {parsed.command}: {error}", file=sys.stderr)
         return int(getattr(parsed, "error_status", 1))
     except KeyboardInterrupt:

@@ -15,7 +15,7 @@ from halving.store.store import Store
 
 
 def run_recover(arguments: argparse.Namespace) -> int:
-    """Drain the journals of dead processes. The status is 1 if a journal had to be kept.
+    """Drain the journals of dead processes. The exit status is 1 if a journal had to be kept.
 
     JSON: ``{"store", "journals", "attempts": [{"project", "run", "attempt", "points", "state"}]}``; ``state``
     is ``recovered``, ``live`` or ``kept: REASON``.
@@ -27,31 +27,31 @@ def run_recover(arguments: argparse.Namespace) -> int:
     project = arguments.project
     run = None
     if arguments.run_name:
-        project, run = (
-            _on_server(arguments.run_name)
-            if isinstance(store, ServerStore)
-            else find_run(store, arguments.run_name)
-        )
+        if isinstance(store, ServerStore):
+            project, run = _run_on_server(arguments.run_name)
+        else:
+            project, run = find_run(store, arguments.run_name)
         if arguments.project not in (None, project):
             raise InvalidInput(
                 f"--project {arguments.project!r} is not accepted: run {run!r} is of project {project!r}"
             )
     with contextlib.closing(store):
-        found = recover(store, project, run)
-    kept = [row for row in found if row.state.startswith("kept")]
+        attempts = recover(store, project, run)
+    kept = [row for row in attempts if row.state.startswith("kept")]
     home = str(journal_home(store))
     if arguments.json:
-        print_json({"store": store.root, "journals": home, "attempts": [row._asdict() for row in found]})
+        print_json({"store": store.root, "journals": home, "attempts": [row._asdict() for row in attempts]})
         return 1 if kept else 0
     out = console()
-    if not found:
-        out.print(f"nothing to recover: there are no journals{' of these runs' if project else ''} in {home}")
+    if not attempts:
+        whose = " of these runs" if project else ""
+        out.print(f"nothing to recover: there are no journals{whose} in {home}")
         return 0
     columns = ("run", "project", "attempt", "points", "state")
     print_table(
         out,
         columns,
-        [[row.run, row.project, row.attempt, row.points, row.state] for row in found],
+        [[row.run, row.project, row.attempt, row.points, row.state] for row in attempts],
         right=("attempt", "points"),
         first=True,
     )
@@ -63,7 +63,7 @@ def run_recover(arguments: argparse.Namespace) -> int:
 def run_compact(arguments: argparse.Namespace) -> int:
     """Compact runs.
 
-    A run that fails is reported and does not keep the others from being compacted; the status is 1 then.
+    A run that fails is reported, the others are compacted, and the exit status is 1.
 
     JSON: ``{"store", "runs": [{"project", "run", "error": null or text, ...}]}`` with the fields of
     :class:`halving.maintenance.compaction.Compacted`.
@@ -71,27 +71,24 @@ def run_compact(arguments: argparse.Namespace) -> int:
     from halving.maintenance.compaction import compact
 
     store = Store(arguments.root)
-    asked = _asked(store, arguments)
+    runs = _runs_to_compact(store, arguments)
     rows: list[dict[str, Any]] = []
-    for number, (project, run) in enumerate(asked, start=1):
+    for number, (project, run) in enumerate(runs, start=1):
         row: dict[str, Any] = {"project": project, "run": run, "error": None}
         try:
             row |= vars(compact(store, project, run))
-        except (HalvingError, OSError, ValueError) as error:  # a damaged file is a ValueError of Arrow's
+        except (HalvingError, OSError, ValueError) as error:
+            # Arrow raises a ValueError for a damaged file.
             row["error"] = str(error)
         rows.append(row)
         if sys.stderr.isatty():
-            print(
-                f"\r{number} of {len(asked)} runs",
-                end="" if number < len(asked) else "\n",
-                file=sys.stderr,
-                flush=True,
-            )
+            end = "" if number < len(runs) else "\n"
+            print(f"\r{number} of {len(runs)} runs", end=end, file=sys.stderr, flush=True)
     return print_compacted(store, rows, arguments.json)
 
 
 def print_compacted(store: Store, rows: list[dict[str, Any]], as_json: bool) -> int:
-    """Say what was done of runs; the command's status."""
+    """Print what compaction did with each run, and return the command's exit status."""
     failed = [row for row in rows if row["error"]]
     if as_json:
         print_json({"store": store.root, "runs": rows})
@@ -127,16 +124,16 @@ def print_compacted(store: Store, rows: list[dict[str, Any]], as_json: bool) -> 
     return 1 if failed else 0
 
 
-def _on_server(name: str) -> tuple[str, str]:
-    """A run of a server, which is not asked for the runs that it has."""
+def _run_on_server(name: str) -> tuple[str, str]:
+    """Project and run of a name as it is; a server is not asked which runs it has."""
     project, _, run = name.partition("/")
     return check_name("project", project), check_name("run id", run)
 
 
-def _asked(store: Store, arguments: argparse.Namespace) -> list[tuple[str, str]]:
-    """The runs to compact: exactly one of RUN…, --project and --all says which."""
-    given = [bool(arguments.run_names), arguments.project is not None, arguments.all]
-    if sum(given) != 1:
+def _runs_to_compact(store: Store, arguments: argparse.Namespace) -> list[tuple[str, str]]:
+    """The runs to compact, which exactly one of RUN…, --project and --all chooses."""
+    selectors = [bool(arguments.run_names), arguments.project is not None, arguments.all]
+    if sum(selectors) != 1:
         raise InvalidInput("it is not clear which runs are meant: give RUN…, or --project NAME, or --all")
     if arguments.run_names:
         return list(dict.fromkeys(find_run(store, name) for name in arguments.run_names))

@@ -26,13 +26,13 @@ def print_json(value: Any) -> None:
 
 
 def console(*, stderr: bool = False, markup: bool = False) -> "Console":
-    """Where people read.
+    """The output for people.
 
-    Anywhere but on a terminal nothing is cut or wrapped, so that lines can be searched and copied.
+    Except on a terminal nothing is cut or wrapped, so that lines can be searched and copied.
 
     Args:
         stderr: write to the standard error.
-        markup: understand rich's ``[bold]…[/]``.
+        markup: interpret rich's ``[bold]…[/]``.
 
     Raises:
         ExtraMissing: rich is not installed.
@@ -69,28 +69,29 @@ def print_table(
     title: str | None = None,
     first: bool = False,
 ) -> None:
-    """A table, under a blank line unless it comes ``first``; what is too wide for a terminal continues on the
-    next line of its cell.
+    """Print a table, after a blank line unless it is the ``first`` output.
 
-    Nothing in it is markup: what people wrote, such as ``see [/etc]``, is shown as it is.
+    Text that is too wide for the terminal continues on the next line of its cell. Nothing in it is markup:
+    what people wrote, such as ``see [/etc]``, is printed as it is.
     """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    titled = Text(title, style="bold") if title is not None else None
-    table = Table(box=box.SIMPLE_HEAD, title=titled, title_justify="left", show_edge=False, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, title_justify="left", show_edge=False, pad_edge=False)
+    if title is not None:
+        table.title = Text(title, style="bold")
     for name in columns:
         table.add_column(Text(name), justify="right" if name in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(shown(value)) for value in row))
+        table.add_row(*(Text(cell_text(value)) for value in row))
     if not first:
         out.print()
     out.print(table, soft_wrap=False)
 
 
 def print_pairs(out: "Console", title: str, pairs: dict[str, Any]) -> None:
-    """Names and values under a title, none of them markup; nothing at all when there are none."""
+    """Print names and values under a title, none of them markup; without pairs, print nothing."""
     if not pairs:
         return
     from rich.table import Table
@@ -106,24 +107,20 @@ def print_pairs(out: "Console", title: str, pairs: dict[str, Any]) -> None:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in pairs.items():
-        table.add_row(Text(name), Text(shown(value)))
+        table.add_row(Text(name), Text(cell_text(value)))
     out.print()
     out.print(table, soft_wrap=False)
 
 
-def shown(value: Any) -> str:
-    """A value as a table shows it: numbers with six significant digits."""
+def cell_text(value: Any) -> str:
+    """The text of a value in a table; a float has six significant digits."""
     if value is None:
         return NONE
     if isinstance(value, float):
         return f"{value:.6g}"
-    return (
-        value
-        if isinstance(value, str)
-        else str(value)
-        if isinstance(value, (int, bool))
-        else json.dumps(jsonable(value))
-    )
+    if isinstance(value, (str, int, bool)):
+        return str(value)
+    return json.dumps(jsonable(value))
 
 
 def duration(seconds: float | None) -> str:
@@ -136,14 +133,18 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.0f} s" if seconds >= 10 or seconds == 0 else f"{seconds:.1f} s"
 
 
-def moment(text: str | None) -> str:
-    """An ISO 8601 time to the second, in the local time zone, or as it is where the calendar ends there."""
+def local_time(text: str | None) -> str:
+    """An ISO 8601 time in the local time zone, to the second; unchanged if it cannot be converted."""
+    if text is None:
+        return NONE
     try:
-        return NONE if text is None else f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S}"
+        return f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S}"
     except (OverflowError, ValueError):
-        return str(text)
+        return text
 
 
 def names_of(text: str | None) -> list[str] | None:
-    """``A,B,C`` as a list without what is empty."""
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    """The names in ``A,B,C``, without empty ones."""
+    if text is None:
+        return None
+    return [name.strip() for name in text.split(",") if name.strip()]

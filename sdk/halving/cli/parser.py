@@ -16,11 +16,12 @@ _FILTER_HELP = (
 
 
 class Command(argparse.ArgumentParser):
-    """A command that may have commands of its own beside its arguments: ``halving runs delete RUN`` beside
-    ``halving runs FILTER``.
+    """A command that may have subcommands beside its own arguments.
+
+    ``halving runs delete RUN`` is one beside ``halving runs FILTER``.
 
     Attributes:
-        inner: of its own, for :func:`add_command`.
+        inner: its subcommands, for :func:`add_command`.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -34,18 +35,19 @@ class Command(argparse.ArgumentParser):
 
 
 class _Inner:
-    """What argparse's own subparsers are, except that the command may as well be given its arguments."""
+    """Subcommands like those of argparse, except that the command can be called without one."""
 
-    def __init__(self, of: Command) -> None:
-        self._of = of
+    def __init__(self, parent: Command) -> None:
+        self._parent = parent
         self.choices: dict[str, Command] = {}
 
-    def add_parser(self, name: str, *, help: str, description: str) -> Command:  # as argparse has it
-        self.choices[name] = made = Command(prog=f"{self._of.prog} {name}", description=description)
-        self._of.epilog = "; ".join(
-            [*(self._of.epilog or "").split("; "), f"{made.prog}: {help}"]
-        ).removeprefix("; ")
-        return made
+    def add_parser(self, name: str, *, help: str, description: str) -> Command:
+        """Add a subcommand; the signature is that of argparse."""
+        command = Command(prog=f"{self._parent.prog} {name}", description=description)
+        self.choices[name] = command
+        earlier = f"{self._parent.epilog}; " if self._parent.epilog else ""
+        self._parent.epilog = f"{earlier}{command.prog}: {help}"
+        return command
 
 
 def add_commands(commands: Any) -> None:
@@ -223,10 +225,12 @@ def _add_how_to_rerun(command: argparse.ArgumentParser) -> None:
 def add_command(
     commands: Any, name: str, summary: str, run: Callable[[argparse.Namespace], int], **needed: str | None
 ) -> argparse.ArgumentParser:
-    """Add a command with the options that every command has; what it needs are its arguments, each with its
-    help.
+    """Add a command with the options that every command has.
+
+    Args:
+        needed: the help of each positional argument.
     """
-    parser = _described(commands, name, summary)
+    parser = _add_parser(commands, name, summary)
     parser.set_defaults(run=run)
     parser.add_argument("--root", metavar="ROOT", help="the store (default: HALVING_ROOT, then ./.halving)")
     parser.add_argument(
@@ -240,11 +244,11 @@ def add_command(
 
 
 def add_group(commands: Any, name: str, summary: str) -> Any:
-    """Add a command that has commands of its own, and give these, for :func:`add_command`."""
-    return _described(commands, name, summary).add_subparsers(metavar="COMMAND", required=True)
+    """Add a command that has only subcommands, and return these, for :func:`add_command`."""
+    return _add_parser(commands, name, summary).add_subparsers(metavar="COMMAND", required=True)
 
 
-def _described(commands: Any, name: str, summary: str) -> argparse.ArgumentParser:
+def _add_parser(commands: Any, name: str, summary: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
     )

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from halving.cli.output import console, print_json, shown
+from halving.cli.output import cell_text, console, print_json
 from halving.query.runs import find_run
 from halving.rerun.pods import Pods
 from halving.rerun.rerun import Options, rerun
@@ -20,29 +20,28 @@ if TYPE_CHECKING:
 
 
 def run_rerun(arguments: argparse.Namespace) -> int:
-    """Train a run again; the status is 0 where it came out identical, 1 where it differs, and 2 where there
-    is no verdict.
+    """Train a run again and compare the two.
+
+    The exit status is 0 where it came out identical, 1 where it differs, and 2 where there is no verdict.
 
     JSON: ``{"verdict": "identical" or "differs", "rerun_of", "run", "trial", "status": {"recorded", "rerun"},
     "points", "first_difference": null or {"step", "metric", "recorded", "rerun", "difference", "metrics",
     "points"}, "weights": {"recorded", "rerun", "equal": true, false, or null where they could not be
     compared}, "factors": [{"factor", "name", "recorded", "now"}], "not_compared": [text]}``. What the
-    training prints goes to the standard error; in a pod, to the log of that.
+    training prints goes to the standard error, or to the pod's log where it trains in a pod.
     """
     return answer(arguments, rerun_named(arguments))
 
 
 def rerun_named(arguments: argparse.Namespace, pods: Pods | None = None) -> Verdict:
-    """The verdict on the run that a command's arguments name; ``pods`` as in
-    :func:`halving.rerun.rerun.rerun`.
-    """
+    """Rerun the run that a command's arguments name; ``pods`` as in :func:`halving.rerun.rerun.rerun`."""
     store = Store(arguments.root)
     with ended_as_by_ctrl_c():
         return rerun(store, *find_run(store, arguments.run_name), options_of(arguments), tell=tell, pods=pods)
 
 
 def answer(arguments: argparse.Namespace, verdict: Verdict) -> int:
-    """Print the verdict; gives the command's exit status."""
+    """Print the verdict and return the command's exit status."""
     if arguments.json:
         print_json(verdict.as_dict())
     else:
@@ -62,7 +61,7 @@ def options_of(arguments: argparse.Namespace) -> Options:
 
 @contextmanager
 def ended_as_by_ctrl_c() -> Iterator[None]:
-    """Until the block ends, let a SIGTERM end the process that trains, too, and take the worktree away."""
+    """Within the block, treat SIGTERM like Ctrl-C: the training process ends and the worktree is removed."""
 
     def interrupt(*_: object) -> NoReturn:
         raise KeyboardInterrupt
@@ -82,31 +81,30 @@ def print_verdict(out: "Console", verdict: Verdict) -> None:
     """The verdict for people: what came out, where it first differs, and what may be why."""
     out.print(f"{verdict.verdict}: {verdict.rerun_of}, and again as {verdict.run}", style="bold")
     first = verdict.first_difference
-    (recorded, again) = verdict.weights
+    recorded, again = verdict.weights
     if first is None:
         out.print(f"{verdict.points} metric points are equal")
     else:
-        by = "" if first.difference is None else f", by {shown(first.difference)}"
+        by = "" if first.difference is None else f", by {cell_text(first.difference)}"
         out.print(
             f"metrics first differ at step {first.step}: {first.metric} was {_value(first.recorded)}, is "
             f"{_value(first.rerun)}{by} "
             f"({first.points} points of {first.metrics} metrics differ)"
         )
     if verdict.weights_equal is not None:
-        out.print("weights are equal" if verdict.weights_equal else "weights differ", end="")
-        out.print(
-            f" ({_short(recorded)})"
-            if recorded == again
-            else f": {_short(recorded)} was recorded, {_short(again)} came out"
-        )
-    for what in verdict.not_compared:
-        out.print(f"not compared: {what}")
+        comparison = "weights are equal" if verdict.weights_equal else "weights differ"
+        if recorded == again:
+            out.print(f"{comparison} ({_short(recorded)})")
+        else:
+            out.print(f"{comparison}: {_short(recorded)} was recorded, {_short(again)} came out")
+    for reason in verdict.not_compared:
+        out.print(f"not compared: {reason}")
     if verdict.status[0] != verdict.status[1]:
         out.print(f"the recorded run ended as {verdict.status[0]}, the rerun as {verdict.status[1]}")
     if verdict.factors:
         out.print("what differs between the two, by their records:")
-        for one in verdict.factors:
-            out.print(f"  {one}")
+        for factor in verdict.factors:
+            out.print(f"  {factor}")
     elif verdict.unexplained:
         out.print(
             "nothing that is recorded differs, so the training itself is not deterministic: "

@@ -1,4 +1,4 @@
-"""``halving runs``: the store's runs in a table, those that a filter chooses."""
+"""``halving runs``: the runs that a filter chooses, in a table."""
 
 import argparse
 import unicodedata
@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from halving.cli.output import console, duration, moment, names_of, print_json, print_table
+from halving.cli.output import console, duration, local_time, names_of, print_json, print_table
 from halving.errors import InvalidInput
 from halving.query.curve_stats import fill_last, keys_of
 from halving.query.run_details import as_dict
 from halving.query.run_filter import Field, InvalidFilter, RunFilter
 from halving.query.run_filter_match import RunValues, match_runs
 from halving.query.run_filter_parser import parse_filter
-from halving.query.runs import RunInfo, in_threads, list_runs, there_are
+from halving.query.runs import RunInfo, describe_choices, in_threads, list_runs
 from halving.store.store import Store
 
 _KEY_METRICS = 4
@@ -29,15 +29,13 @@ def run_runs(
     """List runs; archived and deleted ones only where the filter names ``lifecycle``.
 
     Args:
-        understand: gives the filter that is meant by one, where the application knows more of it than records
-            say.
-        with_outcomes: gives the runs as they ended, where the application knows more of that than records
-            say.
+        understand: replaces a filter, where the application knows more of its fields than records say.
+        with_outcomes: replaces runs, where the application knows more of how they ended than records say.
 
     JSON: ``{"store", "total", "runs": [{"project", "run", "status", "lifecycle", "started", "ended",
     "seconds", "attempt", "epoch", "params", "parent", "tags", "metrics"}], "problems"}``; ``total`` counts
     all runs that the filter chooses, whatever ``--limit`` is; nested params are ``optimizer.lr``;
-    ``problems`` says which records are damaged, whose runs are left out.
+    ``problems`` names the damaged records, whose runs are left out.
 
     Raises:
         InvalidInput: the filter is not accepted; the message points at the place.
@@ -48,38 +46,41 @@ def run_runs(
     problems: list[str] = []
     try:
         wanted = parse_filter(text)
-        wanted = understand(store, wanted) if understand is not None else wanted
+        if understand is not None:
+            wanted = understand(store, wanted)
         listed = list_runs(store, arguments.project, problems)
-        listed = with_outcomes(store, listed) if with_outcomes is not None else listed
+        if with_outcomes is not None:
+            listed = with_outcomes(store, listed)
         chosen = match_runs(store, listed, wanted)
     except InvalidFilter as error:
-        raise InvalidInput(f"{error}\n{pointed(text, error.column)}") from None
-    found = chosen[: arguments.limit] if arguments.limit else chosen
+        raise InvalidInput(f"{error}\n{point_at(text, error.column)}") from None
+    infos = chosen[: arguments.limit] if arguments.limit else chosen
     named = [
         field for field in wanted.fields if not (field.kind == "run" and field.name in (*_COLUMNS, "seconds"))
     ]
-    asked = [field.name for field in named if _is_last(field)]
-    found = fill_last(store, found, None if metrics is None else [*metrics, *asked])
+    filter_metrics = [field.name for field in named if _is_last(field)]
+    columns = None if metrics is None else list(dict.fromkeys([*metrics, *filter_metrics]))
+    infos = fill_last(store, infos, columns)
     if arguments.json:
         print_json(
             {
                 "store": store.root,
                 "total": len(chosen),
-                "runs": [_as_dict(info, metrics) for info in found],
+                "runs": [_as_dict(info, metrics) for info in infos],
                 "problems": sorted(problems),
             }
         )
         return 0
     out = console()
-    if not found:
+    if not infos:
         out.print("no run matches; halving runs lists all" if listed else _nothing(store))
     else:
         others = [field for field in named if not _is_last(field)]
-        keys = _key_metrics(found, asked) if metrics is None else list(dict.fromkeys([*metrics, *asked]))
-        values = in_threads(lambda info: _values(store, info, others), found)
+        keys = _key_metrics(infos, filter_metrics) if columns is None else columns
+        values = in_threads(lambda info: _values(store, info, others), infos)
         rows = [
             [*_facts(info), *own, *(info.summary.get(key) for key in keys)]
-            for info, own in zip(found, values, strict=True)
+            for info, own in zip(infos, values, strict=True)
         ]
         numbers = [
             str(field) for place, field in enumerate(others) if all(_is_number(own[place]) for own in values)
@@ -91,9 +92,9 @@ def run_runs(
             right=("duration", "attempt", *numbers, *keys),
             first=True,
         )
-        if len(chosen) > len(found):
-            out.print(f"{len(found)} of {len(chosen)} runs; --limit 0 shows all", style="dim")
-    for line in _unknown(store, listed, wanted) if listed else ():
+        if len(chosen) > len(infos):
+            out.print(f"{len(infos)} of {len(chosen)} runs; --limit 0 shows all", style="dim")
+    for line in _lines_on_missing_names(store, listed, wanted) if listed else ():
         out.print(line, style="dim")
     for problem in sorted(problems):
         out.print(
@@ -102,8 +103,8 @@ def run_runs(
     return 0
 
 
-def pointed(text: str, column: int) -> str:
-    """The line of a filter with a caret below a column, cut where it is long."""
+def point_at(text: str, column: int) -> str:
+    """Quote a filter in one line with a caret below a column; a long filter is cut."""
     line = "".join(character if character.isprintable() else " " for character in text)
     start = max(0, min(column - 1 - _WIDTH // 2, len(line) - _WIDTH))
     before = "…" * (start > 0)
@@ -122,22 +123,24 @@ def _facts(info: RunInfo) -> list[Any]:
         info.run,
         info.project,
         info.status,
-        moment(info.started),
+        local_time(info.started),
         duration(info.seconds),
         info.attempts[-1].number,
     ]
 
 
 def _values(store: Store, info: RunInfo, fields: list[Field]) -> list[Any]:
-    """What a run has of fields, as a table shows it."""
+    """A run's values of fields, for a table."""
     values = RunValues(store, info, fields)
-    return [_shown(field, values.of(field)) for field in fields]
+    return [_table_value(field, values.of(field)) for field in fields]
 
 
-def _shown(field: Field, value: Any) -> Any:
+def _table_value(field: Field, value: Any) -> Any:
     if field.type == "time":
-        return moment(value)
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+        return local_time(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return value
 
 
 def _is_last(field: Field) -> bool:
@@ -149,42 +152,43 @@ def _is_number(value: Any) -> bool:
 
 
 def _cells(character: str) -> int:
-    """How wide a terminal shows it."""
-    return (
-        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
-    )
+    """Columns that a terminal needs for a character."""
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def _key_metrics(found: list[RunInfo], first: list[str]) -> list[str]:
-    """The metrics that most of these runs have, system metrics aside, behind those that come ``first``."""
+def _key_metrics(infos: list[RunInfo], first: list[str]) -> list[str]:
+    """The ``first`` metrics, and after them those that most runs have, system metrics excepted."""
     counts = Counter(
-        key for info in found for key in info.summary if not key.startswith("system/") and key not in first
+        key for info in infos for key in info.summary if not key.startswith("system/") and key not in first
     )
     common = sorted(counts, key=lambda key: (-counts[key], key))
     return [*first, *common[: max(0, _KEY_METRICS - len(first))]]
 
 
-def _unknown(store: Store, runs: list[RunInfo], wanted: RunFilter) -> Iterator[str]:
+def _lines_on_missing_names(store: Store, runs: list[RunInfo], wanted: RunFilter) -> Iterator[str]:
     """A line for each name in a filter that no run has.
 
-    It is no error, because a run may have it tomorrow.
+    It is no error, because a run may have the name tomorrow.
     """
     for kind in ("params", "metrics", "tags"):
-        known = {name for info in runs for name in _names(info, kind)}
-        missing = [field.name for field in wanted.fields if field.kind == kind and field.name not in known]
+        names = {name for info in runs for name in _names(info, kind)}
+        missing = [field.name for field in wanted.fields if field.kind == kind and field.name not in names]
         if missing and kind == "metrics":
-            known = known.union(
-                *in_threads(
-                    lambda info: [] if info.summarized else keys_of(store, info.project, info.run), runs
-                )
+            unsummarized = [info for info in runs if not info.summarized]
+            names = names.union(
+                *in_threads(lambda info: keys_of(store, info.project, info.run), unsummarized)
             )
         for name in dict.fromkeys(missing):
-            if name not in known:
-                yield f"no run has {kind}.{name}; {there_are(kind, name, sorted(known))}"
+            if name not in names:
+                yield f"no run has {kind}.{name}; {describe_choices(kind, name, sorted(names))}"
 
 
 def _names(info: RunInfo, kind: str) -> Iterable[str]:
-    return info.flat_params if kind == "params" else info.tags if kind == "tags" else info.summary
+    if kind == "params":
+        return info.flat_params
+    return info.tags if kind == "tags" else info.summary
 
 
 def _nothing(store: Store) -> str:

@@ -1,4 +1,4 @@
-"""``halving show``: everything that is known of one run."""
+"""``halving show``: everything about one run."""
 
 import argparse
 from collections import defaultdict
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from halving.cli.output import (
     NONE,
+    cell_text,
     console,
     duration,
-    moment,
+    local_time,
     print_json,
     print_pairs,
     print_table,
-    shown,
     size,
 )
 from halving.query.curve_stats import Extremes
@@ -27,7 +27,7 @@ from halving.store.store import Store
 if TYPE_CHECKING:
     from rich.console import Console
 
-_SHOWN_PACKAGES = (
+_KEY_PACKAGES = (
     "torch",
     "tensorflow",
     "jax",
@@ -48,10 +48,10 @@ def run_show(
     """Show one run.
 
     Args:
-        with_outcomes: gives runs as they ended, where the application knows more of that than records say.
+        with_outcomes: replaces runs, where the application knows more of how they ended than records say.
 
-    JSON: what ``halving runs --json`` has of it, and ``seed, determinism, provenance, attempts, metrics,
-    artifacts, media, checkpoints, files``, and of a rerun its ``verdict``. ``metrics`` is ``{key: {"last",
+    JSON: the fields of ``halving runs --json``, ``seed, determinism, provenance, attempts, metrics,
+    artifacts, media, checkpoints, files``, and for a rerun its ``verdict``. ``metrics`` is ``{key: {"last",
     "min", "max", "points"}}`` of the stitched curve; all but ``last`` are null where retention has dropped
     the points.
     """
@@ -59,46 +59,49 @@ def run_show(
     info = read_run(store, *find_run(store, arguments.run_name))
     if with_outcomes is not None:
         [info] = with_outcomes(store, [info])
-    found = details_of(store, info)
-    if (verdict := verdict_of(store, info)) is not None:
-        found["verdict"] = verdict
+    details = details_of(store, info)
+    verdict = verdict_of(store, info)
+    if verdict is not None:
+        details["verdict"] = verdict
     if arguments.json:
-        print_json({**found, "params": info.dotted_params})
+        print_json({**details, "params": info.dotted_params})
         return 0
-    _print(console(), info, found, arguments.packages)
+    _print(console(), info, details, arguments.packages)
     return 0
 
 
-def _print(out: "Console", info: RunInfo, found: dict[str, Any], all_packages: bool) -> None:
+def _print(out: "Console", info: RunInfo, details: dict[str, Any], all_packages: bool) -> None:
     out.print(f"{info.project}/{info.run}: {info.status}", style="bold")
     if info.lifecycle != ACTIVE:
-        since = f" since {moment(info.lifecycle_since)}" if info.lifecycle_since else ""
+        since = f" since {local_time(info.lifecycle_since)}" if info.lifecycle_since else ""
         out.print(
             f"it is {info.lifecycle}{since}: halving runs restore {info.project}/{info.run} takes it back"
         )
-    started = f"started {moment(info.started)}, {duration(info.seconds)} of training"
-    out.print(started + (f", {len(info.attempts)} attempts" if len(info.attempts) > 1 else ""))
-    if verdict := found.get("verdict"):
+    started = f"started {local_time(info.started)}, {duration(info.seconds)} of training"
+    if len(info.attempts) > 1:
+        started += f", {len(info.attempts)} attempts"
+    out.print(started)
+    if verdict := details.get("verdict"):
         out.print(f"trained again from {verdict['rerun_of']}: {verdict['verdict']}")
     print_pairs(out, "params", info.flat_params)
     print_pairs(out, "tags", info.tags)
     print_pairs(out, "belongs to", info.parent)
     print_pairs(out, "code", code_of(info))
     print_pairs(out, "environment", environment_of(info) | {"packages": _packages(info, all_packages)})
-    print_pairs(out, "seeds", {"seed": info.seed, **found["determinism"]})
+    print_pairs(out, "seeds", {"seed": info.seed, **details["determinism"]})
     _print_attempts(out, info)
-    _print_metrics(out, found)
-    _print_artifacts(out, found)
-    _print_checkpoints(out, info, found["checkpoints"])
-    _print_files(out, found["files"])
+    _print_metrics(out, details)
+    _print_artifacts(out, details)
+    _print_checkpoints(out, info, details["checkpoints"])
+    _print_files(out, details["files"])
 
 
 def _packages(info: RunInfo, every: bool) -> str:
     packages = info.provenance.get("packages") or {}
     if every:
         return "\n".join(f"{name} {version}" for name, version in packages.items())
-    known = "".join(f"{name} {packages[name]}, " for name in _SHOWN_PACKAGES if name in packages)
-    return f"{known}{len(packages)} in all (--packages)"
+    versions = "".join(f"{name} {packages[name]}, " for name in _KEY_PACKAGES if name in packages)
+    return f"{versions}{len(packages)} in all (--packages)"
 
 
 def _print_attempts(out: "Console", info: RunInfo) -> None:
@@ -109,7 +112,7 @@ def _print_attempts(out: "Console", info: RunInfo) -> None:
         facts = [
             attempt.number,
             attempt.status,
-            moment(attempt.started),
+            local_time(attempt.started),
             duration(attempt.seconds),
             attempt.epoch,
         ]
@@ -121,22 +124,24 @@ def _print_attempts(out: "Console", info: RunInfo) -> None:
         out.print(f"no end is recorded and no process trains it: {advice}", style="dim")
 
 
-def _print_metrics(out: "Console", found: dict[str, Any]) -> None:
-    if found["metrics"]:
+def _print_metrics(out: "Console", details: dict[str, Any]) -> None:
+    if details["metrics"]:
         columns = ("metric", *Extremes._fields)
-        rows = [[key, *(value[name] for name in Extremes._fields)] for key, value in found["metrics"].items()]
+        rows = [
+            [key, *(value[name] for name in Extremes._fields)] for key, value in details["metrics"].items()
+        ]
         print_table(out, columns, rows, right=Extremes._fields, title="metrics")
     else:
         out.print("no metrics")
 
 
-def _print_artifacts(out: "Console", found: dict[str, Any]) -> None:
-    if found["artifacts"]:
-        rows = [[row["name"], size(row["bytes"]), row["file"]] for row in found["artifacts"]]
+def _print_artifacts(out: "Console", details: dict[str, Any]) -> None:
+    if details["artifacts"]:
+        rows = [[row["name"], size(row["bytes"]), row["file"]] for row in details["artifacts"]]
         print_table(out, ("artifact", "size", "file"), rows, right=("size",), title="artifacts")
-    if found["media"]:
+    if details["media"]:
         groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-        for row in found["media"]:
+        for row in details["media"]:
             groups[row["key"], row["kind"]].append(row)
         rows = [
             [key, kind, len(group), group[-1].get("step"), group[-1]["file"]]
@@ -159,21 +164,20 @@ def _print_checkpoints(out: "Console", info: RunInfo, checkpoints: list[dict[str
     if checkpoints:
         newest = checkpoints[-1]
         pairs["newest"] = f"epoch {newest['epoch']}, attempt {newest['attempt']}"
-        pairs["reported"] = (
-            ", ".join(f"{name} {shown(value)}" for name, value in newest["reported"].items()) or NONE
-        )
+        reported = [f"{name} {cell_text(value)}" for name, value in newest["reported"].items()]
+        pairs["reported"] = ", ".join(reported) or NONE
         pairs["file"] = newest["file"]
     counts = [attempt.checkpoints for attempt in info.attempts if attempt.checkpoints]
     if counts:
         saves, left_out, seconds = (
-            sum(each[name] for each in counts) for name in ("saves", "skipped", "seconds")
+            sum(count[name] for count in counts) for name in ("saves", "skipped", "seconds")
         )
         pairs["written"] = (
-            f"{saves} in {duration(seconds)}, {left_out} skipped, which were not due or not taken by the "
-            "store"
+            f"{saves} in {duration(seconds)}; {left_out} skipped, because they were not due or the store did "
+            "not take them"
         )
     if skipped:
-        pairs["not taken"] = "\n".join(each.text for each in skipped)
+        pairs["not taken"] = "\n".join(checkpoint.text for checkpoint in skipped)
     print_pairs(out, "checkpoints", pairs)
 
 

@@ -1,4 +1,4 @@
-"""Checks and what they find; going through a table of them, and mending what may be mended without asking."""
+"""Running a table of checks, and repairing the findings that are safe to repair."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -8,21 +8,23 @@ OK = "ok"
 WARNING = "warning"
 ERROR = "error"
 SKIPPED = "skipped"
-"""What a finding is: as it should be; not urgent; something does not work or is lost; not looked at, because
-what it needs is not there.
+"""The levels of findings.
+
+``ok`` is as it should be, ``warning`` is not urgent, ``error`` means that something does not work or is lost,
+and ``skipped`` that the check could not be made.
 """
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check says.
+    """A result of a check.
 
     Attributes:
         level: :data:`OK`, :data:`WARNING`, :data:`ERROR` or :data:`SKIPPED`.
-        what: what is so.
-        means: what that does to whom, where it is not as it should be.
+        what: the fact.
+        means: its consequences, where it is not as it should be.
         mend: the command that mends it, or what to do.
-        repair: mends it where that is safe, and says what it did; anything that it raises is told.
+        repair: mends it where that is safe, and returns what it did.
         repaired: what was done.
     """
 
@@ -44,8 +46,8 @@ class Check:
 
     Attributes:
         name: one word or two, joined by a dash.
-        look: changes nothing that anybody would miss, and finds at least one thing.
-        needs: the check without whose success this one has nothing to look at.
+        look: returns at least one finding, and changes nothing that anybody would miss.
+        needs: the name of a check that must succeed before this one.
     """
 
     name: str
@@ -54,9 +56,9 @@ class Check:
 
 
 def examine(checks: Iterable[Check], *, repair: bool = False) -> Iterator[tuple[Check, Finding]]:
-    """Each finding as it is made.
+    """Make all checks, and yield each finding at once.
 
-    With ``repair`` what can be mended safely is, and the check is made once more.
+    With ``repair``, findings that are safe to repair are repaired, and the check is made once more.
     """
     failed: set[str] = set()
     for check in checks:
@@ -64,13 +66,13 @@ def examine(checks: Iterable[Check], *, repair: bool = False) -> Iterator[tuple[
             failed.add(check.name)
             yield check, Finding(SKIPPED, f"not looked at, because of what is wrong with {check.needs!r}")
             continue
-        found = _looked(check)
-        if repair and any(finding.repair for finding in found):
-            told = [_repaired(finding) for finding in found if finding.repair]
-            found = [*(finding for finding in told if finding.repaired), *_looked(check)]
-        if any(finding.level == ERROR and not finding.repaired for finding in found):
+        findings = _look(check)
+        if repair and any(finding.repair for finding in findings):
+            mended = [_repair(finding) for finding in findings if finding.repair]
+            findings = [*(finding for finding in mended if finding.repaired), *_look(check)]
+        if any(finding.level == ERROR and not finding.repaired for finding in findings):
             failed.add(check.name)
-        yield from ((check, finding) for finding in found)
+        yield from ((check, finding) for finding in findings)
 
 
 def is_wrong(findings: Iterable[Finding]) -> bool:
@@ -78,10 +80,11 @@ def is_wrong(findings: Iterable[Finding]) -> bool:
     return any(finding.level == ERROR and not finding.repaired for finding in findings)
 
 
-def _looked(check: Check) -> list[Finding]:
+def _look(check: Check) -> list[Finding]:
     try:
         return list(check.look())
-    except Exception as error:  # noqa: BLE001  # whatever it is, the other checks are made
+    except Exception as error:  # noqa: BLE001
+        # Whatever it is, the other checks must be made.
         return [
             Finding(
                 ERROR,
@@ -91,9 +94,10 @@ def _looked(check: Check) -> list[Finding]:
         ]
 
 
-def _repaired(finding: Finding) -> Finding:
+def _repair(finding: Finding) -> Finding:
     assert finding.repair is not None
     try:
         return replace(finding, repaired=finding.repair())
-    except Exception:  # noqa: BLE001  # what is wrong still is, and the check that follows says so
+    except Exception:  # noqa: BLE001
+        # The problem remains, and the check that follows finds it again.
         return finding

@@ -1,4 +1,4 @@
-"""Checks of what a store holds, and of what killed processes have left on this machine."""
+"""Checks of a store's contents, and of the journals of killed processes on this machine."""
 
 import contextlib
 import random
@@ -21,11 +21,11 @@ _SHARDS = "shards/sha256"
 _DIGEST = re.compile("[0-9a-f]{64}")
 _SAMPLE = 200
 _SAMPLE_BYTES = 256 << 20
-_SHOWN = 5
+_MAX_NAMED = 5
 
 
 def check_journals(store: Store) -> Iterator[Finding]:
-    """Journals of dead processes on this machine: points that are not in the store yet."""
+    """Find journals of dead processes on this machine, whose points are not in the store yet."""
     for reason in sorted(directory.find_untrusted(store)):
         yield Finding(ERROR, reason, "what is in these journals does not reach the store")
     left = [folder for folder in directory.attempt_folders(store) if _is_left(folder)]
@@ -33,18 +33,20 @@ def check_journals(store: Store) -> Iterator[Finding]:
         yield Finding(OK, f"no killed process has left points in {directory.journal_home(store)}")
         return
     whose = [directory.whose(folder) for folder in left]
-    shown = ", ".join(f"{one.project}/{one.run} (attempt {one.attempt})" for one in whose[:_SHOWN])
+    listed = ", ".join(
+        f"{attempt.project}/{attempt.run} (attempt {attempt.attempt})" for attempt in whose[:_MAX_NAMED]
+    )
     yield Finding(
         WARNING,
-        f"killed processes have left the points of {len(left)} attempts in this machine's journals: {shown}",
+        f"killed processes have left the points of {len(left)} attempts in this machine's journals: {listed}",
         "they are not in the store, where others look, and these runs have no end",
         "halving recover",
-        lambda: _recovered(store),
+        lambda: _recover(store),
     )
 
 
 def check_cold(store: Store) -> Iterator[Finding]:
-    """That the colder places that the store names are there, and are this store's."""
+    """Check that the store's colder places exist, and belong to it."""
     places = named_places(store)
     for place in places:
         try:
@@ -77,15 +79,15 @@ def check_cold(store: Store) -> Iterator[Finding]:
 
 
 def check_digests(store: Store, *, whole: bool = False) -> Iterator[Finding]:
-    """That blobs and shards of datasets are what their names say, in colder places too.
+    """Check that blobs and shards have the content of their names' digests, in colder places, too.
 
-    All are read, or of each of these a sample that is another each time, of at most 200 and 256 MiB.
+    All are read, or a random sample of each of these, of at most 200 files and 256 MiB.
     """
     reading = _Reading()
     for area in (_BLOBS, _SHARDS):
         reading.look(store, area, whole)
     for place in named_places(store):
-        with contextlib.suppress(StoreError):  # check_cold says that it is not there
+        with contextlib.suppress(StoreError):  # check_cold reports a place that does not exist.
             check_is_there(place)
             reading.look(place, _BLOBS, whole)
     for reason in reading.damaged_blobs:
@@ -118,18 +120,20 @@ def check_digests(store: Store, *, whole: bool = False) -> Iterator[Finding]:
             WARNING, what, "whether they are what their names say is not known", "halving doctor --all"
         )
         return
-    of = "all" if whole else "a sample of"
-    what = f"{of} {reading.looked} blobs and shards ({size(reading.bytes)}) are what their names say"
-    yield Finding(OK, what + ("" if whole else "; --all reads all"))
+    what = f"{reading.looked} blobs and shards ({size(reading.bytes)}) are what their names say"
+    if whole:
+        yield Finding(OK, f"all {what}")
+    else:
+        yield Finding(OK, f"a sample of {what}; --all reads all")
 
 
 @dataclass
 class _Reading:
-    """What was read of contents that lie under their digests.
+    """The result of reading files whose names are their digests.
 
     Attributes:
-        too_large: how many were left out of a sample, because they do not fit into it.
-        damaged_blobs, damaged_shards: what is wrong, of each that is not what its name says.
+        too_large: the number of files that are larger than what is left of a sample.
+        damaged_blobs, damaged_shards: a description of each damaged file.
     """
 
     looked: int = 0
@@ -139,7 +143,7 @@ class _Reading:
     damaged_shards: list[str] = field(default_factory=list)
 
     def look(self, place: Store, area: str, whole: bool) -> None:
-        """Read what lies in an area of a place: all, or a sample.
+        """Read all files in an area of a place, or a sample.
 
         Raises:
             StoreError: the place cannot be listed.
@@ -166,7 +170,7 @@ class _Reading:
         try:
             for part in place.parts(name):
                 actual.update(part)
-        except NotFound:  # collected meanwhile
+        except NotFound:  # It was collected meanwhile.
             return
         except StoreError as error:
             damaged.append(str(error))
@@ -180,9 +184,7 @@ class _Reading:
 
 
 def _contents(place: Store, area: str) -> Iterator[tuple[str, int]]:
-    """Name and bytes of what lies under its digest, folder by folder in an order that is another each
-    time.
-    """
+    """The names and sizes of files that are named by their digests, folder by folder in random order."""
     folders = place.names(area)
     random.shuffle(folders)
     for folder in folders:
@@ -193,12 +195,13 @@ def _contents(place: Store, area: str) -> Iterator[tuple[str, int]]:
 
 def _is_left(folder: Path) -> bool:
     if not directory.claim(folder):
-        return False  # a living process writes it
+        return False  # A living process writes it.
     directory.release(folder, remove=False)
     return True
 
 
-def _recovered(store: Store) -> str:
-    found = recover(store)
-    done = [one for one in found if one.state == "recovered"]
-    return f"{sum(one.points for one in done)} points of {len(done)} attempts were written into the store"
+def _recover(store: Store) -> str:
+    attempts = recover(store)
+    done = [attempt for attempt in attempts if attempt.state == "recovered"]
+    points = sum(attempt.points for attempt in done)
+    return f"{points} points of {len(done)} attempts were written into the store"

@@ -1,6 +1,4 @@
-"""Checks of a store and of what this machine has of it: the table, and the checks of the store as a place for
-files.
-"""
+"""The table of a store's checks, and checks of the store as a place for files."""
 
 import contextlib
 import os
@@ -19,14 +17,14 @@ from halving.query.units import size
 from halving.store.store import Store
 
 _FOLDER = "doctor"
-_LEAST_BYTES = 1 << 30
+_MIN_BYTES = 1 << 30
 _FEW_BYTES = 10 << 30
 _SKEW_SECONDS = 5.0
-_SHOWN = 5
+_MAX_NAMED = 5
 
 
 def store_checks(store: Store, *, all_blobs: bool = False) -> list[Check]:
-    """The checks that need nothing but the store.
+    """The checks that need only the store.
 
     Args:
         all_blobs: read every blob and shard, however long it takes, instead of samples.
@@ -43,7 +41,7 @@ def store_checks(store: Store, *, all_blobs: bool = False) -> list[Check]:
 
 
 def check_store(store: Store) -> Iterator[Finding]:
-    """A file can be written, read, not written again with other content, and deleted."""
+    """Check that a file can be written, read, not overwritten, and deleted."""
     if store.folder is not None and not store.folder.exists():
         yield Finding(
             WARNING,
@@ -80,10 +78,10 @@ def check_store(store: Store) -> Iterator[Finding]:
 
 
 def check_clock(store: Store, now: Callable[[], float] = time.time) -> Iterator[Finding]:
-    """The store's clock and this machine's, by a file that is written now; S3's says whole seconds.
+    """Compare the store's clock with this machine's, by the time of a new file; S3 has whole seconds.
 
     Args:
-        now: this machine's, in seconds since 1970.
+        now: returns this machine's time, in seconds since 1970.
     """
     if store.folder is not None and not store.folder.exists():
         yield Finding(OK, "there is no store to compare with yet")
@@ -92,17 +90,15 @@ def check_clock(store: Store, now: Callable[[], float] = time.time) -> Iterator[
     before = now()
     try:
         store.create(name, b"clock")
-        written = next((moment for found, _, moment in store.files(_FOLDER) if found == name), 0.0)
+        written = next((modified for path, _, modified in store.files(_FOLDER) if path == name), 0.0)
     finally:
         _clear(store, name)
-    skew = max(before - 1 - written, written - now(), 0.0)  # seconds at least
-    if not written or skew < _SKEW_SECONDS:
-        yield Finding(
-            OK,
-            "this machine's clock and the store's agree"
-            if written
-            else "the store does not say what time it is",
-        )
+    skew = max(before - 1 - written, written - now(), 0.0)  # a lower bound
+    if not written:
+        yield Finding(OK, "the store does not say what time it is")
+        return
+    if skew < _SKEW_SECONDS:
+        yield Finding(OK, "this machine's clock and the store's agree")
         return
     way = "ahead of" if written < before else "behind"
     yield Finding(
@@ -110,29 +106,28 @@ def check_clock(store: Store, now: Callable[[], float] = time.time) -> Iterator[
         f"this machine's clock is {skew:.0f} s {way} the store's",
         (
             "times of points and attempts from several machines do not fit together, and what retention "
-            "takes "
-            "for old may be new"
+            "takes for old may be new"
         ),
         "synchronise it: timedatectl set-ntp true",
     )
 
 
-def check_disk(store: Store, least: int = _LEAST_BYTES, few: int = _FEW_BYTES) -> Iterator[Finding]:
-    """The disks of the store's folder and of the journals.
+def check_disk(store: Store, minimum: int = _MIN_BYTES, recommended: int = _FEW_BYTES) -> Iterator[Finding]:
+    """Check the free space on the disks of the store's folder and of the journals.
 
     Args:
-        least, few: bytes that must and should be free.
+        minimum, recommended: bytes that must and should be free.
     """
     places = {"the store": store.folder, "the journals": journal_home(store)}
     disks: dict[int, tuple[str, Path]] = {}
     for title, folder in places.items():
         if folder is not None:
-            there = next(path for path in (folder, *folder.parents) if path.exists())
-            disks.setdefault(there.stat().st_dev, (title, there))
+            existing = next(path for path in (folder, *folder.parents) if path.exists())
+            disks.setdefault(existing.stat().st_dev, (title, existing))
     for title, folder in disks.values():
         free = shutil.disk_usage(folder).free
         what = f"{size(free)} are free on the disk of {title} ({folder})"
-        if free >= few:
+        if free >= recommended:
             yield Finding(OK, what)
         else:
             means = (
@@ -140,7 +135,7 @@ def check_disk(store: Store, least: int = _LEAST_BYTES, few: int = _FEW_BYTES) -
                 "journals is dropped"
             )
             yield Finding(
-                ERROR if free < least else WARNING,
+                ERROR if free < minimum else WARNING,
                 what,
                 means,
                 "halving retention --dry-run says what can go; or a larger disk",
@@ -148,13 +143,13 @@ def check_disk(store: Store, least: int = _LEAST_BYTES, few: int = _FEW_BYTES) -
 
 
 def check_permissions(store: Store) -> Iterator[Finding]:
-    """That this user may write into the folders of all projects, and no stranger into the store."""
+    """Check that this user may write into the folders of all projects, and no stranger into the store."""
     if store.folder is None or not store.folder.exists():
         yield Finding(OK, "the store has no folder here: who may do what is for it to say")
         return
     top = store.folder
     folders = [top]
-    with contextlib.suppress(PermissionError):  # of what it is in; that is told of
+    with contextlib.suppress(PermissionError):  # The top folder is then reported below.
         below = [top / name for name in ("runs", "metrics", "artifacts", "artifacts/sha256")]
         folders += [
             folder
@@ -206,7 +201,9 @@ def _how_to_reach(store: Store) -> str:
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    listed = ", ".join(names[:_MAX_NAMED])
+    more = len(names) - _MAX_NAMED
+    return f"{listed} and {more} more" if more > 0 else listed
 
 
 def _probe() -> str:
@@ -216,5 +213,5 @@ def _probe() -> str:
 def _clear(store: Store, name: str) -> None:
     store.delete(name)
     if store.folder is not None:
-        with contextlib.suppress(OSError):  # another doctor is here, too
+        with contextlib.suppress(OSError):  # Another doctor uses the folder, too.
             (store.folder / _FOLDER).rmdir()

@@ -18,7 +18,7 @@ from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilde
 from halving.imports.mlflow_source import Experiment, MlflowRun, MlflowSource
 from halving.imports.reading import LEFT_BEHIND, Unreadable, is_left_behind, readable
 from halving.records.redaction import without_password
-from halving.records.typed_text import typed
+from halving.records.typed_text import parse_text
 
 _ACCEPTED = "give a server (http://host:5000), a database (sqlite:///mlflow.db) or a folder (./mlruns)"
 _STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "terminated"}
@@ -135,7 +135,7 @@ def _foreign_run(
             "uri": without_password(source),
             "experiment": experiment.name,
         },
-        params={name: typed(text) for name, text in run.params.items()},
+        params={name: parse_text(text) for name, text in run.params.items()},
         tags=others | facts_by_tag,
         started=iso(run.started),
         ended=None if run.ended is None else iso(run.ended),

@@ -1,9 +1,7 @@
-"""Reading curves, last and best values of many runs.
+"""Curves, last values and best values of many runs.
 
-This is fast: a curve of any length is read from a few thousand buckets.
-
-It is done with Arrow and numpy, in half the time that it takes to import a database;
-:func:`halving.query.sql` asks DuckDB.
+A curve of any length is read from a few thousand buckets, with Arrow and numpy, in half the time that it
+takes to import a database. :func:`halving.query.sql` asks DuckDB.
 """
 
 import os
@@ -23,8 +21,8 @@ from halving.metrics import downsampling
 from halving.metrics.manifest import runs_of
 from halving.metrics.points import EVERYWHERE
 from halving.query.curve_reader import RunCurves, Window, open_run_curves, read_run_curves
-from halving.query.curve_table import CurveRows, board_of, rows_of, smoothed, table_of
-from halving.query.runs import find_run, list_names, read_run, there_are
+from halving.query.curve_table import CurveRows, board_of, rows_of, smoother_of, table_of
+from halving.query.runs import describe_choices, find_run, list_names, read_run
 from halving.records.amendments import ACTIVE
 from halving.store.store import Store
 
@@ -35,12 +33,12 @@ Direction = Literal["minimize", "maximize"]
 Root = str | os.PathLike[str] | Store | None
 
 MAX_POINTS = 1_000
-_NAMED = 8  # names in a message
-_REMOTE_THREADS = 16  # an object store is mostly waited for
+_MAX_NAMED = 8  # names in a message
+_REMOTE_THREADS = 16  # reading an object store is mostly waiting
 
 
-class _Asked(NamedTuple):
-    """A run as it was asked for, and where it is."""
+class _NamedRun(NamedTuple):
+    """A run as the caller named it, with its project and id."""
 
     name: str
     project: str
@@ -60,23 +58,26 @@ def curves(
     attempts: Literal["stitched", "raw"] = "stitched",
     edges: Literal["exact", "whole"] = "exact",
 ) -> "pa.Table":
-    """Metrics of runs as curves. A run that is training on this machine is read up to its latest ``log()``.
+    """Read metrics of runs as curves.
+
+    A run that is training on this machine is read up to its latest ``log()``.
 
     Args:
-        runs: ids, as ``project/run``, or plain with ``project`` given, or plain if no other project has such
-            a run.
+        runs: ids, as ``project/run``; or without the project, if ``project`` is given or if no other project
+            has such a run.
         keys: names of metrics.
         root: the store (default: ``HALVING_ROOT``, then ``./.halving``).
         x: what the curve is sorted and windowed by.
-        max_points: the most rows of a curve. A longer curve comes in buckets of neighbouring points, at least
-            half as many: ``step`` and ``wall_time`` of the first point, ``value`` the mean of finite values,
-            ``min``, ``max``, and the ``count`` of points. None gives every point and no ``min, max, count``.
+        max_points: the greatest number of rows of a curve. A longer curve comes in buckets of neighbouring
+            points, at least half as many: ``step`` and ``wall_time`` of the first point, ``value`` the mean
+            of finite values, ``min``, ``max``, and the ``count`` of points. None returns every point and no
+            ``min, max, count``.
         window: ``(low, high)``, both included, either None for open; steps, or with ``x="time"`` datetimes or
-            seconds since 1970. The points in it are downsampled by themselves, so that a narrow window shows
-            every point.
+            seconds since 1970. Only the points in it are downsampled, so that a narrow window has every
+            point.
         edges: ``exact``: nothing outside of the window enters. ``whole``: a bucket that crosses an end of the
-            window is given whole, which is faster, because no points are read for it. Single points outside
-            of the window are never given.
+            window is returned whole, which is faster, because no points are read for it. Single points
+            outside of the window are never returned.
         smooth: ``{"ema": w}``, an exponential moving average with weight 0 <= w < 1 for the past, unbiased at
             the start as Adam's moments are (Kingma & Ba 2014, section 3); or ``{"mean": n}``, the mean of the
             last n points. It is applied to the rows of the result, after downsampling. NaN and infinities
@@ -85,15 +86,16 @@ def curves(
             values, each attempt a curve.
 
     Returns:
-        ``run`` (as asked for), ``key``, with raw attempts ``attempt``, ``step``, ``wall_time`` (UTC),
-        ``value``, and ``min, max, count`` unless ``max_points`` is None; sorted by run, key, (attempt,) x.
+        ``run`` (the caller's name for it), ``key``, with raw attempts ``attempt``, ``step``,
+        ``wall_time`` (UTC), ``value``, and ``min, max, count`` unless ``max_points`` is None; sorted by run,
+        key, (attempt,) x.
 
     Raises:
-        NotFound: no such run; none of the runs has the key; or single points were asked for and retention has
+        NotFound: no such run; none of the runs has the key; or single points are needed and retention has
             left only rollups.
         InvalidInput: an argument is not accepted.
     """
-    found = curve_rows(
+    rows = curve_rows(
         runs,
         keys,
         project=project,
@@ -105,7 +107,7 @@ def curves(
         attempts=attempts,
         edges=edges,
     )
-    return table_of(found, raw=attempts == "raw", single=max_points is None)
+    return table_of(rows, raw=attempts == "raw", single=max_points is None)
 
 
 def curve_rows(
@@ -124,15 +126,15 @@ def curve_rows(
     after_each: Callable[[int], None] | None = None,
     opened: Callable[[str, str, Sequence[str]], RunCurves] | None = None,
 ) -> list[CurveRows]:
-    """What :func:`curves` gives, each curve's rows as arrays; curves without rows are left out.
+    """Read curves as :func:`curves` does, with the rows as arrays; curves without rows are left out.
 
     Arguments and errors are the same.
 
     Args:
-        known_keys: a key that none of the runs has is an error.
+        known_keys: raise an error for a key that none of the runs has.
         after_each: called after each curve with the number of its rows, and with 0 before each block that is
             read of it, by several threads. What it raises ends the query.
-        opened: gives the reader of a project's run for some keys, where the caller may have it already. Local
+        opened: returns a reader for a project, a run and keys, where the caller may have it already. Local
             files are then read by this thread alone.
     """
     if max_points is not None and (
@@ -146,46 +148,45 @@ def curve_rows(
     if edges not in ("exact", "whole"):
         raise InvalidInput(f'edges {edges!r} is not accepted: give "exact" or "whole"')
     axis = _axis(x)
-    asked_keys = _keys(keys)
-    smoother = smoothed(smooth)
+    names = _keys(keys)
+    smoother = smoother_of(smooth)
     part = _window(axis, window, edges == "exact")
 
-    def of_run(asked: _Asked, reader: RunCurves) -> list[CurveRows]:
-        found = []
+    def of_run(named_run: _NamedRun, reader: RunCurves) -> list[CurveRows]:
+        curves = []
         if after_each is not None:
             reader.check_while_reading(partial(after_each, 0))
-        for key in asked_keys:
+        for key in names:
             for attempt, units in _parts(reader, key, part, max_points, attempts == "raw"):
-                ordered = units if axis == "step" else units[np.argsort(units["wall_time"], kind="stable")]
-                found.append(CurveRows.of(asked.name, key, attempt, ordered, max_points, smoother))
+                if axis == "wall_time":
+                    units = units[np.argsort(units["wall_time"], kind="stable")]
+                curves.append(CurveRows.of(named_run.name, key, attempt, units, max_points, smoother))
                 if after_each is not None:
-                    after_each(len(found[-1].step))
-        return found
+                    after_each(len(curves[-1].step))
+        return curves
 
     return [
-        curve
-        for curve in _read(runs, asked_keys, project, root, of_run, known_keys, opened)
-        if len(curve.step)
+        curve for curve in _read(runs, names, project, root, of_run, known_keys, opened) if len(curve.step)
     ]
 
 
 def last(
     runs: str | Iterable[str], keys: str | Iterable[str], *, project: str | None = None, root: Root = None
 ) -> "pa.Table":
-    """The value at the greatest step of each run's stitched curve, NaN and infinities too: ``run, key, step,
-    wall_time, value``.
+    """Read the value at the greatest step of each run's stitched curve.
 
-    Arguments and errors are as in :func:`curves`. A run without the key has no row.
+    The columns are ``run, key, step, wall_time, value``; values may be NaN and infinite. Arguments and errors
+    are as in :func:`curves`. A run without the key has no row.
     """
-    asked_keys = _keys(keys)
-    found = _read(
+    names = _keys(keys)
+    rows = _read(
         runs,
-        asked_keys,
+        names,
         project,
         root,
-        lambda asked, reader: [(asked.name, key, reader.last(key)) for key in asked_keys],
+        lambda named_run, reader: [(named_run.name, key, reader.last(key)) for key in names],
     )
-    return rows_of(found, ("step_last", "wall_time_last", "last"))
+    return rows_of(rows, ("step_last", "wall_time_last", "last"))
 
 
 def best(
@@ -196,29 +197,28 @@ def best(
     project: str | None = None,
     root: Root = None,
 ) -> "pa.Table":
-    """The best finite value of each run's stitched curve, and its first step: ``run, key, step, wall_time,
-    value``.
+    """Read the best finite value of each run's stitched curve, and the first step that has it.
 
     Args:
         direction: ``minimize`` or ``maximize``.
 
-    Where retention has left only rollups the value is exact, and ``step`` and ``wall_time`` are null. Other
-    arguments and errors are as in :func:`curves`. A run without a finite value has no row.
+    The columns are ``run, key, step, wall_time, value``. Where retention has left only rollups the value is
+    exact, and ``step`` and ``wall_time`` are null. Other arguments and errors are as in :func:`curves`. A run
+    without a finite value has no row.
     """
     column = _column(direction)
-    asked_keys = _keys(keys)
+    names = _keys(keys)
 
-    def of_run(asked: _Asked, reader: RunCurves) -> list[Any]:
-        return [(asked.name, key, reader.best(key, column)) for key in asked_keys]
+    def of_run(named_run: _NamedRun, reader: RunCurves) -> list[Any]:
+        return [(named_run.name, key, reader.best(key, column)) for key in names]
 
-    return rows_of(_read(runs, asked_keys, project, root, of_run), ("step", "wall_time", column))
+    return rows_of(_read(runs, names, project, root, of_run), ("step", "wall_time", column))
 
 
 def leaderboard(
     project: str, metric: str, *, direction: Direction, limit: int | None = 20, root: Root = None
 ) -> "pa.Table":
-    """A project's runs by the best value of a metric, the best first, without those that are archived or
-    deleted.
+    """Rank a project's active runs by the best value of a metric, the best first.
 
     Returns:
         ``rank`` (from 1), ``run``, ``value`` (the best finite), ``step`` (its first), ``last`` (the latest
@@ -236,8 +236,8 @@ def leaderboard(
     store = _store(root)
     names = sorted({run for _, run in list_names(store, project)} & set(runs_of(store, project)))
 
-    def of_run(asked: _Asked, reader: RunCurves) -> list[Any]:
-        return [(asked.run, metric, reader.last(metric), reader.best(metric, column))]
+    def of_run(named_run: _NamedRun, reader: RunCurves) -> list[Any]:
+        return [(named_run.run, metric, reader.last(metric), reader.best(metric, column))]
 
     rows = [
         (run, top, end) for run, _, end, top in _read(names, [metric], project, store, of_run) if len(top)
@@ -248,8 +248,9 @@ def leaderboard(
 
 
 def sql(query: str, *, root: Root = None) -> "pa.Table":
-    """Ask the store in SQL; see :mod:`halving.query.sql` for the views ``metrics``, ``points``, ``runs``,
-    ``params`` and ``media``.
+    """Query the store in SQL.
+
+    :mod:`halving.query.sql` describes the views ``metrics``, ``points``, ``runs``, ``params`` and ``media``.
     """
     from halving.query.sql import ask
 
@@ -261,56 +262,56 @@ def _read(
     keys: Sequence[str],
     project: str | None,
     root: Root,
-    of_run: Callable[[_Asked, RunCurves], list[Any]],
+    of_run: Callable[[_NamedRun, RunCurves], list[Any]],
     known_keys: bool = True,
     opened: Callable[[str, str, Sequence[str]], RunCurves] | None = None,
 ) -> list[Any]:
-    """``of_run`` of every run, sorted by name.
+    """Read the rows that ``of_run`` returns for each run, sorted by the run's name.
 
     Args:
-        of_run: gives rows, each of which begins with the run, the key and what was found, which is empty if
-            nothing was.
+        of_run: returns rows, each of which begins with the run, the key and the units, which may be empty.
         known_keys: whether a key that none of the runs has is refused.
         opened: as in :func:`curve_rows`.
     """
     store = _store(root)
-    asked = _asked(store, runs, project)
+    named_runs = _find_runs(store, runs, project)
     local = store.folder is not None
 
-    def reader_of(one: _Asked) -> RunCurves:
-        # With its listing and footers; the files are closed again, and opened by what reads them.
-        return (
-            opened(one.project, one.run, keys)
-            if opened
-            else open_run_curves(store, one.project, one.run, keys)
-        )
+    def reader_of(named_run: _NamedRun) -> RunCurves:
+        # It has the listing and the footers; the files are closed again, and opened by what reads them.
+        if opened:
+            return opened(named_run.project, named_run.run, keys)
+        return open_run_curves(store, named_run.project, named_run.run, keys)
 
-    def answered(one: _Asked, reader: RunCurves) -> list[Any]:
-        return read_run_curves(store, one.project, one.run, keys, lambda latest: of_run(one, latest), reader)
+    def read_rows(named_run: _NamedRun, reader: RunCurves) -> list[Any]:
+        read = partial(of_run, named_run)
+        return read_run_curves(store, named_run.project, named_run.run, keys, read, reader)
 
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1) if local else _REMOTE_THREADS) as pool:
-        # Footers of local files are read faster than by threads; rows are decoded outside of the
-        # interpreter's lock.
-        # whoever has readers has threads, too, and mostly nothing is decoded
-        each = map if local and opened else pool.map
-        readers = [reader_of(one) for one in asked] if local else list(pool.map(reader_of, asked))
-        for one, reader in zip(asked, readers, strict=True):
+    threads = min(4, os.cpu_count() or 1) if local else _REMOTE_THREADS
+    with ThreadPoolExecutor(threads) as pool:
+        # Threads do not speed up reading the footers of local files, but they speed up decoding rows, which
+        # is done outside of the interpreter's lock. A caller with readers of its own has threads as well,
+        # and mostly there is nothing to decode.
+        open_each = map if local else pool.map
+        read_each = map if local and opened else pool.map
+        readers = list(open_each(reader_of, named_runs))
+        for named_run, reader in zip(named_runs, readers, strict=True):
             if reader.is_empty:
-                _check_run(store, one)
-        found = [row for rows in each(answered, asked, readers) for row in rows]
+                _check_run(store, named_run)
+        rows = [row for part in read_each(read_rows, named_runs, readers) for row in part]
     if not known_keys:
-        return found
-    full = [one for one, reader in zip(asked, readers, strict=True) if not reader.is_empty]
-    missing = set(keys) - {key for _, key, units, *_ in found if len(units)}
+        return rows
+    full = [run for run, reader in zip(named_runs, readers, strict=True) if not reader.is_empty]
+    missing = set(keys) - {key for _, key, units, *_ in rows if len(units)}
     if missing and full:
-        _check_keys(store, full[:_NAMED], missing)
-    return found
+        _check_keys(store, full[:_MAX_NAMED], missing)
+    return rows
 
 
 def _parts(
     reader: RunCurves, key: str, window: Window | None, max_points: int | None, raw: bool
 ) -> Iterable[tuple[int | None, Any]]:
-    """A key's curve, or with raw attempts one for each: attempt and units."""
+    """The attempt and the units of a key's curve; with raw attempts, those of each attempt's curve."""
     if not raw:
         yield None, reader.units(key, max_points, window)
         return
@@ -326,46 +327,53 @@ def _store(root: Root) -> Store:
     return root if isinstance(root, Store) else Store(root)
 
 
-def _asked(store: Store, runs: str | Iterable[str], project: str | None) -> list[_Asked]:
-    found: dict[str, _Asked] = {}
-    for name in runs if isinstance(runs, Iterable) and not isinstance(runs, str) else [runs]:
+def _find_runs(store: Store, runs: str | Iterable[str], project: str | None) -> list[_NamedRun]:
+    named_runs: dict[str, _NamedRun] = {}
+    for name in _as_list(runs):
         if not isinstance(name, str):
             raise InvalidInput(f"run {name!r} is not accepted: give its id, or project/run")
-        given, _, run = name.rpartition("/")
-        if given or project:
-            found[name] = _Asked(
-                name, check_name("project", given or str(project)), check_name("run id", run)
-            )
+        own_project, _, run = name.rpartition("/")
+        own_project = own_project or project or ""
+        if own_project:
+            named_runs[name] = _NamedRun(name, check_name("project", own_project), check_name("run id", run))
         else:
-            found[name] = _Asked(name, *find_run(store, name))
-    return sorted(found.values())
+            named_runs[name] = _NamedRun(name, *find_run(store, name))
+    return sorted(named_runs.values())
 
 
 def _keys(keys: str | Iterable[str]) -> list[str]:
-    found = list(keys) if isinstance(keys, Iterable) and not isinstance(keys, str) else [keys]
-    for key in found:
+    names = _as_list(keys)
+    for key in names:
         if not isinstance(key, str):
             raise InvalidInput(f"key {key!r} is not accepted: give the name of a metric")
-    return sorted(set(found))
+    return sorted(set(names))
 
 
-def _check_run(store: Store, asked: _Asked) -> None:
-    if store.exists(f"runs/project={asked.project}/{asked.run}/record.json"):
-        return  # it has logged nothing yet
-    names = [run for _, run in list_names(store, asked.project)]
+def _as_list(names: str | Iterable[str]) -> list[str]:
+    if isinstance(names, Iterable) and not isinstance(names, str):
+        return list(names)
+    return [names]
+
+
+def _check_run(store: Store, named_run: _NamedRun) -> None:
+    if store.exists(f"runs/project={named_run.project}/{named_run.run}/record.json"):
+        return  # The run has logged nothing yet.
+    names = [run for _, run in list_names(store, named_run.project)]
     raise NotFound(
-        f"no run {asked.run!r} in project {asked.project!r} of {store.root}; "
-        f"{there_are('runs', asked.run, names)}"
+        f"no run {named_run.run!r} in project {named_run.project!r} of {store.root}; "
+        f"{describe_choices('runs', named_run.run, names)}"
     )
 
 
-def _check_keys(store: Store, runs: list[_Asked], missing: set[str]) -> None:
-    """Refuse a key that none of the runs has: it is misspelt."""
-    known = {key for one in runs for key in read_run_curves(store, one.project, one.run, (), RunCurves.keys)}
-    for key in sorted(missing - known):
+def _check_keys(store: Store, runs: list[_NamedRun], missing: set[str]) -> None:
+    """Refuse a key that none of the runs has, because it must be misspelt."""
+    existing: set[str] = set()
+    for named_run in runs:
+        existing.update(read_run_curves(store, named_run.project, named_run.run, (), RunCurves.keys))
+    for key in sorted(missing - existing):
         raise NotFound(
-            f"no metric {key!r} in {', '.join(one.name for one in runs)}; "
-            f"{there_are('metrics', key, sorted(known))}"
+            f"no metric {key!r} in {', '.join(named_run.name for named_run in runs)}; "
+            f"{describe_choices('metrics', key, sorted(existing))}"
         )
 
 
@@ -386,25 +394,23 @@ def _window(axis: str, window: tuple[Any, Any] | None, exact: bool) -> Window | 
         return None
     try:
         low, high = window
-        ends = [
-            bound if end is None else _place(axis, end)
-            for end, bound in zip((low, high), EVERYWHERE[0], strict=True)
-        ]
+        lowest, highest = EVERYWHERE[0]
+        start = lowest if low is None else _place(axis, low)
+        end = highest if high is None else _place(axis, high)
     except (TypeError, ValueError, OverflowError):
         accepted = "two steps" if axis == "step" else "two datetimes, or seconds since 1970"
         raise InvalidInput(
             f"window {window!r} is not accepted: give {accepted}, the lower first; None leaves an end open"
         ) from None
-    if ends[0] > ends[1]:
+    if start > end:
         raise InvalidInput(
             f"window {window!r} is not accepted: its first end {low!r} comes after the second, {high!r}"
         )
-    return Window(axis, max(ends[0], EVERYWHERE[0][0]), min(ends[1], EVERYWHERE[0][1]), exact)
+    return Window(axis, max(start, lowest), min(end, highest), exact)
 
 
 def _place(axis: str, end: Any) -> int:
     if axis == "step":
         return index(end)
-    if isinstance(end, datetime):
-        return round((end if end.tzinfo else end.astimezone()).timestamp() * 1000)
-    return round(float(end) * 1000)
+    seconds = end.timestamp() if isinstance(end, datetime) else float(end)
+    return round(seconds * 1000)

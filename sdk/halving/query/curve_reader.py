@@ -1,9 +1,8 @@
-"""One run's curves: from rollups and the buckets in segments' footers, and from points only where those do
-not suffice.
+"""One run's curves, read from buckets, and from points only where buckets do not suffice.
 
-A curve is put together from units: buckets and single points, each with its range of steps. Where the ranges
-of units overlap, steps were logged again by a resumed run or out of order; only those ranges are read as
-points and stitched.
+Buckets are in rollups and in the footers of segments. A curve is put together from units: buckets and single
+points, each with its range of steps. Where the ranges of units overlap, steps were logged again by a resumed
+run or out of order; only those ranges are read as points and stitched.
 """
 
 import threading
@@ -41,7 +40,7 @@ class Window(NamedTuple):
 
     Attributes:
         axis: ``step`` or ``wall_time``.
-        exact: buckets that cross an end are read as points; else they are given whole.
+        exact: buckets that cross an end are read as points; otherwise they are returned whole.
     """
 
     axis: str
@@ -50,29 +49,29 @@ class Window(NamedTuple):
     exact: bool = True
 
     def holds(self, units: Any) -> Any:
-        """Which units are in it as a whole."""
+        """A mask of the units that lie in the window entirely."""
         return (units[self.axis] >= self.low) & (units[self.axis + "_last"] <= self.high)
 
     def meets(self, units: Any) -> Any:
-        """Which units are in it at least in part."""
+        """A mask of the units that lie in the window at least in part."""
         return (units[self.axis + "_last"] >= self.low) & (units[self.axis] <= self.high)
 
 
 class RunCurves:
-    """A run's files as they were listed at one moment.
+    """The curves in a run's files, as they were listed once.
 
-    To be used by one thread at a time, which holds :attr:`lock`.
+    Only one thread at a time may use it, and holds :attr:`lock`.
 
     Args:
-        keys: all that will be asked for.
+        keys: all keys that will be read.
 
     Attributes:
-        grew: where what is read stays in memory, for later questions at the same state of the run: called
-            with how many bytes more.
+        grew: called with the number of additional bytes, where a cache keeps what is read in memory for later
+            queries on the same state of the run; None without a cache.
         size: bytes in memory at first.
 
     Raises:
-        FileNotFoundError: here and in any method: a file was deleted by a compaction since; make a new one.
+        FileNotFoundError: here and in any method: a compaction has deleted a file since; create a new one.
     """
 
     def __init__(self, store: Store, project: str, run: str, keys: Sequence[str]) -> None:
@@ -80,20 +79,21 @@ class RunCurves:
         self.run = run
         self._files = Files(store)
         self._keys = keys
-        # paths of thousands of segments are put together fastest as texts
+        # The paths of thousands of segments are joined fastest as texts.
         self._base = store.path("").rstrip("/")
         self.listed: RunFiles = run_files(store, project, run)
         self._tail = tail(store, project, run, self.listed)
         # For each segment the buckets of those keys for which it has some.
         self._summaries = {
-            name: _asked(self._files.summary(self._segment_path(name)), keys) for name in self.listed.segments
+            name: _blocks_of(self._files.summary(self._segment_path(name)), keys)
+            for name in self.listed.segments
         }
         self._loaded: dict[str, dict[str, Points]] = {}
         self._live: dict[str, Any] = {}
         self._levels: dict[str, _Levels] = {}
         self.lock = threading.Lock()
         self.grew: Callable[[int], None] | None = None
-        self.size = sum(block.nbytes for found in self._summaries.values() for block in found.values())
+        self.size = sum(block.nbytes for blocks in self._summaries.values() for block in blocks.values())
         self.size += self._tail.nbytes if self._tail is not None else 0
 
     @property
@@ -102,33 +102,35 @@ class RunCurves:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether all points are in the manifest's files: then any key may be asked for."""
+        """Whether all points are in the manifest's files; then any key may be read."""
         return not self.listed.segments and self._tail is None
 
     def keys(self) -> list[str]:
         """Every key that the run has points of, sorted."""
-        found: set[str] = set(self._tail["key"].unique().to_pylist()) if self._tail is not None else set()
-        manifest = self.listed.manifest
-        compacted = [self._path(name) for name in (manifest.rollup or manifest.full,) if name]
-        for path in [*compacted, *map(self._segment_path, self.listed.segments)]:
-            found |= self._files.keys(path)
-        return sorted(found)
+        keys: set[str] = set()
+        if self._tail is not None:
+            keys.update(self._tail["key"].unique().to_pylist())
+        compacted = self.listed.manifest.rollup or self.listed.manifest.full
+        if compacted:
+            keys |= self._files.keys(self._path(compacted))
+        for path in map(self._segment_path, self.listed.segments):
+            keys |= self._files.keys(path)
+        return sorted(keys)
 
     def close(self) -> None:
-        """Close the files and let go of points; a method that is called later reads them again."""
+        """Close the files and free the points; a method that is called later reads them again."""
         self._loaded.clear()
         self._files.before_each = None
         self._count(self._files.close(keep=self.grew is not None))
 
     def check_while_reading(self, check: Callable[[], None]) -> None:
-        """Call something before each block that is read, until this is closed; what it raises ends the
-        reading.
-        """
+        """Call ``check`` before each block that is read, until this is closed; its exception ends reading."""
         self._files.before_each = check
 
     def forget(self) -> None:
-        """Keep nothing in memory any more; another thread may be reading, and lets go of the rest when it is
-        done.
+        """Stop keeping data in memory.
+
+        If another thread is reading, it frees the rest when it closes this.
         """
         self.grew = None
         self._levels = {}
@@ -138,8 +140,9 @@ class RunCurves:
             self.lock.release()
 
     def raw(self, key: str, ranges: Ranges = EVERYWHERE) -> Points:
-        """Every point of a key in some ranges of steps, ordered by attempt, then as logged (in what is
-        compacted: by step).
+        """Every point of a key in some ranges of steps, ordered by attempt.
+
+        The points of an attempt are in the order of logging, but compacted ones in the order of steps.
 
         Raises:
             NotFound: retention has dropped points of the key.
@@ -152,43 +155,47 @@ class RunCurves:
             )
         return self._points(key, ranges)
 
-    def stitched(self, key: str, ranges: Ranges = EVERYWHERE) -> Points:
-        """One point a step: of the highest attempt, and within it the one logged last.
+    def stitched_points(self, key: str, ranges: Ranges = EVERYWHERE) -> Points:
+        """One point for each step: of the highest attempt, and within it the one logged last.
 
-        Raises as :meth:`raw` does.
+        It raises the errors of :meth:`raw`.
         """
         return stitch(self.raw(key, ranges))
 
     def units(self, key: str, limit: int | None, window: Window | None = None) -> Any:
-        """The stitched curve in the window, sorted by step: single points if they are no more than ``limit``,
-        else at least half as many buckets.
+        """The stitched curve in the window, sorted by step, in units.
+
+        It has single points if they are no more than ``limit``, else buckets, at least half as many as
+        ``limit``.
 
         Args:
-            limit: what the caller will reduce it to; None for single points.
+            limit: the number of rows to which the caller reduces the curve; None for single points.
         """
         if limit is not None:
             live = self._live_units(key)
             rolled = downsampling.empty()
-            for rolled in self._rollups(key):  # if none suffices, it ends with the finest
-                if _suffices(_met(_both(rolled, live), window), limit):
+            for rolled in self._rollups(key):  # If no level suffices, the finest one remains.
+                if _suffices(_in_window(_both(rolled, live), window), limit):
                     break
             every = _both(rolled, live)
-            if _suffices(_met(every, window), limit) or not self._complete(key):
-                return self._resolved(key, rolled, live, window)
+            if _suffices(_in_window(every, window), limit) or not self._complete(key):
+                return self._resolve_overlaps(key, rolled, live, window)
             if window is not None:
-                met = _met(every, window)
-                return _met(
-                    _units(self.stitched(key, [(int(met["step"].min()), int(met["step_last"].max()))])),
+                met = _in_window(every, window)
+                return _in_window(
+                    _units(
+                        self.stitched_points(key, [(int(met["step"].min()), int(met["step_last"].max()))])
+                    ),
                     window,
                 )
-        return _met(_units(self.stitched(key)), window)
+        return _in_window(_units(self.stitched_points(key)), window)
 
     def last(self, key: str) -> Any:
-        """The curve's last unit (its ``step_last``, ``wall_time_last`` and ``last``), or none."""
+        """The curve's last unit, with its ``step_last`` and ``last``; empty without points."""
         return self.units(key, 1)[-1:]
 
     def best(self, key: str, column: str) -> Any:
-        """The unit of the first point with the extreme finite value, or none.
+        """The unit of the first point with the extreme finite value; empty without one.
 
         Args:
             column: ``min`` or ``max``.
@@ -199,25 +206,26 @@ class RunCurves:
         every = every[every["nonfinite"] < every["count"]]
         if not len(every):
             return every
-        place = int((np.argmin if column == "min" else np.argmax)(every[column]))
-        found = every[place : place + 1]
-        if found["count"][0] > 1 and self._complete(key):
-            points = _units(self.stitched(key, [(int(found["step"][0]), int(found["step_last"][0]))]))
-            found = points[points[column] == found[column]][:1]
-        return found
+        place = int(np.argmin(every[column]) if column == "min" else np.argmax(every[column]))
+        unit = every[place : place + 1]
+        if unit["count"][0] > 1 and self._complete(key):
+            points = _units(self.stitched_points(key, [(int(unit["step"][0]), int(unit["step_last"][0]))]))
+            unit = points[points[column] == unit[column]][:1]
+        return unit
 
-    def _resolved(self, key: str, rolled: Any, live: Any, window: Window | None) -> Any:
+    def _resolve_overlaps(self, key: str, rolled: Any, live: Any, window: Window | None) -> Any:
+        """Units in the window, with points stitched where the ranges of units overlap or cross an end."""
         complete = self._complete(key)
         if not complete:
-            # the points of those buckets are gone, and what a resumed run logged again at their steps
-            # replaces them
+            # The points of the buckets are gone; what a resumed run logged again at their steps replaces
+            # them.
             rolled = rolled[~_overlapping(rolled, live)]
         every = _both(rolled, live)
         if not len(every):
             return every
         cut = window if complete and window is not None and window.exact else None
         if bool((every["step"][1:] > every["step_last"][:-1]).all()) and cut is None:
-            return _met(every, window)
+            return _in_window(every, window)
         every = every[np.argsort(every["step"], kind="stable")]
         ends = np.maximum.accumulate(every["step_last"])
         opens = np.append(True, every["step"][1:] > ends[:-1])
@@ -227,7 +235,7 @@ class RunCurves:
         if cut is not None:
             split |= (cut.meets(every) & ~cut.holds(every)) & (every["count"] > 1)
         if not split.any():
-            return _met(every, window)
+            return _in_window(every, window)
         starts = every["step"][opens]
         lasts = np.maximum.reduceat(every["step_last"], np.flatnonzero(opens))
         torn = np.unique(group[split])
@@ -235,27 +243,25 @@ class RunCurves:
             self._points(key, list(zip(starts[torn].tolist(), lasts[torn].tolist(), strict=True)))
         )
         whole = np.concatenate([every[~np.isin(group, torn)], _units(points)])
-        return _met(whole[np.argsort(whole["step"], kind="stable")], window)
+        return _in_window(whole[np.argsort(whole["step"], kind="stable")], window)
 
     def _rollups(self, key: str) -> Iterator[Any]:
-        """The compacted part of a curve, from the coarsest level to the finest; none is read before it is
-        needed.
-        """
+        """The compacted part of a curve, level by level from the coarsest to the finest, each read lazily."""
         if not self.listed.manifest.rollup:
             return
         levels = self._levels
-        known = levels.get(key, _Levels((), False))
-        yield from known.read
-        if not known.are_all:
-            for level in islice(
-                self._files.levels(self._path(self.listed.manifest.rollup), key), len(known.read), None
-            ):
-                known = _Levels((*known.read, level), False)
-                if self._keeps(level):
-                    levels[key] = known
-                yield level
-            if self.grew:
-                levels[key] = known._replace(are_all=True)
+        cached = levels.get(key, _Levels((), False))
+        yield from cached.read
+        if cached.are_all:
+            return
+        path = self._path(self.listed.manifest.rollup)
+        for level in islice(self._files.levels(path, key), len(cached.read), None):
+            cached = _Levels((*cached.read, level), False)
+            if self._keep(level):
+                levels[key] = cached
+            yield level
+        if self.grew:
+            levels[key] = cached._replace(are_all=True)
 
     def _live_units(self, key: str) -> Any:
         """The buckets and points of a curve that are in no compacted file."""
@@ -263,27 +269,27 @@ class RunCurves:
             return self._live[key]
         live = self._live
         units = self._read_live(key)
-        if self._keeps(units):
+        if self._keep(units):
             live[key] = units
         return units
 
-    def _keeps(self, units: Any) -> bool:
+    def _keep(self, units: Any) -> bool:
+        """Count units that a cache keeps and make them read-only; whether there is a cache."""
         if self.grew is None:
             return False
-        units.flags.writeable = False  # whoever is given them has only a loan
+        units.flags.writeable = False
         self._count(units.nbytes)
         return True
 
     def _count(self, more: int) -> None:
-        if more and (grew := self.grew):
+        grew = self.grew
+        if more and grew:
             grew(more)
 
     def _read_live(self, key: str) -> Any:
-        parts = [
-            downsampling.unpack_blocks([found[key] for found in self._summaries.values() if key in found])
-        ]
+        parts = [downsampling.unpack_blocks([blocks[key] for blocks in self._summaries.values() if key in blocks])]
         parts += [
-            _units(self._segment(name, key)) for name, found in self._summaries.items() if key not in found
+            _units(self._segment(name, key)) for name, blocks in self._summaries.items() if key not in blocks
         ]
         if self._tail is not None:
             parts.append(_units(self._tail_points(key)))
@@ -294,12 +300,10 @@ class RunCurves:
         manifest = self.listed.manifest
         if manifest.full:
             parts.append(self._files.points(self._path(manifest.full), key, ranges))
-        for name, found in self._summaries.items():
-            if key in found:
-                own = downsampling.unpack_blocks([found[key]])
-                if ranges is not EVERYWHERE and not any(
-                    ((own["step"] <= high) & (own["step_last"] >= low)).any() for low, high in ranges
-                ):
+        for name, blocks in self._summaries.items():
+            if key in blocks and ranges is not EVERYWHERE:
+                own = downsampling.unpack_blocks([blocks[key]])
+                if not any(((own["step"] <= high) & (own["step_last"] >= low)).any() for low, high in ranges):
                     continue
             parts.append(within(self._segment(name, key), ranges))
         parts.append(within(self._tail_points(key), ranges))
@@ -337,10 +341,10 @@ class RunCurves:
 
 
 def open_run_curves(store: Store, project: str, run: str, keys: Sequence[str]) -> RunCurves:
-    """A run's curves with their listing and footers; no file is open.
+    """Read the listing and the footers of a run's curves; no file stays open.
 
     Args:
-        keys: all that will be asked for.
+        keys: all keys that will be read.
 
     Raises:
         StoreError: as :func:`read_run_curves`.
@@ -356,12 +360,11 @@ def read_run_curves(
     read: Callable[[RunCurves], _Result],
     reader: RunCurves | None = None,
 ) -> _Result:
-    """``read`` of a run's curves, again from new ones when a compaction has deleted files since they were
-    listed.
+    """Call ``read`` with a run's curves, and again with new ones when a compaction has deleted files.
 
     Args:
-        keys: all that ``read`` asks for.
-        reader: what it reads first, where there is one already.
+        keys: all keys that ``read`` needs.
+        reader: the curves to try first, where the caller has them already.
 
     Raises:
         StoreError: a metric file is damaged, or files are missing each time.
@@ -378,8 +381,7 @@ def read_run_curves(
 
 
 def read_listed(store: Store, run: str, read: Callable[[], _Result]) -> _Result:
-    """What ``read`` gives, which lists a run's files and opens them; again when a compaction has deleted some
-    since they were listed.
+    """Call ``read``, and again when a compaction has deleted files between its listing and its opening them.
 
     Raises:
         StoreError: a metric file is damaged, or files are missing each time.
@@ -394,13 +396,14 @@ def read_listed(store: Store, run: str, read: Callable[[], _Result]) -> _Result:
                 ) from error
         except HalvingError:
             raise
-        except ValueError as error:  # Arrow's
+        except ValueError as error:
+            # Arrow raises a ValueError for a damaged file.
             raise StoreError(f"a metric file of run {run!r} in {store.root} is damaged: {error}") from error
     raise RuntimeError("no try was made")
 
 
 class _Levels(NamedTuple):
-    """Levels of a curve that were read, the coarsest first, and whether there are no more."""
+    """The levels of a curve that were read, the coarsest first, and whether these are all."""
 
     read: tuple[Any, ...]
     are_all: bool
@@ -410,29 +413,31 @@ def _units(points: Points) -> Any:
     return downsampling.of_points(points.step, points.time, points.value)
 
 
-def _asked(summary: downsampling.SegmentBuckets | None, keys: Sequence[str]) -> dict[str, Any]:
-    return {key: summary.block(key) for key in keys if key in summary.rows} if summary else {}
+def _blocks_of(summary: downsampling.SegmentBuckets | None, keys: Sequence[str]) -> dict[str, Any]:
+    if summary is None:
+        return {}
+    return {key: summary.block(key) for key in keys if key in summary.rows}
 
 
-def _met(units: Any, window: Window | None) -> Any:
+def _in_window(units: Any, window: Window | None) -> Any:
     return units if window is None else units[window.meets(units)]
 
 
 def _suffices(units: Any, limit: int) -> bool:
-    """Whether units are fine enough: a curve that has no more points than the limit is given whole."""
-    return bool((units["count"] == 1).all()) or (
-        2 * len(units) >= limit and int(units["count"].sum()) > limit
-    )
+    """Whether units are fine enough; a curve with no more points than the limit needs each of its points."""
+    if (units["count"] == 1).all():
+        return True
+    return 2 * len(units) >= limit and int(units["count"].sum()) > limit
 
 
 def _both(units: Any, others: Any) -> Any:
-    return (
-        np.concatenate([units, others]) if len(units) and len(others) else (units if len(units) else others)
-    )
+    if not len(units):
+        return others
+    return np.concatenate([units, others]) if len(others) else units
 
 
 def _overlapping(units: Any, others: Any) -> Any:
-    """Which units share steps with any of ``others``."""
+    """A mask of the units that share steps with any of ``others``."""
     starts = np.sort(others["step"])
     lasts = np.sort(others["step_last"])
     # Where as many ranges begin up to a unit's end as have ended before its beginning, none overlaps it.

@@ -1,6 +1,4 @@
-"""What is read of the points of single runs: last values that no end record has, curves in four numbers, and
-whole curves.
-"""
+"""Last values, extremes and whole curves of single runs, read from their points."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,14 +15,14 @@ _Result = TypeVar("_Result")
 
 
 class Extremes(NamedTuple):
-    """A curve in four numbers, of the stitched view.
+    """A stitched curve in four numbers.
 
     Attributes:
-        last: the value that was logged last, NaN and infinities too, as the run's attempts recorded it when
-            they ended. While the newest has not, the value at the greatest step: in which order points came
-            is not kept for ever.
-        min, max: over finite values; None if there are none, or if retention left nothing of them.
-        points: how many steps have a value; None if retention left nothing of them.
+        last: the value that was logged last, which may be NaN or infinite, as the run's attempts recorded it
+            when they ended. Before the newest attempt has ended it is the value at the greatest step, because
+            the order of logging is not kept for ever.
+        min, max: over finite values; None if there are none, or if retention left no points.
+        points: the number of steps with a value; None if retention left no points.
     """
 
     last: float
@@ -34,45 +32,44 @@ class Extremes(NamedTuple):
 
 
 def fill_last(store: Store, runs: list[RunInfo], keys: list[str] | None = None) -> list[RunInfo]:
-    """The runs, each with a summary: where the newest attempt recorded none, it is read from the points.
+    """Complete the summaries of runs from their points, where the newest attempt recorded none.
 
     Args:
         keys: read only these; None reads all, and then the runs count as summarized.
     """
 
-    def filled(info: RunInfo) -> RunInfo:
+    def fill(info: RunInfo) -> RunInfo:
         if info.summarized:
             return info
         last = {key: value.last for key, value in read_extremes(store, info, keys).items()}
         return replace(info, summary=info.summary | last, summarized=keys is None)
 
-    return in_threads(filled, runs)
+    return in_threads(fill, runs)
 
 
 def read_extremes(store: Store, info: RunInfo, keys: list[str] | None = None) -> dict[str, Extremes]:
-    """Last, min, max and number of points by key; where retention left nothing, the last value alone.
+    """Read the extremes of each key; where retention left no points, only the last value.
 
     Raises:
         StoreError: a metric file is damaged.
     """
-    # To look for the keys in the points takes as long as everything else.
-    wanted = (
-        keys
-        if keys is not None
-        else sorted(info.summary)
-        if info.all_summarized
-        else keys_of(store, info.project, info.run)
-    )
+    if keys is not None:
+        wanted = keys
+    elif info.all_summarized:
+        # Searching the points for their keys would take as long as everything else.
+        wanted = sorted(info.summary)
+    else:
+        wanted = keys_of(store, info.project, info.run)
     read = _read(
         store, info.project, info.run, wanted, lambda reader: {key: _extremes(reader, key) for key in wanted}
     )
-    found = {key: value for key, value in read.items() if value is not None}
+    extremes = {key: value for key, value in read.items() if value is not None}
     for key, last in info.summary.items():
-        if key in found:
-            found[key] = found[key]._replace(last=last) if info.summarized else found[key]
-        elif keys is None or key in keys:
-            found[key] = Extremes(last, None, None, None)
-    return dict(sorted(found.items()))
+        if key not in extremes and (keys is None or key in keys):
+            extremes[key] = Extremes(last, None, None, None)
+        elif key in extremes and info.summarized:
+            extremes[key] = extremes[key]._replace(last=last)
+    return dict(sorted(extremes.items()))
 
 
 def keys_of(store: Store, project: str, run: str) -> list[str]:
@@ -86,7 +83,7 @@ def read_curve(store: Store, project: str, run: str, key: str) -> "Points":
     Raises:
         NotFound: retention left only its rollups.
     """
-    return _read(store, project, run, [key], lambda reader: reader.stitched(key))
+    return _read(store, project, run, [key], lambda reader: reader.stitched_points(key))
 
 
 def _extremes(reader: "RunCurves", key: str) -> Extremes | None:
@@ -97,9 +94,9 @@ def _extremes(reader: "RunCurves", key: str) -> Extremes | None:
         return None
     low = units["min"][np.isfinite(units["min"])]
     high = units["max"][np.isfinite(units["max"])]
-    least = float(low.min()) if len(low) else None
-    most = float(high.max()) if len(high) else None
-    return Extremes(float(units["last"][-1]), least, most, int(units["count"].sum()))
+    minimum = float(low.min()) if len(low) else None
+    maximum = float(high.max()) if len(high) else None
+    return Extremes(float(units["last"][-1]), minimum, maximum, int(units["count"].sum()))
 
 
 def _read(

@@ -1,4 +1,4 @@
-"""Curves as the tables that queries give: rows, smoothing, and the columns of a leaderboard."""
+"""Curves as the tables that queries return: rows, smoothing, and the columns of a leaderboard."""
 
 import json
 import math
@@ -39,25 +39,29 @@ class CurveRows(NamedTuple):
     def of(
         cls, run: str, key: str, attempt: int | None, units: Any, limit: int | None, smooth: Smoother
     ) -> "CurveRows":
-        """Units in the order of the x axis, reduced to ``limit`` rows."""
-        reduced = units if limit is None else downsampling.at_most(units, limit)
-        values = smooth(downsampling.values_of(reduced))
+        """Reduce units, in the order of the x axis, to ``limit`` rows."""
+        if limit is not None:
+            units = downsampling.at_most(units, limit)
+        values = smooth(downsampling.values_of(units))
         return cls(
             run,
             key,
-            reduced["step"],
-            reduced["wall_time"],
+            units["step"],
+            units["wall_time"],
             values,
-            reduced["min"],
-            reduced["max"],
-            reduced["count"],
+            units["min"],
+            units["max"],
+            units["count"],
             attempt,
         )
 
 
 def table_of(curves: Sequence[CurveRows], *, raw: bool, single: bool) -> "pa.Table":
-    """One table of all curves, with a column ``attempt`` if ``raw``, and with min, max and count unless
-    points are ``single``.
+    """Join curves into one table.
+
+    Args:
+        raw: add the column ``attempt``.
+        single: the rows are single points; leave out ``min``, ``max`` and ``count``.
     """
     import pyarrow as pa
 
@@ -71,23 +75,26 @@ def table_of(curves: Sequence[CurveRows], *, raw: bool, single: bool) -> "pa.Tab
             np.repeat(np.array([curve.attempt for curve in curves], np.int32), lengths), pa.int32()
         )
     kinds = {"step": pa.int64(), "wall_time": moments(), "value": pa.float64()}
-    for name, kind in (
-        kinds if single else {**kinds, "min": pa.float64(), "max": pa.float64(), "count": pa.int64()}
-    ).items():
+    if not single:
+        kinds |= {"min": pa.float64(), "max": pa.float64(), "count": pa.int64()}
+    for name, kind in kinds.items():
         empty = np.empty(0, np.float64 if kind == pa.float64() else np.int64)
         columns[name] = column_of(np.concatenate([empty, *(getattr(curve, name) for curve in curves)]), kind)
     return pa.Table.from_arrays(list(columns.values()), names=list(columns))
 
 
-def rows_of(found: Iterable[tuple[str, str, Any]], names: tuple[str, str, str]) -> "pa.Table":
-    """One row for each run and key that has a unit; ``names`` are the unit's fields of step, time and
-    value.
+def rows_of(units: Iterable[tuple[str, str, Any]], names: tuple[str, str, str]) -> "pa.Table":
+    """A table with one row for each run and key that has a unit.
+
+    Args:
+        units: run, key, and one unit or none.
+        names: the unit's fields of step, time and value.
     """
     import pyarrow as pa
 
     rows = [
         (run, key, *_single(unit, names[0], names[1]), float(unit[names[2]][0]))
-        for run, key, unit in found
+        for run, key, unit in units
         if len(unit)
     ]
     columns = list(zip(*rows, strict=True)) or [()] * 5
@@ -97,8 +104,11 @@ def rows_of(found: Iterable[tuple[str, str, Any]], names: tuple[str, str, str]) 
 
 
 def board_of(rows: Sequence[tuple[str, Any, Any, RunInfo]], column: str) -> "pa.Table":
-    """A leaderboard of rows in the order given: run, the unit of its best value, the unit of its last, and
-    its record.
+    """A leaderboard of rows that are ranked already.
+
+    Args:
+        rows: run, the unit of its best value, the unit of its last value, and its record.
+        column: ``min`` or ``max``, whichever is best.
     """
     import pyarrow as pa
 
@@ -121,11 +131,11 @@ def is_number(value: Any) -> bool:
 
 
 def as_text(value: Any) -> str | None:
-    """A param as text: text as it is, anything else as JSON; None stays None."""
+    """A param as text: text is unchanged, anything else is JSON, and None stays None."""
     return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
-def smoothed(smooth: Mapping[str, float] | None) -> Smoother:
+def smoother_of(smooth: Mapping[str, float] | None) -> Smoother:
     """The function that smooths a curve's values.
 
     Raises:
@@ -147,13 +157,13 @@ def smoothed(smooth: Mapping[str, float] | None) -> Smoother:
 
 def _ema(values: Any, weight: float) -> Any:
     average = 0.0
-    seen = 1.0
+    past_weight = 1.0
     smooth = []
     for value in values.tolist():
         if math.isfinite(value):
             average = weight * average + (1 - weight) * value
-            seen *= weight
-            smooth.append(average / (1 - seen))
+            past_weight *= weight
+            smooth.append(average / (1 - past_weight))
         else:
             smooth.append(value)
     return np.array(smooth, np.float64)
@@ -162,49 +172,48 @@ def _ema(values: Any, weight: float) -> Any:
 def _trailing_mean(values: Any, points: int) -> Any:
     finite = np.isfinite(values)
     own = values[finite]
-    # Each window is summed afresh: a running sum would carry the rounding error of a large value into all
-    # later ones.
-    padded = np.concatenate([np.full(min(points, len(own)) - 1 if len(own) else 0, np.nan), own])
     smooth = np.array(values, np.float64)
     if len(own):
-        smooth[finite] = np.nanmean(
-            np.lib.stride_tricks.sliding_window_view(padded, min(points, len(own))), axis=1
-        )
+        # Each window is summed afresh, because a running sum would carry the rounding error of a large value
+        # into all later ones.
+        length = min(points, len(own))
+        padded = np.concatenate([np.full(length - 1, np.nan), own])
+        smooth[finite] = np.nanmean(np.lib.stride_tricks.sliding_window_view(padded, length), axis=1)
     return smooth
 
 
 def _single(unit: Any, step: str, time: str) -> tuple[int | None, int | None]:
-    """A unit's step and time, or None for both if it stands for several points, any of which may be meant."""
+    """A unit's step and time; both are None if the unit has several points, as any of them may be the one."""
     if unit["count"][0] > 1 and step == "step":
         return None, None
     return int(unit[step][0]), int(unit[time][0])
 
 
 def _column(values: list[Any]) -> "pa.Array":
-    """A param's values as a column, each exactly what it is; as text where the runs' values are of several
-    kinds.
-    """
+    """A param's values as a column that holds each exactly; as text where the values are of several kinds."""
     import pyarrow as pa
 
-    given = [value for value in values if value is not None]
-    if all(isinstance(value, bool) for value in given):
+    present = [value for value in values if value is not None]
+    if all(isinstance(value, bool) for value in present):
         return pa.array(values, pa.bool_())
-    if all(is_number(value) for value in given):
-        if all(isinstance(value, int) for value in given):
-            largest = max(abs(value) for value in given)
+    if all(is_number(value) for value in present):
+        if all(isinstance(value, int) for value in present):
+            largest = max(abs(value) for value in present)
             if largest < 2**63:
                 return pa.array(values, pa.int64())
             if largest < 10**38:
-                return pa.array(
-                    [None if value is None else Decimal(value) for value in values], pa.decimal128(38, 0)
-                )
-        elif all(_is_exact(value) for value in given):
-            return pa.array([None if value is None else float(value) for value in values], pa.float64())
+                return pa.array(_convert(values, Decimal), pa.decimal128(38, 0))
+        elif all(_is_exact(value) for value in present):
+            return pa.array(_convert(values, float), pa.float64())
     return pa.array([as_text(value) for value in values], pa.string())
 
 
+def _convert(values: list[Any], kind: Callable[[Any], Any]) -> list[Any]:
+    return [None if value is None else kind(value) for value in values]
+
+
 def _is_exact(value: float) -> bool:
-    """Whether a double holds a number exactly: a float is one, a large whole number may not be."""
+    """Whether a double holds a number exactly, which it may not do with a large whole number."""
     try:
         return isinstance(value, float) or float(value) == value
     except OverflowError:

@@ -1,6 +1,4 @@
-"""Metrics that left their bounds, or became NaN or infinite: in what is reported, and in what a running trial
-streams.
-"""
+"""Watching a running trial's metrics for values that are out of bounds, NaN or infinite."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,10 +16,10 @@ from halving.trial.bounds import Range, problem
 
 
 class DivergenceWatch:
-    """Looks at what one attempt has streamed, each time only at what is new: cheap enough for every few
-    seconds.
+    """Checks the points that one attempt streams.
 
-    It reads the segments in the store, and on the machine that trains the journal, which has newer points.
+    Each check reads only the new points, so that one every few seconds is cheap. It reads the segments in the
+    store, and on the machine that trains also the journal, which has newer points.
 
     Args:
         bounds: metric to its bounds; a metric without any, ``(None, None)``, must be finite.
@@ -35,32 +33,32 @@ class DivergenceWatch:
         self._run = run
         self._attempt = attempt
         self._bounds = dict(bounds)
-        self._seen = 0  # segments; they count up from 0
+        self._next_segment = 0
         self._journal = Follower()
-        self._found: str | None = None
+        self._problem: str | None = None
 
     def check(self) -> str | None:
-        """The first value found that is NaN, infinite or out of bounds: its metric, value, bound and step.
+        """Describe the first value that is NaN, infinite or out of bounds; None while there is none.
 
-        None while there is none.
+        The description has its metric, value, bound and step.
 
         Raises:
-            StoreError: the store cannot be read; nothing is missed by the next check.
+            StoreError: the store cannot be read; the next check misses nothing.
         """
-        if self._found is None and self._bounds:
+        if self._problem is None and self._bounds:
             try:
                 for metric, steps, values in self._new_points():
-                    self._found = self._found or self._wrong(metric, steps, values)
+                    self._problem = self._problem or self._find_problem(metric, steps, values)
             except FileNotFoundError:
-                # drained or compacted at this moment: the next check finds it in its new place
+                # The file has just been drained or compacted; the next check reads its points elsewhere.
                 pass
             except OSError as error:
                 raise StoreError(
                     f"cannot read the metrics of run {self._run!r} in {self._store.root}: {error}"
                 ) from error
-        return self._found
+        return self._problem
 
-    def _wrong(self, metric: str, steps: Any, values: Any) -> str | None:
+    def _find_problem(self, metric: str, steps: Any, values: Any) -> str | None:
         low, high = self._bounds[metric]
         wrong = ~np.isfinite(values)
         if low is not None:
@@ -75,8 +73,8 @@ class DivergenceWatch:
         )
 
     def _new_points(self) -> Iterator[tuple[str, Any, Any]]:
-        """Metric, steps and values of what was not seen yet."""
-        # The journal first: what is drained meanwhile is in the segments that are listed after it.
+        """Metric, steps and values of the points that were not checked yet."""
+        # The journal comes first, so that what is drained meanwhile is in the segments that are listed later.
         yield from self._in_journal()
         yield from self._in_store()
 
@@ -88,26 +86,24 @@ class DivergenceWatch:
                     yield key, steps, values[:, column]
 
     def _in_store(self) -> Iterator[tuple[str, Any, Any]]:
-        """All of what was compacted, if any of it was not seen as a segment, and the segments that were not
-        seen.
-        """
+        """Points of new segments, and all compacted points if one was compacted before it was checked."""
         from halving.metrics.parquet_reader import Files
 
         files = run_files(self._store, self._project, self._run)
         reader = Files(self._store)
         absorbed = files.manifest.absorbed.get(self._attempt, Absorbed(0))
-        if absorbed.segments > self._seen:
+        if absorbed.segments > self._next_segment:
             if files.manifest.full:
                 path = self._store.path(f"{project_folder(self._project)}/{files.manifest.full}")
                 for key in self._bounds:
                     points = reader.points(path, key, EVERYWHERE)
                     own = points.take(points.attempt == self._attempt)
                     yield key, own.step, own.value
-            self._seen = absorbed.segments
+            self._next_segment = absorbed.segments
         for sequence, name in sorted(segments_of(files, self._attempt).items()):
-            if sequence >= self._seen:
+            if sequence >= self._next_segment:
                 for key, points in reader.segment(
                     self._store.path(name), self._attempt, list(self._bounds)
                 ).items():
                     yield key, points.step, points.value
-                self._seen = sequence + 1
+                self._next_segment = sequence + 1

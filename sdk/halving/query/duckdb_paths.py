@@ -1,6 +1,4 @@
-"""How DuckDB opens files of a store: a folder's by their paths, an object store's through Arrow's
-filesystem.
-"""
+"""How DuckDB opens a store's files: local ones by path, an object store's through Arrow's filesystem."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -14,8 +12,9 @@ PROTOCOL = "halving"
 
 
 def duckdb_paths(connection: "duckdb.DuckDBPyConnection", store: Store, names: Iterable[str]) -> list[str]:
-    """Names in the store as a DuckDB connection opens them: local paths, or through Arrow's filesystem, which
-    it then knows.
+    """The paths by which a DuckDB connection opens files of the store.
+
+    For an object store, Arrow's filesystem is registered with the connection.
     """
     if store.folder is not None:
         return [store.path(name) for name in names]
@@ -26,7 +25,7 @@ def duckdb_paths(connection: "duckdb.DuckDBPyConnection", store: Store, names: I
 
         @classmethod
         def _strip_protocol(cls, path: str) -> str:
-            # the wrapper's own, made for HDFS, takes the bucket for a host and drops it
+            # The method of the wrapper, made for HDFS, takes the bucket for a host and drops it.
             return path.removeprefix(f"{PROTOCOL}://")
 
     if not connection.filesystem_is_registered(PROTOCOL):

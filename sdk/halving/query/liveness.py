@@ -1,5 +1,6 @@
-"""Whether an attempt without an end record is still being trained, by this machine's journals and the store's
-files.
+"""Whether an attempt without an end record is still being trained.
+
+This machine's journals tell it, and for other machines the age of the store's files.
 """
 
 import fcntl
@@ -14,11 +15,12 @@ from halving.metrics.segments import live_folder, parse_segment_name, segment_na
 from halving.store.store import Store
 
 RECENT_SECONDS = 600.0
-"""A run on another machine counts as running if it wrote a file within this time: system metrics are logged
-every 30 s.
+"""A run on another machine counts as running if it wrote a file within this time.
+
+System metrics are logged every 30 s.
 """
 
-# struct flock as the C library lays it out, with the place of l_type.
+# The layout of the C library's struct flock, and the place of l_type in it.
 _FLOCK, _TYPE = ("=qqihh", 3) if sys.platform == "darwin" else ("@hhqqi4x", 0)
 
 
@@ -36,26 +38,26 @@ def is_running(store: Store, project: str, run: str, attempt: int, started: floa
     for folder in directory.attempt_folders(store, project, run, attempt):
         return is_held(folder) and not (folder / "end.json").exists()
     now = time.time()
-    return (
-        now - max(started if started <= now else 0.0, last_written(store, project, run) or 0.0)
-        < RECENT_SECONDS
-    )
+    newest = last_written(store, project, run) or 0.0
+    if started <= now:
+        newest = max(newest, started)
+    return now - newest < RECENT_SECONDS
 
 
 def is_held(folder: Path) -> bool:
     """Whether a living process holds a journal's lock.
 
-    The lock is not taken for this, because that could stop a recovery.
+    The lock is not taken to find out, because that could stop a recovery.
     """
     with directory.one_at_a_time:
         if directory.is_ours(folder):
-            # the system never reports a process's own lock, and closing the file would release it
+            # The system never reports a process's own lock, and closing the file would release it.
             return True
         try:
             with (folder / "lock").open("rb") as file:
-                asked = [0] * 5
-                asked[_TYPE] = fcntl.F_WRLCK
-                answer = fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(_FLOCK, *asked))
+                request = [0] * 5
+                request[_TYPE] = fcntl.F_WRLCK
+                answer = fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(_FLOCK, *request))
         except FileNotFoundError:
             return False
     return bool(struct.unpack(_FLOCK, answer)[_TYPE] != fcntl.F_UNLCK)
@@ -75,7 +77,8 @@ def last_written(store: Store, project: str, run: str) -> float | None:
     if store.folder is not None:
         try:
             return (store.folder / newest).stat().st_mtime
-        except FileNotFoundError:  # compacted since it was listed
+        except FileNotFoundError:
+            # The file was compacted since it was listed.
             return None
     written = store.filesystem.get_file_info(store.path(newest)).mtime_ns
     return None if written is None else written / 1e9

@@ -5,16 +5,12 @@ from typing import Any
 
 
 def flatten_params(params: dict[str, Any]) -> dict[str, Any]:
-    """Give params by name, nested ones as ``optimizer/lr``; where two would have one name, what they lie in
-    stays nested.
-    """
+    """Flatten nested params to names like ``optimizer/lr``; where names would collide, they stay nested."""
     return _join_names(params, "/")
 
 
 def dot_params(params: dict[str, Any]) -> dict[str, Any]:
-    """Give params by name, nested ones as ``optimizer.lr``; where two would have one name, what they lie in
-    stays nested.
-    """
+    """Flatten nested params to names like ``optimizer.lr``; where names would collide, they stay nested."""
     return _join_names(params, ".")
 
 
@@ -22,7 +18,7 @@ def _join_names(params: dict[str, Any], mark: str) -> dict[str, Any]:
     parts: dict[str, dict[str, Any]] = {}
     for name, value in params.items():
         inside = _join_names(value, mark) if isinstance(value, dict) else {}
-        parts[name] = {f"{name}{mark}{inner}": each for inner, each in inside.items()}
+        parts[name] = {f"{name}{mark}{inner}": inner_value for inner, inner_value in inside.items()}
     counts = Counter([*params, *(inner for part in parts.values() for inner in part)])
     joined: dict[str, Any] = {}
     for name, value in params.items():

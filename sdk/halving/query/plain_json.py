@@ -6,9 +6,11 @@ from typing import Any
 
 
 def jsonable(value: Any) -> Any:
-    """The value with nothing in it that JSON cannot hold."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    """Replace what JSON cannot hold: NaN and infinities by their names, datetimes by ISO 8601."""
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
+    if isinstance(value, float) and math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
         return {str(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""All that is known of one run, as data, for a command, the API and a page."""
+"""Everything about one run as data, for a command, the API and a page."""
 
 import contextlib
 from typing import Any
@@ -13,7 +13,7 @@ from halving.store.store import Store, blob_name
 
 
 def as_dict(info: RunInfo) -> dict[str, Any]:
-    """What the JSON of every command has of a run."""
+    """The fields of a run that the JSON of every command has."""
     newest = info.attempts[-1]
     return {
         "project": info.project,
@@ -32,11 +32,11 @@ def as_dict(info: RunInfo) -> dict[str, Any]:
 
 
 def details_of(store: Store, info: RunInfo) -> dict[str, Any]:
-    """What ``halving show --json`` gives: what :func:`as_dict` has, and ``lifecycle_since, seed, determinism,
-    provenance, attempts, metrics, artifacts, media, checkpoints, files``.
+    """Read everything about a run, as ``halving show --json`` prints it.
 
-    ``metrics`` is ``{key: {"last", "min", "max", "points"}}`` of the stitched curve; all but ``last`` are
-    None where retention has dropped the points.
+    It has the fields of :func:`as_dict` and ``lifecycle_since, seed, determinism, provenance, attempts,
+    metrics, artifacts, media, checkpoints, files``. ``metrics`` is ``{key: {"last", "min", "max",
+    "points"}}`` of the stitched curve; all but ``last`` are None where retention has dropped the points.
 
     Raises:
         StoreError: a file of the run cannot be read, or is damaged.
@@ -61,8 +61,7 @@ def details_of(store: Store, info: RunInfo) -> dict[str, Any]:
 
 
 def verdict_of(store: Store, info: RunInfo) -> dict[str, Any] | None:
-    """The verdict that a rerun ended with, as ``halving rerun --json`` printed it; None of any other run, and
-    of one that was ended.
+    """Read the verdict of a rerun, as ``halving rerun --json`` printed it; None if the run has none.
 
     Raises:
         StoreError: it cannot be read, or is damaged.
@@ -81,11 +80,9 @@ def code_of(info: RunInfo) -> dict[str, Any]:
     pairs: dict[str, Any] = {}
     if git:
         unknown = f"unknown: git could not say ({git.get('error')})"
-        changed = (
-            "changed files: the patch has them"
-            if git.get("patch")
-            else "changed files, all left out of the patch"
-        )
+        changed = "changed files, all left out of the patch"
+        if git.get("patch"):
+            changed = "changed files: the patch has them"
         dirty = {True: changed, False: "clean", None: unknown}[git.get("dirty")]
         pairs = {
             "commit": git.get("commit"),
@@ -96,9 +93,9 @@ def code_of(info: RunInfo) -> dict[str, Any]:
         pairs["patch"] = git.get("patch")
         left_out = [f"{file['path']} ({size(file['bytes'])})" for file in git.get("left_out") or []]
         more = git.get("left_out_count", 0) - len(left_out)
-        pairs["left out of it"] = (
-            ", ".join([*left_out, *([f"{more} smaller files"] if more > 0 else [])]) or None
-        )
+        if more > 0:
+            left_out.append(f"{more} smaller files")
+        pairs["left out of it"] = ", ".join(left_out) or None
     else:
         imported = info.parent.get("imported")
         pairs["commit"] = f"not recorded by {imported['tool']}" if imported else "not in a git checkout"
@@ -108,23 +105,26 @@ def code_of(info: RunInfo) -> dict[str, Any]:
 
 
 def environment_of(info: RunInfo) -> dict[str, Any]:
-    """The newest attempt's interpreter and machine, packages apart."""
+    """The newest attempt's interpreter and machine, without its packages."""
     hardware = info.provenance.get("hardware") or {}
     python = info.provenance.get("python") or {}
+    versions = [str(python[name]) for name in ("implementation", "version") if name in python]
     memory = hardware.get("memory_bytes")
+    gpus = "; ".join(hardware.get("gpus") or [])
+    if hardware and not gpus:
+        gpus = "none"
     pairs = {
-        "python": " ".join(str(python[name]) for name in ("implementation", "version") if name in python)
-        or None,
+        "python": " ".join(versions) or None,
         "image": info.provenance.get("image"),
         **{name: hardware.get(name) for name in ("host", "platform", "cpus")},
         "memory": size(memory) if memory else None,
-        "gpus": "; ".join(hardware.get("gpus") or []) or ("none" if hardware else None),
+        "gpus": gpus or None,
     }
     return {name: value for name, value in pairs.items() if value is not None}
 
 
 def _files(store: Store, info: RunInfo, folder: str) -> dict[str, Any]:
-    """Where the run's files are: names in the store, and folders of this machine."""
+    """The places of the run's files: names in the store, and folders of this machine."""
     files = run_files(store, info.project, info.run)
     base = project_folder(info.project)
     full = files.manifest.full

@@ -1,6 +1,4 @@
-"""What differs between runs: their params, code, environment, packages and metrics, and the changes that
-their code had over its commit.
-"""
+"""What differs between runs: params, code with its uncommitted changes, environment, packages, metrics."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,13 +10,13 @@ from halving.query.runs import RunInfo, in_threads, read_run
 from halving.store.store import Store, blob_name
 
 LONGEST_PATCH = 1 << 20
-"""Bytes of a run's patch that are given; of a longer one the beginning."""
+"""Bytes of a run's patch to return; a longer patch is cut."""
 _ABSENT = object()
 _Values = dict[str, Any]
 
 
 def read_for_diff(store: Store, runs: Sequence[tuple[str, str]]) -> list[RunInfo]:
-    """Runs, each given as project and run, with the last value of each metric.
+    """Read runs, each named by its project and id, with the last value of each metric.
 
     Raises:
         NotFound: no such run.
@@ -28,20 +26,19 @@ def read_for_diff(store: Store, runs: Sequence[tuple[str, str]]) -> list[RunInfo
 
 
 def diff_of(infos: Sequence[RunInfo]) -> dict[str, Any]:
-    """What ``halving compare --json`` gives of runs.
+    """Compare runs, as ``halving compare --json`` prints it.
 
     Returns:
         ``{"runs": [...], "params", "code", "environment", "packages", "metrics"}``; each of the five
         (:data:`SECTIONS`) is ``{name: {"differs": bool, "values": [one for each run, in order; None where it
-        has none]}}``, what differs first. A metric's value is its last.
+        has none]}}``, with the names that differ first. A metric's value is its last.
     """
     sections = {name: _section([values(info) for info in infos]) for name, values in _VALUES.items()}
     return {"runs": [as_dict(info) for info in infos], **sections}
 
 
 def patch_of(store: Store, info: RunInfo) -> str | None:
-    """What the newest attempt's code had changed over its commit, as a unified diff; None if nothing, or if
-    it is not known.
+    """The uncommitted changes of the newest attempt's code, as a unified diff; None without a patch.
 
     Raises:
         StoreError: the store cannot be read.
@@ -64,7 +61,7 @@ def patch_of(store: Store, info: RunInfo) -> str | None:
 
 
 def _section(columns: list[_Values]) -> dict[str, Any]:
-    """Each name's values, what differs first and otherwise in order of appearance."""
+    """Each name's values, those that differ first and otherwise in order of appearance."""
     names = dict.fromkeys(name for column in columns for name in column)
     rows = {name: [column.get(name, _ABSENT) for column in columns] for name in names}
     section = {
@@ -77,12 +74,12 @@ def _section(columns: list[_Values]) -> dict[str, Any]:
     return dict(sorted(section.items(), key=lambda item: not item[1]["differs"]))
 
 
-def _same(one: Any, other: Any) -> bool:
-    return bool(one == other) or (one != one and other != other)  # NaN is the same as NaN here
+def _same(value: Any, other: Any) -> bool:
+    return bool(value == other) or (value != value and other != other)  # NaN equals NaN here.
 
 
 def _origin(info: RunInfo) -> _Values:
-    """Everything that identifies the code: two modified checkouts with equal patches are the same code."""
+    """The facts that identify the code; two modified checkouts with equal patches are the same code."""
     own = {
         name: info.parent[name]
         for name in ("trainable", "trainable_sha256", "dataset", "snapshot")

@@ -1,12 +1,12 @@
-"""The language that chooses runs: ``params.lr between 1e-4 and 1e-3 and status = finished order by
-metrics.val_loss``.
+"""The language of filters, which choose and order runs, as data.
 
-One language for the command, the API and the page. Here are its parts as data, for whoever answers a filter,
-and how they are written; :mod:`halving.query.run_filter_parser` reads them from text.
+An example is ``params.lr between 1e-4 and 1e-3 and status = finished order by metrics.val_loss``. The
+command, the API and the page share the language. This module has its parts and their text;
+:mod:`halving.query.run_filter_parser` reads them from text.
 
-A condition is true, false or unknown of a run, as in SQL, and chooses the runs of which it is true. A value
-that the run has not, or that is of another type than the literal, makes a comparison unknown; ``not`` leaves
-that unknown.
+A condition is true, false or unknown for a run, as in SQL, and chooses the runs for which it is true. A
+comparison is unknown if the run lacks the value, or if the value has another type than the literal; ``not``
+leaves it unknown.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ MAX_DEPTH = 50
 MAX_CONDITIONS = 200
 MAX_ORDERS = 8
 MAX_TEXT = 600
-"""Characters of a run's text that filters know. In four bytes each they fit into an index of Postgres."""
+"""Characters of a run's text that filters compare. In four bytes each they fit into an index of Postgres."""
 
 
 class InvalidFilter(InvalidInput):
@@ -88,7 +88,7 @@ RUN_FIELDS = {
 
 @dataclass(frozen=True)
 class Field:
-    """What a run is asked for.
+    """A property of runs that a filter names.
 
     Attributes:
         kind: ``run`` for a field that every run has (``status``, ``started``…), else ``params``, ``metrics``
@@ -106,21 +106,23 @@ class Field:
 
     @property
     def type(self) -> Type:
-        """``any`` is that of the value of each run: of params there are numbers, texts and booleans."""
+        """The type of the field's values; ``any`` for params, which are numbers, texts or booleans."""
         return RUN_FIELDS[self.name].type if self.kind == "run" else _TYPES[self.kind]
 
     @property
     def in_catalog(self) -> bool:
-        """Whether only the catalog knows it."""
+        """Whether only the catalog has the field, not the run's own records."""
         return self.part == "best" or (self.kind == "run" and RUN_FIELDS[self.name].in_catalog)
 
     def __str__(self) -> str:
-        """As a filter has it, quoted where it must be."""
+        """The field in a filter's text, with its name in quotes where it must be."""
         if self.kind == "run":
             return self.name
-        is_bare = bool(self.name) and all(map(is_plain, self.name))
-        name = f"{self.kind}.{self.name if is_bare else quoted(self.name, chr(34))}"
-        return name if self.part == "last" else f"{self.part}({name})"
+        name = self.name
+        if not name or not all(map(is_plain, name)):
+            name = quote_text(name, '"')
+        metric = f"{self.kind}.{name}"
+        return metric if self.part == "last" else f"{self.part}({metric})"
 
 
 _TYPES: dict[str, Type] = {"params": "any", "metrics": "number", "tags": "text"}
@@ -157,8 +159,9 @@ class Between:
 
 @dataclass(frozen=True)
 class In:
-    """``FIELD in (A, B, …)``: whether one of those that have the type of the run's value is equal to it;
-    unknown if none has.
+    """``FIELD in (A, B, …)``: whether a literal is equal to the run's value.
+
+    Only literals of the value's type count; without any it is unknown.
     """
 
     field: Field
@@ -170,10 +173,10 @@ class In:
 
 @dataclass(frozen=True)
 class Like:
-    r"""``FIELD like 'res%'``: ``%`` is any text, ``_`` any character, ``\`` before a character means it
-    itself.
+    r"""``FIELD like 'res%'``: whether a text matches a pattern.
 
-    The letters A to Z are as a to z, and no others.
+    ``%`` is any text, ``_`` is any character, and ``\`` stands before a character that is meant literally.
+    Case is ignored for the letters A to Z, and no others.
     """
 
     field: Field
@@ -185,7 +188,7 @@ class Like:
 
 @dataclass(frozen=True)
 class IsNull:
-    """``FIELD is null``: the run has no such value. Never unknown."""
+    """``FIELD is null``: the run has no such value. It is never unknown."""
 
     field: Field
 
@@ -236,10 +239,10 @@ Condition = Comparison | Between | In | Like | IsNull | Not | And | Or
 
 @dataclass(frozen=True)
 class Order:
-    """What runs are ordered by: of params, numbers come before texts, and these before false and true;
-    ``desc`` turns all of it.
+    """A field that orders runs.
 
-    Those without the value, or with NaN, come last in either direction, as equals.
+    Among params, numbers come before texts, and texts before false and true; ``desc`` reverses all of it.
+    Runs without the value, or with NaN, come last in either direction, as equals.
     """
 
     field: Field
@@ -251,9 +254,10 @@ class Order:
 
 @dataclass(frozen=True)
 class RunFilter:
-    """A filter as it was understood.
+    """A parsed filter.
 
-    Ties, and runs without any order, are newest first: by start, project and run, each descending.
+    Without an order, and where the order leaves ties, the newest run is first: by start, project and run,
+    each descending.
 
     Attributes:
         where: None for every run.
@@ -265,40 +269,38 @@ class RunFilter:
     limit: int | None = None
 
     def __str__(self) -> str:
-        """The text that is parsed to an equal filter; without any names of days, so the same whenever it is
-        read.
-        """
-        parts = [str(self.where)] if self.where else []
-        parts += [f"order by {', '.join(map(str, self.order))}"] if self.order else []
-        parts += [f"limit {self.limit}"] if self.limit is not None else []
+        """A text that parses to an equal filter, at any time, because its times are absolute."""
+        parts = []
+        if self.where:
+            parts.append(str(self.where))
+        if self.order:
+            parts.append(f"order by {', '.join(map(str, self.order))}")
+        if self.limit is not None:
+            parts.append(f"limit {self.limit}")
         return " ".join(parts)
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """Those that the condition and the order name, each once."""
-        found = list(_fields(self.where)) if self.where else []
-        return tuple(dict.fromkeys([*found, *(order.field for order in self.order)]))
+        """The fields that the condition and the order name, each once."""
+        return tuple(dict.fromkeys([*_fields(self.where), *(order.field for order in self.order)]))
 
     @property
     def active_alone(self) -> bool:
-        """Whether archived and deleted runs are left out: the condition does not name ``lifecycle``, and so
-        does not ask for them.
-        """
-        return not self._asks_of("lifecycle")
+        """Whether only active runs are chosen, because the condition does not name ``lifecycle``."""
+        return not self._names("lifecycle")
 
     @property
     def names_project(self) -> bool:
         """Whether the condition names ``project``."""
-        return self._asks_of("project")
+        return self._names("project")
 
-    def _asks_of(self, name: str) -> bool:
-        return any(
-            field.kind == "run" and field.name == name
-            for field in (_fields(self.where) if self.where else ())
-        )
+    def _names(self, name: str) -> bool:
+        return any(field.kind == "run" and field.name == name for field in _fields(self.where))
 
 
-def _fields(condition: Condition) -> Iterator[Field]:
+def _fields(condition: Condition | None) -> Iterator[Field]:
+    if condition is None:
+        return
     if isinstance(condition, (And, Or)):
         for part in condition.parts:
             yield from _fields(part)
@@ -309,22 +311,23 @@ def _fields(condition: Condition) -> Iterator[Field]:
 
 
 def known_text(text: str) -> str:
-    """A run's text as filters know it: its beginning, without what a database does not take (NUL, half of a
-    surrogate pair).
+    """The part of a run's text that filters compare.
+
+    It is the beginning, without what a database does not take (NUL, half of a surrogate pair).
     """
     return text[:MAX_TEXT].encode(errors="replace").decode().replace("\0", "")
 
 
 def is_plain(character: str) -> bool:
-    """Whether a name or a text may have it without quotes."""
+    """Whether a name or a text with this character needs no quotes for it."""
     return character.isalnum() or character in "_-/.@:+"
 
 
-def quoted(text: str, quote: str) -> str:
-    """A text in quotes, its own doubled."""
+def quote_text(text: str, quote: str) -> str:
+    """Put a text in quotes, with the quotes in it doubled."""
     return quote + text.replace(quote, quote * 2) + quote
 
 
 def literal(value: Value) -> str:
-    """A literal as a filter has it."""
-    return quoted(value, "'") if isinstance(value, str) else str(value).lower()
+    """The text of a literal in a filter."""
+    return quote_text(value, "'") if isinstance(value, str) else str(value).lower()

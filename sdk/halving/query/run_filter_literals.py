@@ -1,17 +1,17 @@
-"""The literals of a filter, by the type of the field that they stand beside."""
+"""The literals of a filter, read by the type of their field."""
 
 import math
 import re
 from datetime import UTC, datetime, timedelta
 
 from halving.query.run_filter import MAX_TEXT, Field, InvalidFilter, Value
-from halving.query.run_filter_tokens import Token, shown
+from halving.query.run_filter_tokens import Token, quote_short
 
 RESERVED = frozenset(
     ["and", "or", "not", "between", "in", "like", "is", "null", "order", "by", "asc", "desc", "limit"]
 )
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
-_MOST_DIGITS = 600
+_MAX_DIGITS = 600
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII)
 _WORDS: dict[str, Value] = {
     "true": True,
@@ -34,14 +34,14 @@ _ACCEPTED = {
 
 
 def accepted_by(field: Field) -> str:
-    """For a message: what the field is."""
+    """The literals that a field accepts, for a message."""
     if field.kind == "params":
         return f"{field} is compared with {_ACCEPTED['any']}"
     return f"{field} is {_ACCEPTED[field.type]}"
 
 
 def read_literal(field: Field, token: Token, *, ago: bool, now: datetime) -> Value:
-    """The value of a token beside a field.
+    """Read the value of a token that a field is compared with.
 
     Args:
         ago: whether the word ``ago`` follows it.
@@ -57,46 +57,46 @@ def read_literal(field: Field, token: Token, *, ago: bool, now: datetime) -> Val
             token.column,
         )
     if ago and field.type != "time":
-        said = shown(f"{token.text} ago")
+        said = quote_short(f"{token.text} ago")
         raise InvalidFilter(
             f"{said} is not accepted: {accepted_by(field)}; started and ended are times", token.column
         )
-    found: Value | None
+    value: Value | None
     if field.type == "text":
-        found = token.text
+        value = token.text
     elif field.type == "time":
-        found = _ago(token, now) if ago else _time(token)
+        value = _ago(token, now) if ago else _time(token)
     else:
-        found = _plain(token)
-        if field.type == "number" and isinstance(found, (str, bool)):
-            found = None
-    if found is None:
+        value = _number_or_text(token)
+        if field.type == "number" and isinstance(value, (str, bool)):
+            value = None
+    if value is None:
         raise InvalidFilter(
-            f"{shown(token.text + ' ago' * ago)} is not accepted: {accepted_by(field)}", token.column
+            f"{quote_short(token.text + ' ago' * ago)} is not accepted: {accepted_by(field)}", token.column
         )
-    if isinstance(found, str) and len(found) > MAX_TEXT:
+    if isinstance(value, str) and len(value) > MAX_TEXT:
         too_long = (
-            f"it has {len(found):,} characters, and of a text filters know the first {MAX_TEXT}; give those"
+            f"it has {len(value):,} characters, and of a text filters know the first {MAX_TEXT}; give those"
         )
-        raise InvalidFilter(f"{shown(found)} is not accepted: {too_long}", token.column)
-    return found
+        raise InvalidFilter(f"{quote_short(value)} is not accepted: {too_long}", token.column)
+    return value
 
 
 def is_day(field: Field, token: Token) -> bool:
-    """Whether it is a time without a clock's."""
-    match = _TIME.fullmatch(token.text) if field.type == "time" else None
-    return match is not None and match["clock"] is None
+    """Whether a token is a date without a time of day, for a field that is a time."""
+    match = _TIME.fullmatch(token.text)
+    return field.type == "time" and match is not None and match["clock"] is None
 
 
 def is_ordered(value: Value) -> bool:
-    """Whether there is less and greater for it."""
-    return not isinstance(value, bool) and value == value  # NaN is not equal to itself
+    """Whether a value can be less or greater than another."""
+    return not isinstance(value, bool) and value == value  # NaN is not equal to itself.
 
 
-def _plain(token: Token) -> Value:
-    """A number, true or false where it looks like one and is not quoted, else text.
+def _number_or_text(token: Token) -> Value:
+    """The number or boolean that an unquoted word is, else text.
 
-    A whole number that no float holds is an int.
+    A whole number that no float holds exactly is an int.
 
     Raises:
         InvalidFilter: no number is so large.
@@ -108,19 +108,23 @@ def _plain(token: Token) -> Value:
         return token.text
     number = float(word)
     is_whole = _WHOLE.fullmatch(word) is not None
-    if len(word) > _MOST_DIGITS if is_whole else math.isinf(number):
-        reason = f"no number is so large, but inf; a whole one may have {_MOST_DIGITS} digits"
-        raise InvalidFilter(f"{shown(token.text)} is not accepted: {reason}", token.column)
-    return int(word) if is_whole and (math.isinf(number) or int(number) != int(word)) else number
+    is_too_large = len(word) > _MAX_DIGITS if is_whole else math.isinf(number)
+    if is_too_large:
+        reason = f"no number is so large, but inf; a whole one may have {_MAX_DIGITS} digits"
+        raise InvalidFilter(f"{quote_short(token.text)} is not accepted: {reason}", token.column)
+    if is_whole and (math.isinf(number) or int(number) != int(word)):
+        return int(word)
+    return number
 
 
 def _time(token: Token) -> str | None:
     if not _TIME.fullmatch(token.text):
         return None
     try:
-        found = datetime.fromisoformat(token.text.upper())
-        return _text_of(found if found.tzinfo else found.replace(tzinfo=UTC))
-    except (ValueError, OverflowError):  # the 31st of a month that has none, or before the year 1
+        time = datetime.fromisoformat(token.text.upper())
+        return _text_of(time if time.tzinfo else time.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        # Such as the 31st of a month that has none, or a time before the year 1.
         return None
 
 
@@ -134,5 +138,5 @@ def _ago(token: Token, now: datetime) -> str | None:
         return None
 
 
-def _text_of(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat()
+def _text_of(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat()

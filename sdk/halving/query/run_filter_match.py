@@ -1,4 +1,4 @@
-"""Answers a filter from the runs' records and points, without a catalog."""
+"""Filtering runs by their records and points, without a catalog."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -35,14 +35,13 @@ _TOO_LARGE = 10**600  # a whole number from here on is a text to filters
 
 
 def match_runs(store: Store, runs: Iterable[RunInfo], wanted: RunFilter) -> list[RunInfo]:
-    """The runs that a filter chooses, in its order and at most as many as its limit: active ones, unless it
-    names ``lifecycle``.
+    """The runs that a filter chooses, in its order, up to its limit.
 
-    Points are read only for metrics that the filter names, of runs that the rest of it does not already leave
-    out.
+    Runs that are not active are left out, unless the filter names ``lifecycle``. Points are read only for
+    metrics that the filter names, and only for runs that the rest of it does not already leave out.
 
     Raises:
-        InvalidFilter: it asks for what only the catalog knows.
+        InvalidFilter: it names a field that only the catalog has.
         StoreError: a metric file is damaged.
     """
     for field in wanted.fields:
@@ -51,26 +50,21 @@ def match_runs(store: Store, runs: Iterable[RunInfo], wanted: RunFilter) -> list
                 f"{field} is not accepted here: only the catalog knows it; the server and its page answer it",
                 field.column,
             )
-    shown = [info for info in runs if info.lifecycle == ACTIVE] if wanted.active_alone else runs
-    values = [RunValues(store, info, wanted.fields) for info in shown]
-    values.sort(key=lambda one: (one.info.started, one.info.project, one.info.run), reverse=True)
+    if wanted.active_alone:
+        runs = [info for info in runs if info.lifecycle == ACTIVE]
+    candidates = [RunValues(store, info, wanted.fields) for info in runs]
+    candidates.sort(key=lambda run: (run.info.started, run.info.project, run.info.run), reverse=True)
     if wanted.where is not None:
         where = _cheap_first(wanted.where)
-        matches = (
-            in_threads(lambda one: _truth(where, one), values)
-            if _cost(where)
-            else [_truth(where, one) for one in values]
-        )
-        values = [one for one, truth in zip(values, matches, strict=True) if truth]
+        truths = _map_values(lambda run: _truth(where, run), candidates, reads_points=_cost(where) > 0)
+        candidates = [run for run, truth in zip(candidates, truths, strict=True) if truth]
     for order in reversed(wanted.order):
-        values = _ordered(values, order)
-    return [one.info for one in values[: wanted.limit]]
+        candidates = _sort(candidates, order)
+    return [run.info for run in candidates[: wanted.limit]]
 
 
 class RunValues:
-    """What a run has of the fields of a filter; points are read once, when the first value is asked for that
-    needs them.
-    """
+    """A run's values of a filter's fields; points are read once, when a value first needs them."""
 
     def __init__(self, store: Store, info: RunInfo, fields: Iterable[Field]) -> None:
         self.info = info
@@ -81,35 +75,28 @@ class RunValues:
         self._extremes: dict[str, Extremes] | None = None
 
     def of(self, field: Field) -> Value | None:
-        """The value: a number is a float, or an int that no float holds, a time ISO 8601; None if there is
-        none.
+        """The value of a field; None if the run has none.
+
+        A number is a float, or an int if no float holds it exactly; a time is ISO 8601.
         """
         info = self.info
         if field.kind == "params":
-            return _typed(info.flat_params.get(field.name), "any")
+            return _filter_value(info.flat_params.get(field.name), "any")
         if field.kind == "tags":
-            return _typed(info.tags.get(field.name), "text")
+            return _filter_value(info.tags.get(field.name), "text")
         if field.kind == "run":
-            return _typed(_of_record(info, field.name), field.type)
+            return _filter_value(_of_record(info, field.name), field.type)
         if self._is_recorded(field):
-            return _typed(info.summary.get(field.name), "number")
+            return _filter_value(info.summary.get(field.name), "number")
         if self._extremes is None:
             self._extremes = read_extremes(self._store, info, self._metrics)
-        found = self._extremes.get(field.name)
-        return (
-            None
-            if found is None
-            else found.min
-            if field.part == "min"
-            else found.max
-            if field.part == "max"
-            else found.last
-        )
+        extremes = self._extremes.get(field.name)
+        if extremes is None:
+            return None
+        return {"min": extremes.min, "max": extremes.max}.get(field.part, extremes.last)
 
     def _is_recorded(self, field: Field) -> bool:
-        """Whether the records say all of a metric: its last value, or that there is none, once every attempt
-        has ended.
-        """
+        """Whether the records alone tell a metric's last value, or that there is none."""
         info = self.info
         ended = all(attempt.ended for attempt in info.attempts)
         return field.part == "last" and info.summarized and (field.name in info.summary or ended)
@@ -121,12 +108,13 @@ def _of_record(info: RunInfo, name: str) -> Any:
     if name == "commit":
         return (info.provenance.get("git") or {}).get("commit")
     newest = info.attempts[-1]
-    of_attempt = {"ended": newest.ended, "epoch": newest.epoch, "attempt": newest.number}
-    return of_attempt[name] if name in of_attempt else info.parent.get(name)
+    if name == "attempt":
+        return newest.number
+    return getattr(newest, name) if name in ("ended", "epoch") else info.parent.get(name)
 
 
-def _typed(value: Any, kind: Type) -> Value | None:
-    """A recorded value as filters know it."""
+def _filter_value(value: Any, kind: Type) -> Value | None:
+    """A recorded value as filters compare it; None if it is not of the field's type."""
     if value is None:
         return None
     if kind in ("text", "time"):
@@ -146,7 +134,7 @@ def _typed(value: Any, kind: Type) -> Value | None:
 
 
 def _truth(condition: Condition, values: RunValues) -> bool | None:
-    """Whether it is true of a run; None is unknown."""
+    """Whether a condition is true for a run; None if it is unknown."""
     if isinstance(condition, (And, Or)):
         decisive = isinstance(condition, Or)
         unknown = False
@@ -177,41 +165,43 @@ def _truth(condition: Condition, values: RunValues) -> bool | None:
 
 
 def _is_in(value: Value, condition: In, is_time: bool) -> bool | None:
-    known = [truth for one in condition.values if (truth := _compare(value, "=", one, is_time)) is not None]
-    return any(known) if known else None
+    truths = {_compare(value, "=", literal, is_time) for literal in condition.values} - {None}
+    return True in truths if truths else None
 
 
 def _compare(value: Value, operator: str, literal: Value, is_time: bool) -> bool | None:
-    """None if they are of different types."""
+    """Whether a comparison is true; None if the two are of different types."""
     if _rank(value) != _rank(literal):
         return None
     if is_time:
         return _OPERATORS[operator](seconds_of(str(value)), seconds_of(str(literal)))
-    if value != value and literal != literal:  # NaN is what is not equal to itself; to a filter it is
+    if value != value and literal != literal:  # Both are NaN, which filters hold to be equal.
         return operator == "="
     return _OPERATORS[operator](value, literal)
 
 
 def _rank(value: Value) -> int:
-    """Its type, in the order of types: numbers, texts, flags."""
-    return 2 if isinstance(value, bool) else 1 if isinstance(value, str) else 0
+    """The rank of a value's type: 0 for numbers, 1 for texts, 2 for booleans."""
+    if isinstance(value, bool):
+        return 2
+    return 1 if isinstance(value, str) else 0
 
 
 def is_like(text: str, pattern: str) -> bool:
-    """Whether a text is like a pattern.
+    """Whether a text matches a pattern of ``like``.
 
-    Each part is found at the first place behind the one before, which is never taken back.
+    Each part matches at the first place behind the part before it; no other place is tried.
     """
     first, *rest = _parts_of(pattern)
-    found = first.match(text)
+    match = first.match(text)
     for part in rest:
-        found = found and part.search(text, found.end())
-    return found is not None
+        match = match and part.search(text, match.end())
+    return match is not None
 
 
 @lru_cache(maxsize=256)
 def _parts_of(pattern: str) -> "list[re.Pattern[str]]":
-    """What stands between each ``%``; the last one is found only at the end."""
+    """Expressions for the parts of a pattern between its ``%``; the last one matches only at the end."""
     parts = [""]
     for character in re.findall(r"\\.|.", pattern, re.DOTALL):
         if character == "%":
@@ -223,7 +213,7 @@ def _parts_of(pattern: str) -> "list[re.Pattern[str]]":
 
 
 def _cheap_first(condition: Condition) -> Condition:
-    """The same with what needs no points before what does."""
+    """The same condition, with the parts that need no points before those that do."""
     if isinstance(condition, Not):
         return Not(_cheap_first(condition.inner))
     if isinstance(condition, (And, Or)):
@@ -236,23 +226,29 @@ def _cost(condition: Condition) -> int:
         return _cost(condition.inner)
     if isinstance(condition, (And, Or)):
         return max(map(_cost, condition.parts))
-    return 0 if condition.field.kind != "metrics" else 1 if condition.field.part == "last" else 2
+    if condition.field.kind != "metrics":
+        return 0
+    return 1 if condition.field.part == "last" else 2
 
 
-def _ordered(values: list[RunValues], order: Order) -> list[RunValues]:
-    """Those without a value, or with NaN, last; equals stay as they are."""
+def _map_values(
+    function: Callable[[RunValues], Any], runs: list[RunValues], *, reads_points: bool
+) -> list[Any]:
+    return in_threads(function, runs) if reads_points else list(map(function, runs))
+
+
+def _sort(runs: list[RunValues], order: Order) -> list[RunValues]:
+    """Sort runs stably by a field; those without a value, or with NaN, come last."""
     field = order.field
-    found = (
-        in_threads(lambda one: one.of(field), values)
-        if field.kind == "metrics"
-        else [one.of(field) for one in values]
-    )
-    placed: list[tuple[tuple[int, Any], RunValues]] = []
+    values = _map_values(lambda run: run.of(field), runs, reads_points=field.kind == "metrics")
+    ranked: list[tuple[tuple[int, Any], RunValues]] = []
     missing = []
-    for value, one in zip(found, values, strict=True):
+    for value, run in zip(values, runs, strict=True):
         if value is None or value != value:
-            missing.append(one)
+            missing.append(run)
+        elif field.type == "time":
+            ranked.append(((_rank(value), seconds_of(str(value))), run))
         else:
-            placed.append(((_rank(value), seconds_of(str(value)) if field.type == "time" else value), one))
-    placed.sort(key=lambda pair: pair[0], reverse=order.descending)
-    return [one for _, one in placed] + missing
+            ranked.append(((_rank(value), value), run))
+    ranked.sort(key=lambda pair: pair[0], reverse=order.descending)
+    return [run for _, run in ranked] + missing

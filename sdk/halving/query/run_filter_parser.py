@@ -1,6 +1,4 @@
-"""Reads a filter from text; :mod:`halving.query.run_filter` has its parts.
-
-See docs/filter.md for the language.
+"""Parsing a filter; :mod:`halving.query.run_filter` has its parts, docs/filter.md describes the language.
 
 ::
 
@@ -42,7 +40,7 @@ from halving.query.run_filter import (
     Value,
 )
 from halving.query.run_filter_literals import RESERVED, accepted_by, is_day, is_ordered, read_literal
-from halving.query.run_filter_tokens import Token, shown, tokens_of
+from halving.query.run_filter_tokens import Token, quote_short, tokens_of
 
 _Kind = Literal["params", "metrics", "tags"]
 _Operator = Literal["=", "!=", "<", "<=", ">", ">="]
@@ -53,10 +51,10 @@ _MAX_LIMIT = 999_999_999
 
 
 def parse_filter(text: str, now: datetime | None = None) -> RunFilter:
-    """Understand a filter. An empty one is every run, newest first.
+    """Parse a filter. An empty one is every run, newest first.
 
     Args:
-        now: what ``7d ago`` counts from; with a time zone.
+        now: the time, with a time zone, from which ``7d ago`` counts.
 
     Raises:
         InvalidFilter: it is not accepted.
@@ -65,9 +63,9 @@ def parse_filter(text: str, now: datetime | None = None) -> RunFilter:
 
 
 def parse_fields(text: str) -> tuple[Field, ...]:
-    """Fields as a filter names them, with commas between: ``params.lr,min(metrics.val_loss)``.
+    """Parse the names of fields, separated by commas: ``params.lr,min(metrics.val_loss)``.
 
-    Of an empty text there are none.
+    An empty text has none.
 
     Raises:
         InvalidFilter: it is not accepted.
@@ -99,16 +97,16 @@ class _Parser:
                 order.append(self._order())
         limit = self._limit() if self._takes("limit") else None
         if self._next.kind != "end":
-            raise self._unexpected(_behind(where, order, limit))
+            raise self._error(_behind(where, order, limit))
         return RunFilter(where, tuple(order), limit)
 
     def fields(self) -> tuple[Field, ...]:
-        found: list[Field] = []
+        fields: list[Field] = []
         while self._next.kind != "end":
-            if found:
+            if fields:
                 self._expect(",", "a comma stands between fields")
-            found.append(self._field())
-        return tuple(found)
+            fields.append(self._field())
+        return tuple(fields)
 
     def _or(self) -> Condition:
         parts = [self._and()]
@@ -132,12 +130,12 @@ class _Parser:
                 f"{opening} is not accepted: conditions are nested at most {MAX_DEPTH} deep", opening.column
             )
         if opening.text == "(":
-            found = self._or()
+            condition = self._or()
             self._expect(")", f"and, or, or the ) of the ( in column {opening.column} is expected")
         else:
-            found = Not(self._condition())
+            condition = Not(self._condition())
         self._depth -= 1
-        return found
+        return condition
 
     def _test(self) -> Condition:
         self._conditions += 1
@@ -150,35 +148,35 @@ class _Parser:
         token = self._next
         for operator in _OPERATORS:
             if token.kind == "symbol" and self._takes(operator):
-                return Comparison(field, operator, self._compared(field, operator))
+                return Comparison(field, operator, self._comparison_value(field, operator))
         if self._takes("is"):
             negated = self._takes("not")
             self._expect("null", "null, or not null, stands behind is")
             return Not(IsNull(field)) if negated else IsNull(field)
         negated = self._takes("not")
-        found: Condition
+        test: Condition
         if self._takes("between"):
-            found = self._between(field)
+            test = self._between(field)
         elif self._takes("in"):
-            found = self._in(field)
+            test = self._in(field)
         elif self._takes("like"):
-            found = self._like(field)
+            test = self._like(field)
         elif negated:
-            raise self._unexpected("in, like or between stands behind not")
+            raise self._error("in, like or between stands behind not")
         else:
             operators = ", ".join(_OPERATORS)
-            raise self._unexpected(
+            raise self._error(
                 f"behind {field} stands one of {operators}, between, in, like, is null, not in, not like, "
                 "is not null"
             )
-        return Not(found) if negated else found
+        return Not(test) if negated else test
 
-    def _compared(self, field: Field, operator: str) -> Value:
+    def _comparison_value(self, field: Field, operator: str) -> Value:
         if operator in ("=", "!="):
-            return self._equal(field, operator)
-        return self._ordered(field, operator)
+            return self._equality_value(field, operator)
+        return self._ordered_value(field, operator)
 
-    def _equal(self, field: Field, operator: str) -> Value:
+    def _equality_value(self, field: Field, operator: str) -> Value:
         token = self._next
         value = self._value(field)
         if is_day(field, token):
@@ -187,37 +185,37 @@ class _Parser:
                 f"as in {token.text}T12:00"
             )
             raise InvalidFilter(
-                f"{shown(token.text)} is not accepted with {operator}: {advice}", token.column
+                f"{quote_short(token.text)} is not accepted with {operator}: {advice}", token.column
             )
         return value
 
-    def _ordered(self, field: Field, operator: str) -> Value:
+    def _ordered_value(self, field: Field, operator: str) -> Value:
         token = self._next
         value = self._value(field)
         if not is_ordered(value):
             raise InvalidFilter(
-                f"{shown(token.text)} is not accepted with {operator}: give =, != or in", token.column
+                f"{quote_short(token.text)} is not accepted with {operator}: give =, != or in", token.column
             )
         return value
 
     def _between(self, field: Field) -> Between:
-        low = self._ordered(field, "between")
+        low = self._ordered_value(field, "between")
         self._expect("and", f"{field} is between two values: and stands between them")
         token = self._next
-        high = self._ordered(field, "between")
+        high = self._ordered_value(field, "between")
         if isinstance(low, str) != isinstance(high, str):
             kind, other = ("text", "a number") if isinstance(low, str) else ("a number", "text")
             raise InvalidFilter(
-                f"{shown(token.text)} is {other}, but the lower value is {kind}: give two of a kind",
+                f"{quote_short(token.text)} is {other}, but the lower value is {kind}: give two of a kind",
                 token.column,
             )
         return Between(field, low, high)
 
     def _in(self, field: Field) -> In:
         self._expect("(", f"values stand in brackets: {field} in (a, b)")
-        values = [self._equal(field, "in")]
+        values = [self._equality_value(field, "in")]
         while self._takes(","):
-            values.append(self._equal(field, "in"))
+            values.append(self._equality_value(field, "in"))
         self._expect(")", "a comma and another value, or ), is expected")
         return In(field, tuple(values))
 
@@ -229,7 +227,7 @@ class _Parser:
             )
         token = self._next
         if token.kind not in ("word", "text") or token.keyword in RESERVED:
-            raise self._unexpected("behind like stands text, such as 'res%': % is any text, _ any character")
+            raise self._error("behind like stands text, such as 'res%': % is any text, _ any character")
         self._place += 1
         if (len(token.text) - len(token.text.rstrip("\\"))) % 2:
             raise InvalidFilter(
@@ -250,9 +248,9 @@ class _Parser:
         if token.kind != "word" or not (
             token.text.isascii() and token.text.isdecimal() and len(token.text) <= len(str(_MAX_LIMIT))
         ):
-            raise self._unexpected(f"limit is a whole number from 1 to {_MAX_LIMIT:,}")
+            raise self._error(f"limit is a whole number from 1 to {_MAX_LIMIT:,}")
         if int(token.text) == 0:
-            raise self._unexpected("limit is a whole number from 1; leave it out for all runs")
+            raise self._error("limit is a whole number from 1; leave it out for all runs")
         self._place += 1
         return int(token.text)
 
@@ -268,17 +266,17 @@ class _Parser:
         part = _PARTS.get(start.keyword)
         opening = self._tokens[self._place + 1] if part else start
         if part is None or (opening.kind, opening.text) != ("symbol", "("):
-            found = _field_of(start)
+            field = _field_of(start)
             self._place += 1
-            return found
+            return field
         self._place += 2
         inner = self._next
-        if (
-            inner.kind not in ("word", "name")
-            or inner.keyword in _PARTS
-            or (metric := _field_of(inner)).kind != "metrics"
-        ):
-            raise self._unexpected(f"{part}(…) is of a metric: {part}(metrics.NAME)")
+        advice = f"{part}(…) is of a metric: {part}(metrics.NAME)"
+        if inner.kind not in ("word", "name") or inner.keyword in _PARTS:
+            raise self._error(advice)
+        metric = _field_of(inner)
+        if metric.kind != "metrics":
+            raise self._error(advice)
         self._place += 1
         self._expect(")", f"the ) of {part}( is expected")
         return replace(metric, part=part, column=start.column)
@@ -288,35 +286,35 @@ class _Parser:
         return self._tokens[self._place]
 
     def _takes(self, text: str) -> bool:
-        """Whether the next token is this keyword or symbol; then it is behind us."""
+        """Consume the next token if it is this keyword or symbol; whether it was."""
         token = self._next
-        if text not in (token.keyword, token.text if token.kind == "symbol" else ""):
+        if text != (token.text if token.kind == "symbol" else token.keyword):
             return False
         self._place += 1
         return True
 
     def _expect(self, text: str, accepted: str) -> None:
         if not self._takes(text):
-            raise self._unexpected(accepted)
+            raise self._error(accepted)
 
-    def _unexpected(self, accepted: str) -> InvalidFilter:
-        said = "the filter ends here" if self._next.kind == "end" else f"{self._next} is not accepted here"
-        return InvalidFilter(f"{said}: {accepted}", self._next.column)
+    def _error(self, accepted: str) -> InvalidFilter:
+        place = "the filter ends here" if self._next.kind == "end" else f"{self._next} is not accepted here"
+        return InvalidFilter(f"{place}: {accepted}", self._next.column)
 
 
 def _field_of(token: Token) -> Field:
-    known = (
+    accepted = (
         f"the fields are {', '.join(RUN_FIELDS)}, params.NAME, metrics.NAME, tags.NAME, and min, max or "
         "best(metrics.NAME)"
     )
     if token.kind in ("symbol", "end", "text") or token.keyword in RESERVED:
         hint = ', a quoted name as in params."my name"' if token.kind == "text" else ""
-        raise InvalidFilter(f"{token.stands} where a field is expected: {known}{hint}", token.column)
+        raise InvalidFilter(f"{token.stands} where a field is expected: {accepted}{hint}", token.column)
     if token.text in RUN_FIELDS and token.kind == "word":
         return Field("run", token.text, column=token.column)
-    head, dot, name = (
-        (token.before[:-1], ".", token.text) if token.kind == "name" else token.text.partition(".")
-    )
+    head, dot, name = token.text.partition(".")
+    if token.kind == "name":
+        head, dot, name = token.before[:-1], ".", token.text
     for kind in _KINDS:
         if head == kind and dot:
             if not name:
@@ -331,12 +329,12 @@ def _field_of(token: Token) -> Field:
         ]
     else:
         close = difflib.get_close_matches(token.text.lower(), RUN_FIELDS, n=3)
-    said = f"close to it: {', '.join(close)}; " if close else ""
-    raise InvalidFilter(f"{token} is not a field: {said}{known}", token.column)
+    hint = f"close to it: {', '.join(close)}; " if close else ""
+    raise InvalidFilter(f"{token} is not a field: {hint}{accepted}", token.column)
 
 
 def _behind(where: Condition | None, order: list[Order], limit: int | None) -> str:
-    """What may follow, for a message."""
+    """What may follow the part that was parsed last, for a message."""
     if limit is not None:
         return "nothing stands behind the limit"
     if order:

@@ -1,4 +1,4 @@
-"""The words of a filter, each with its place."""
+"""The tokens of a filter, each with its place."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -18,17 +18,18 @@ _OTHERS = {
     "|": "or",
     "*": "like '%'",
 }
-_SHOWN = 40
+_MAX_QUOTED = 40
 
 
 @dataclass(frozen=True)
 class Token:
-    """A word (``params.lr``, ``and``, ``1e-4``), a word with a quoted name (``params."my lr"``), a quoted
-    text, a symbol, or the end.
+    """A word, a word with a quoted name, a quoted text, a symbol, or the end.
+
+    Words are ``params.lr``, ``and`` and ``1e-4``; ``params."my lr"`` has a quoted name.
 
     Attributes:
-        text: without quotes; of a quoted name the name alone.
-        before: of a quoted name what stands before it: ``params.``.
+        text: without quotes; the name alone of a word with a quoted name.
+        before: the part before a quoted name, ``params.``.
         column: from 1.
     """
 
@@ -39,29 +40,29 @@ class Token:
 
     @property
     def keyword(self) -> str:
-        """A word in lower case; empty for all else."""
+        """A word in lower case; empty for every other token."""
         return self.text.lower() if self.kind == "word" else ""
 
     @property
     def stands(self) -> str:
-        """The beginning of a sentence about its place."""
+        """The beginning of a sentence about the token's place."""
         return "the filter ends" if self.kind == "end" else f"{self} stands"
 
     def __str__(self) -> str:
-        """As a message shows it."""
-        return "the end" if self.kind == "end" else shown(self.before + self.text)
+        """The token in a message."""
+        return "the end" if self.kind == "end" else quote_short(self.before + self.text)
 
 
-def shown(text: str) -> str:
-    """A text in a message, quoted, and cut where it is long."""
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
+def quote_short(text: str) -> str:
+    """Quote a text in a message; a long one is cut."""
+    return repr(text if len(text) <= _MAX_QUOTED else text[:_MAX_QUOTED] + "…")
 
 
 def tokens_of(text: str) -> list[Token]:
-    """The words in their order; the last one is the end.
+    """Split a filter into tokens; the last one is the end.
 
     Raises:
-        InvalidFilter: a quote is not closed, a character has no meaning, or it is too long.
+        InvalidFilter: a quote is not closed, a character has no meaning, or the filter is too long.
     """
     if len(text) > MAX_CHARACTERS:
         raise InvalidFilter(
@@ -69,30 +70,30 @@ def tokens_of(text: str) -> list[Token]:
             MAX_CHARACTERS + 1,
         )
     for place, character in enumerate(text):
-        if character == "\0" or "\ud800" <= character <= "\udfff":  # which no database holds
+        if character == "\0" or "\ud800" <= character <= "\udfff":  # No database holds these.
             raise InvalidFilter(f"the character {character!r} is not accepted in a filter", place + 1)
-    found = []
+    tokens = []
     place = 0
     while place < len(text):
         if text[place].isspace():
             place += 1
             continue
-        token, place = _token(text, place)
-        found.append(token)
-    return [*found, Token("end", "", len(text) + 1)]
+        token, place = _read_token(text, place)
+        tokens.append(token)
+    return [*tokens, Token("end", "", len(text) + 1)]
 
 
-def _token(text: str, start: int) -> tuple[Token, int]:
+def _read_token(text: str, start: int) -> tuple[Token, int]:
     """The token that begins at a place, and the place behind it."""
     if text[start] in "'\"":
-        content, end = _quoted(text, start)
+        content, end = _read_quoted(text, start)
         return Token("text", content, start + 1), end
     if is_plain(text[start]):
         end = start
         while end < len(text) and is_plain(text[end]):
             end += 1
         if text[end - 1] == "." and text[end : end + 1] == '"':
-            content, behind = _quoted(text, end)
+            content, behind = _read_quoted(text, end)
             return Token("name", content, start + 1, text[start:end]), behind
         return Token("word", text[start:end], start + 1), end
     for other, meant in _OTHERS.items():
@@ -107,8 +108,8 @@ def _token(text: str, start: int) -> tuple[Token, int]:
     raise InvalidFilter(f"{text[start]!r} is not accepted here: {accepted}", start + 1)
 
 
-def _quoted(text: str, start: int) -> tuple[str, int]:
-    """What stands between quotes, doubled ones in it made one, and the place behind."""
+def _read_quoted(text: str, start: int) -> tuple[str, int]:
+    """The text between quotes, with doubled quotes in it made one, and the place behind it."""
     quote = text[start]
     parts = []
     place = start + 1

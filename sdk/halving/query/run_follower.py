@@ -1,11 +1,11 @@
-"""What a run logs while it is watched: each time only what is new, from the journals on this machine and from
-the store's segments.
+"""Following what a run logs: the new points in this machine's journals and in the store's segments.
 
-How far a follower has got is a position in the data, not in the follower: another one goes on from it, in
-another process or on another machine. Of each attempt it has the number of its segments that were seen, and
-how far its journal was, as each segment records it; so a segment whose points were seen in the journal is not
-read. A segment of which only a part was seen is read as a whole, and its points come twice, in the order of
-logging: whoever keeps, at each step, the point of the highest attempt that came last has the stitched curve.
+A follower's progress is a position in the data: another follower can go on from it, in another process or on
+another machine. For each attempt the position has the number of its segments that were read, and how far its
+journal was read. Each segment records how far the journal was when it was drained, so that a segment whose
+points were read in the journal is skipped. A segment of which only a part was read is read as a whole, and
+its points come twice, in the order of logging. So the stitched curve is, at each step, the point of the
+highest attempt that came last.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -27,17 +27,22 @@ from halving.store.filesystem import missing_when_gone
 from halving.store.store import Store
 
 Position = dict[int, tuple[int, dict[str, list[int]]]]
-"""Of each attempt: how many of its segments were seen, and appender to the log segment and the offset in it
-that were reached.
+"""By attempt, the number of its segments that were read, and how far each appender's journal was read.
+
+The latter is the number of the log segment, and the offset in it, by appender.
 """
 
 BEGINNING: Position = {}
-_MOST_SEGMENTS = 300  # that are read in one look; a run writes one in some seconds
+_MAX_SEGMENTS = 300  # read in one look; a run writes a segment every few seconds
 
 
 class NewPoints(NamedTuple):
-    """Points of one key of one attempt, in the order of logging: steps int64, times ms since 1970 int64,
-    values float64, each (n,).
+    """Points of one key of one attempt, in the order of logging.
+
+    Attributes:
+        steps: int64 (n,).
+        times: ms since 1970, int64 (n,).
+        values: float64 (n,).
     """
 
     attempt: int
@@ -48,11 +53,11 @@ class NewPoints(NamedTuple):
 
 
 class News(NamedTuple):
-    """What is new.
+    """The points that are new since the last look.
 
     Attributes:
-        complete: False where some of it was left out, because it was more than the limit or retention has
-            dropped it. What comes later is complete again; read the curves to have the rest.
+        complete: False where some points were left out, because they were more than the limit or retention
+            has dropped them. Later news is complete again; the curves have the rest.
     """
 
     points: list[NewPoints]
@@ -60,14 +65,13 @@ class News(NamedTuple):
 
 
 class RunFollower:
-    """Follows one run. To be used by one thread at a time.
+    """Follows one run; only one thread at a time may use it.
 
     Args:
-        position: go on from here; None: from now on.
+        position: where to go on; None begins with what is logged from now on.
 
     Raises:
-        StoreError: the store cannot be read; here and in :meth:`look`, after which the next look is not
-            complete.
+        StoreError: here and in :meth:`look`: the store cannot be read. The next look is then not complete.
     """
 
     def __init__(self, store: Store, project: str, run: str, position: Position | None = None) -> None:
@@ -85,8 +89,8 @@ class RunFollower:
                 try:
                     self._attempts[number] = _Attempt(*position_in_store(store, number, files))
                 except NotFound:
-                    # compacted since it was listed: then it is seen from its beginning, and that is left out
-                    # below
+                    # The attempt was compacted since it was listed. It is followed from its beginning; the
+                    # look below leaves out what there is already.
                     self._attempts[number] = _Attempt(0, {})
             self.look((), 0)
         else:
@@ -96,38 +100,40 @@ class RunFollower:
 
     @property
     def position(self) -> Position:
-        """What was seen so far."""
+        """How far the run was read."""
         return {
             number: (attempt.segments, {appender: list(place) for appender, place in attempt.reached.items()})
             for number, attempt in self._attempts.items()
         }
 
-    def look(self, keys: Collection[str], most: int, folders: Collection[Path] | None = None) -> News:
-        """What is new of some keys.
+    def look(self, keys: Collection[str], limit: int, folders: Collection[Path] | None = None) -> News:
+        """Read the new points of some keys.
 
         Args:
-            most: points; what is more is left out.
-            folders: the run's journals on this machine, where they are known already.
+            limit: the greatest number of points; more are left out.
+            folders: the run's journals on this machine, where the caller has listed them already.
         """
-        # What a look has read of the journals before the store failed is gone with it.
-        self._room = most
+        # If the store fails in this look, what it has read of the journals is lost, and the next look is not
+        # complete.
+        self._room = limit
         self._complete = not self._is_cut
         self._is_cut = True
         if folders is None:
             folders = directory.attempt_folders(self._store, self._project, self._run)
-        # The journals first: what is drained meanwhile is in the segments that are listed after it.
-        found = list(self._in_journals(folders, keys))
+        # The journals come first, so that what is drained meanwhile is in the segments that are listed later.
+        new_points = list(self._in_journals(folders, keys))
         listing = self._store.names(live_folder(self._project, self._run)) + self._store.names(
             run_folder(self._project, self._run)
         )
         if listing != self._listing:
             try:
-                found += self._in_store(run_files(self._store, self._project, self._run), keys)
+                new_points += self._in_store(run_files(self._store, self._project, self._run), keys)
                 self._listing = listing
-            except FileNotFoundError:  # compacted at this moment: the next look finds it in its new place
+            except FileNotFoundError:
+                # The file has just been compacted; the next look reads its points elsewhere.
                 self._listing = None
         kept = []
-        for points in sorted(found, key=lambda points: points.attempt):
+        for points in sorted(new_points, key=lambda points: points.attempt):
             self._room -= len(points.steps)
             if self._room >= 0:
                 kept.append(points)
@@ -140,7 +146,7 @@ class RunFollower:
             yield from _points_of(directory.whose(folder).attempt, attempt.new_blocks(folder), keys)
         for number, attempt in self._attempts.items():
             if attempt.readings and not any(directory.whose(folder).attempt == number for folder in folders):
-                # the run has ended: what is mapped can still be read
+                # The run has ended and its journal is removed, but what is mapped can still be read.
                 yield from _points_of(number, attempt.new_blocks(None), keys)
 
     def _in_store(self, files: RunFiles, keys: Collection[str]) -> Iterator[NewPoints]:
@@ -150,47 +156,46 @@ class RunFollower:
             attempt = self._attempts.setdefault(number, _Attempt(0, {}))
             if number in absorbed and absorbed[number].segments > attempt.segments:
                 if not attempt.has_seen(absorbed[number].drained):
-                    yield from self._compacted(reader, files, number, keys)
+                    yield from self._compacted_points(reader, files, number, keys)
                 attempt.go_to(absorbed[number].segments, absorbed[number].drained)
             unseen = [
                 (sequence, name)
                 for sequence, name in sorted(segments_of(files, number).items())
                 if sequence >= attempt.segments
             ]
-            if len(unseen) > _MOST_SEGMENTS:
+            if len(unseen) > _MAX_SEGMENTS:
                 self._complete = self._complete and not keys
                 unseen = unseen[-1:]
             for sequence, name in unseen:
-                drained = self._drained(name)
+                drained = self._drained_position(name)
                 if not attempt.has_seen(drained) and keys:
                     for key, points in reader.segment(self._store.path(name), number, sorted(keys)).items():
                         if len(points.step):
                             yield NewPoints(number, key, points.step, points.time, points.value)
                 attempt.go_to(sequence + 1, drained)
 
-    def _compacted(
+    def _compacted_points(
         self, reader: Files, files: RunFiles, number: int, keys: Collection[str]
     ) -> Iterator[NewPoints]:
-        """All points of an attempt that are compacted: which of them were seen cannot be told any more."""
-        if files.manifest.history or not files.manifest.full:
+        """All compacted points of an attempt, because it cannot be told any more which of them were read."""
+        if files.manifest.history or not files.manifest.full or files.manifest.points > self._room:
             self._complete = False
             return
         path = self._store.path(f"{project_folder(self._project)}/{files.manifest.full}")
-        for key in sorted(keys) if files.manifest.points <= self._room else ():
+        for key in sorted(keys):
             points = reader.points(path, key, EVERYWHERE)
             own = points.take(points.attempt == number)
             if len(own.step):
                 yield NewPoints(number, key, own.step, own.time, own.value)
-        self._complete = self._complete and files.manifest.points <= self._room
 
-    def _drained(self, name: str) -> dict[str, list[int]]:
+    def _drained_position(self, name: str) -> dict[str, list[int]]:
         path = self._store.path(name)
         with missing_when_gone(self._store, path):
             return drained_of(pq.read_metadata(path, filesystem=self._store.filesystem).metadata)
 
 
 class _Attempt:
-    """How much of one attempt was seen, and the log segments that are being read."""
+    """How far one attempt was read, and the log segments that are being read."""
 
     def __init__(self, segments: int, reached: dict[str, list[int]]) -> None:
         self.segments = segments
@@ -198,33 +203,34 @@ class _Attempt:
         self.readings: dict[tuple[str, int], Reading] = {}
 
     def has_seen(self, drained: Mapping[str, list[int]]) -> bool:
-        """Whether the journal was read as far as it was drained with a segment."""
+        """Whether the journal was read up to the position at which a segment was drained."""
         return bool(drained) and all(
             self.reached.get(appender, [-1, 0]) >= place for appender, place in drained.items()
         )
 
     def go_to(self, segments: int, drained: Mapping[str, list[int]]) -> None:
-        """So many segments were seen, the last of which was drained up to here."""
+        """Advance behind so many segments, the last of which was drained up to here."""
         read = {appender for appender, _ in self.readings}
         merged = {
             appender: max(self.reached.get(appender, [-1, 0]), list(place))
             for appender, place in drained.items()
         }
-        self.segments, self.reached = (
-            segments,
-            {**{name: place for name, place in self.reached.items() if name in read}, **merged},
-        )
+        self.segments = segments
+        self.reached = {name: place for name, place in self.reached.items() if name in read} | merged
 
     def new_blocks(self, folder: Path | None) -> Iterator[Block]:
-        """What is new in the attempt's journal; None where that is removed: what is left is what was mapped
-        before.
+        """Read what is new in the attempt's journal.
 
-        A log segment is only read when the one before it was, to its end: else what is between them is in the
-        store's segments, and comes first.
+        A log segment is only read after the one before it was read to its end. Otherwise the store's segments
+        have what is between them, and that comes first.
+
+        Args:
+            folder: the journal; None where it is removed, and only what was mapped before can be read.
         """
+        files_by_appender = files_in(folder) if folder else {}
         present = {
             (appender, number): path
-            for appender, files in (files_in(folder) if folder else {}).items()
+            for appender, files in files_by_appender.items()
             for number, path in files
         }
         for appender, number in sorted({*self.readings, *present}):
@@ -232,17 +238,18 @@ class _Attempt:
             reading = self.readings.get((appender, number))
             if reading is None:
                 is_next = number == last + 1 and (last < 0 or (appender, last) in self.readings)
-                if (
-                    not (number == last or is_next)
-                    or (reading := reading_of(present[appender, number])) is None
-                ):
+                if number != last and not is_next:
                     continue
-                for _ in reading.blocks(end=offset) if number == last else ():
-                    pass
+                reading = reading_of(present[appender, number])
+                if reading is None:
+                    continue
+                if number == last:
+                    for _ in reading.blocks(end=offset):
+                        pass  # These blocks were read before.
                 self.readings[appender, number] = reading
-            for found in reading.blocks():
-                if isinstance(found, Block):
-                    yield found
+            for block in reading.blocks():
+                if isinstance(block, Block):
+                    yield block
             if number >= last:
                 self.reached[appender] = [number, max(reading.offset, offset if number == last else 0)]
         self.readings = {place: reading for place, reading in self.readings.items() if place in present}
@@ -254,18 +261,18 @@ def _points_of(attempt: int, blocks: Iterator[Block], keys: Collection[str]) -> 
     for block in blocks:
         wanted = [(column, key) for column, key in enumerate(block.keys, 3) if key in keys]
         if wanted:
-            # Copies: the rows are the mapped file itself, which must not be held.
+            # These are copies, because the rows are the mapped file itself, which must not be kept.
             steps = block.rows[:, 1].astype(np.int64)
             times = block.rows[:, 2].view(np.int64) // 1_000_000
             for column, key in wanted:
                 yield NewPoints(attempt, key, steps, times, block.rows[:, column].copy().view(np.float64))
 
 
-def position_of(plain: Any) -> Position:
-    """A position that was written as JSON, ``{attempt: [segments, {appender: [log segment, offset]}]}``.
+def position_of(json_position: Any) -> Position:
+    """Parse a position from JSON, ``{attempt: [segments, {appender: [log segment, offset]}]}``.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: it is not a position.
     """
     try:
         return {
@@ -273,11 +280,11 @@ def position_of(plain: Any) -> Position:
                 _count(segments),
                 {str(name): [_count(part), _count(offset)] for name, (part, offset) in reached.items()},
             )
-            for number, (segments, reached) in plain.items()
+            for number, (segments, reached) in json_position.items()
         }
     except (AttributeError, TypeError, ValueError):
         raise InvalidInput(
-            f"the position {plain!s:.80} of a run is not accepted: give one that a follower had"
+            f"the position {json_position!s:.80} of a run is not accepted: give one that a follower had"
         ) from None
 
 

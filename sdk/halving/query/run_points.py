@@ -1,6 +1,6 @@
 """Every point of many of a run's metrics, read together.
 
-Each file is read once for all of them; files never change, so another look reads only those that are new.
+Each file is read once for all metrics. Files never change, so a later look reads only the new ones.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,11 +17,11 @@ from halving.store.store import Store
 
 
 class PointsNow(NamedTuple):
-    """What a look at a run's points gives.
+    """A run's points at one time.
 
     Attributes:
-        points: by metric, of all attempts, ordered by attempt, then as logged (in what is compacted: by
-            step). Read-only.
+        points: by metric, of all attempts, ordered by attempt, then as logged (compacted ones by step).
+            Read-only.
         dropped: the metrics of which retention has dropped points; they are not in ``points``.
     """
 
@@ -30,9 +30,9 @@ class PointsNow(NamedTuple):
 
 
 class RunPoints:
-    """The points of those of a run's metrics that are wanted, kept as far as they were read.
+    """The points of some of a run's metrics, kept in memory as far as they were read.
 
-    To be used by one thread at a time.
+    Only one thread at a time may use it.
 
     Args:
         wants: whether a metric is wanted, by its name.
@@ -43,12 +43,10 @@ class RunPoints:
         self._project = project
         self._run = run
         self._wants = cache(wants)
-        # What was read: of the manifest's file, and of segments; and the metrics in a rollup of which
-        # retention has dropped points.
         self._points: dict[str, Points] = {}
-        self._generation = 0
-        self._segments: set[str] = set()
-        self._rolled_up: set[str] = set()
+        self._generation = 0  # of the manifest whose file was read
+        self._segments: set[str] = set()  # that were read
+        self._rolled_up: set[str] = set()  # metrics of which retention has left only a rollup
 
     @property
     def nbytes(self) -> int:
@@ -56,7 +54,7 @@ class RunPoints:
         return sum(column.nbytes for points in self._points.values() for column in points)
 
     def look(self) -> PointsNow:
-        """Every point that there is now.
+        """Read every point that the run has now.
 
         Raises:
             StoreError: the store cannot be read, a metric file is damaged, or files are missing each time.
@@ -71,12 +69,12 @@ class RunPoints:
         self._read_new(listed)
         points = self._points
         if live is not None:
-            points = _added(points, [mixed_of(live, self._wants)])
+            points = _join(points, [mixed_of(live, self._wants)])
         complete = {key: own for key, own in points.items() if listed.manifest.has_all_points(key)}
         return PointsNow(complete, sorted((points.keys() | self._rolled_up) - complete.keys()))
 
     def _read_new(self, listed: RunFiles) -> None:
-        """Read the files that were not read yet. Where one is gone, what is kept stays as it was."""
+        """Read the files that were not read yet; if one is gone, nothing changes."""
         manifest = listed.manifest
         rolled_up = self._rolled_up
         is_compacted_anew = manifest.generation != self._generation
@@ -84,8 +82,8 @@ class RunPoints:
             rolled_up = set(filter(self._wants, Files(self._store).keys(self._path(manifest.rollup))))
         new = [name for name in listed.segments if name not in self._segments]
         full = manifest.full if is_compacted_anew else None
-        # Handed on one by one: what is put together needs them no longer.
-        self._points = _added(
+        # The parts are an iterator, so that each is freed after it was joined.
+        self._points = _join(
             self._points, self._parts(full, {name: listed.segments[name][0] for name in new})
         )
         self._generation = manifest.generation
@@ -104,8 +102,9 @@ class RunPoints:
         def read(name: str) -> list[MixedPoints]:
             return list(read_mixed(self._store, self._store.path(name), self._wants, segments[name]))
 
-        # Local files are read as fast by one thread; of an object store each is a wait.
-        for parts in map(read, segments) if self._store.folder is not None else in_threads(read, segments):
+        # One thread reads local files as fast as several; each file of an object store is a wait.
+        is_local = self._store.folder is not None
+        for parts in map(read, segments) if is_local else in_threads(read, segments):
             yield from parts
 
     def _path(self, name: str) -> str:
@@ -118,11 +117,13 @@ class RunPoints:
         self._rolled_up = set()
 
 
-def _added(points: dict[str, Points], parts: Iterable[MixedPoints]) -> dict[str, Points]:
-    """The points with those of some parts behind them."""
-    added = dict(points)
+def _join(points: dict[str, Points], parts: Iterable[MixedPoints]) -> dict[str, Points]:
+    """Append parts to points; the result is read-only, because callers share it."""
+    joined = dict(points)
     for key, more in separate(parts).items():
-        added[key] = by_attempt(joined_points([points[key], more]) if key in points else more)
-        for column in added[key]:
-            column.flags.writeable = False  # whoever is given them has only a loan
-    return added
+        if key in points:
+            more = joined_points([points[key], more])
+        joined[key] = by_attempt(more)
+        for column in joined[key]:
+            column.flags.writeable = False
+    return joined

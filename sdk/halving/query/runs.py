@@ -1,6 +1,6 @@
-"""The store's runs by their records: which there are, how each attempt ended, and which run a person means.
+"""The store's runs by their records: listing them, how each attempt ended, and which run a person means.
 
-Only record files are read, never points, and by many threads, because on an object store each file costs a
+Only record files are read, never points. Many threads read them, because on an object store each file costs a
 round trip.
 """
 
@@ -22,7 +22,7 @@ from halving.store.store import Store
 RUNNING = "running"
 UNFINISHED = "unfinished"
 _THREADS = 16
-_SHOWN = 8  # candidates named in a message
+_MAX_NAMED = 8  # candidates named in a message
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -59,7 +59,7 @@ class RunAttempt:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """A run by its record files. Params and tags are as the newest amendment has them, where there is one.
+    """A run as its record files describe it, with the params and tags of the newest amendment.
 
     Attributes:
         parent: what it belongs to (``sweep``, ``trial``, ``dataset``…).
@@ -68,9 +68,9 @@ class RunInfo:
         summarized: whether ``summary`` covers the newest attempt, and so the whole run.
         lifecycle: active, archived or deleted (removed: its files are being deleted). A run that goes on is
             active again.
-        lifecycle_since: since when, ISO 8601 in UTC; None of one that is active.
-        record: ``record.json``; ``image_digest`` in its provenance is what the cluster said of the image of
-            the first attempt.
+        lifecycle_since: since when, ISO 8601 in UTC; None for an active run.
+        record: ``record.json``; ``image_digest`` in its provenance is the digest that the cluster reported
+            for the image of the first attempt.
         starts: the ``start-ATTEMPT.json`` of each later attempt, by attempt; with ``image_digest`` as well.
         all_summarized: whether every attempt recorded a summary, so that ``summary`` has every key; one that
             was killed did not.
@@ -104,27 +104,25 @@ class RunInfo:
     @property
     def seconds(self) -> float | None:
         """Time of all attempts together, without the waits between them."""
-        known = [attempt.seconds for attempt in self.attempts if attempt.seconds is not None]
-        return sum(known) if known else None
+        seconds = [attempt.seconds for attempt in self.attempts if attempt.seconds is not None]
+        return sum(seconds) if seconds else None
 
     @property
     def flat_params(self) -> dict[str, Any]:
-        """Params by name, nested ones as ``optimizer/lr``, as metrics are; lists are left as they are."""
+        """Params with nested names as ``optimizer/lr``, like the names of metrics; lists are unchanged."""
         return flatten_params(self.params)
 
     @property
     def dotted_params(self) -> dict[str, Any]:
-        """Params by name, nested ones as ``optimizer.lr``; where two would have one name, what they lie in
-        stays nested.
-        """
+        """Params with nested names as ``optimizer.lr``; where names would collide, they stay nested."""
         return dot_params(self.params)
 
     @property
     def provenance(self) -> dict[str, Any]:
         """Code, environment and machine of the newest attempt."""
         began = self.starts.get(self.attempts[-1].number, self.record)
-        found: dict[str, Any] = began.get("provenance") or {}
-        return found
+        provenance: dict[str, Any] = began.get("provenance") or {}
+        return provenance
 
 
 def projects(store: Store) -> list[str]:
@@ -136,38 +134,38 @@ def list_names(store: Store, project: str | None = None) -> list[tuple[str, str]
     """``(project, run)`` of every run, without opening any.
 
     Raises:
-        NotFound: no such project; the message names those that there are.
+        NotFound: no such project; the message names the existing ones.
     """
-    known = projects(store)
-    if project is not None and project not in known:
-        raise NotFound(f"no project {project!r} in {store.root}; {there_are('projects', project, known)}")
-    asked = known if project is None else [project]
-    found = in_threads(lambda name: [(name, run) for run in store.names(f"runs/project={name}")], asked)
-    return [pair for part in found for pair in part]
+    existing = projects(store)
+    if project is not None and project not in existing:
+        choices = describe_choices("projects", project, existing)
+        raise NotFound(f"no project {project!r} in {store.root}; {choices}")
+    chosen = existing if project is None else [project]
+    names = in_threads(lambda name: [(name, run) for run in store.names(f"runs/project={name}")], chosen)
+    return [pair for part in names for pair in part]
 
 
 def list_runs(store: Store, project: str | None = None, problems: list[str] | None = None) -> list[RunInfo]:
     """Every run of the store or of a project, newest first.
 
     Args:
-        problems: takes what is wrong with runs whose records are damaged, which are left out; without it the
-            first one is raised.
+        problems: a list for the problems of runs whose records are damaged, which are left out; without it
+            the first problem is raised.
 
     Raises:
         NotFound: no such project.
         Damaged: a record is.
     """
-    found = in_threads(lambda pair: _read_or_none(store, *pair, problems), list_names(store, project))
+    infos = in_threads(lambda pair: _read_or_none(store, *pair, problems), list_names(store, project))
     return sorted(
-        (info for info in found if info),
+        (info for info in infos if info),
         key=lambda info: (info.started, info.project, info.run),
         reverse=True,
     )
 
 
 def find_run(store: Store, name: str) -> tuple[str, str]:
-    """``(project, run)`` of the run that a person means by an id, the beginning of one, or either of them
-    after ``project/``.
+    """``(project, run)`` of the run that a person names by its id or its beginning, or by ``project/run``.
 
     Raises:
         NotFound: there is none; the message names close ones.
@@ -178,24 +176,21 @@ def find_run(store: Store, name: str) -> tuple[str, str]:
     if not pairs:
         raise NotFound(f"no run {name!r}: there are no runs in {store.root} yet")
     exact = [pair for pair in pairs if pair[1] == wanted]
-    found = exact or [pair for pair in pairs if wanted and pair[1].startswith(wanted)]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise NotFound(
-            f"no run {name!r} in {store.root}; {there_are('runs', wanted, sorted({run for _, run in pairs}))}"
-        )
-    listed = ", ".join(f"{project}/{run}" for project, run in found[:_SHOWN]) + (
-        ", …" if len(found) > _SHOWN else ""
-    )
+    matches = exact or [pair for pair in pairs if wanted and pair[1].startswith(wanted)]
+    if len(matches) == 1:
+        return matches[0]
+    if not matches:
+        choices = describe_choices("runs", wanted, sorted({run for _, run in pairs}))
+        raise NotFound(f"no run {name!r} in {store.root}; {choices}")
+    listed = _shorten([f"{project}/{run}" for project, run in matches])
     advice = "give project/run" if exact else "give more of the id"
     raise InvalidInput(
-        f"run {name!r} is ambiguous: it could be any of {len(found)} runs ({listed}); {advice}"
+        f"run {name!r} is ambiguous: it could be any of {len(matches)} runs ({listed}); {advice}"
     )
 
 
 def read_run(store: Store, project: str, run: str) -> RunInfo:
-    """One run.
+    """Read one run.
 
     Raises:
         NotFound: no such run.
@@ -204,7 +199,8 @@ def read_run(store: Store, project: str, run: str) -> RunInfo:
     """
     try:
         return _read_run(store, project, run)
-    except (AttributeError, KeyError, TypeError) as error:  # it is JSON, and lacks what a record has
+    except (AttributeError, KeyError, TypeError) as error:
+        # The file is JSON, but it lacks what a record has.
         raise Damaged(
             f"a record in {store.address(f'runs/project={project}/{run}')} is damaged: {error!r}"
         ) from error
@@ -225,8 +221,9 @@ def _read_run(store: Store, project: str, run: str) -> RunInfo:
         number_of(name): read_json(store, f"{folder}/{name}") for name in names if name.startswith("end-")
     }
     for name in (name for name in names if name.startswith("image-")):
-        if (began := begun.get(number_of(name))) and began.get("provenance"):
-            began["provenance"]["image_digest"] = read_json(store, f"{folder}/{name}")["digest"]
+        start = begun.get(number_of(name))
+        if start and start.get("provenance"):
+            start["provenance"]["image_digest"] = read_json(store, f"{folder}/{name}")["digest"]
     numbers = sorted(begun)
     attempts = tuple(
         _attempt(
@@ -240,8 +237,8 @@ def _read_run(store: Store, project: str, run: str) -> RunInfo:
         )
         for number in numbers
     )
-    if (status := amended.get("status")) and amended["attempt"] == numbers[-1]:
-        attempts = (*attempts[:-1], replace(attempts[-1], status=str(status)))
+    if amended.get("status") and amended["attempt"] == numbers[-1]:
+        attempts = (*attempts[:-1], replace(attempts[-1], status=str(amended["status"])))
     summary: dict[str, float] = {}
     for number in sorted(ended):
         summary |= ended[number].get("summary") or {}
@@ -266,28 +263,28 @@ def _read_run(store: Store, project: str, run: str) -> RunInfo:
 
 
 def read_all(store: Store, folder: str) -> list[dict[str, Any]]:
-    """Every JSON file of a folder, in the order of their names."""
+    """Read every JSON file of a folder, in the order of their names."""
     return in_threads(lambda name: read_json(store, f"{folder}/{name}"), store.names(folder))
 
 
 def read_json(store: Store, name: str) -> dict[str, Any]:
-    """A record file.
+    """Read a record file.
 
     Raises:
         NotFound: no such file.
         StoreError: it cannot be read, or is not JSON.
     """
     try:
-        found: dict[str, Any] = json.loads(store.read(name))
+        record: dict[str, Any] = json.loads(store.read(name))
     except ValueError as error:
         raise Damaged(f"{store.address(name)} is damaged: {error}") from None
-    return found
+    return record
 
 
 def in_threads(
     function: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = _THREADS
 ) -> list[_Result]:
-    """``function`` of every item, in order, several at once."""
+    """Apply ``function`` to every item, several at once; the results are in order."""
     items = list(items)
     if len(items) < 2:
         return [function(item) for item in items]
@@ -295,15 +292,13 @@ def in_threads(
         return list(pool.map(function, items))
 
 
-def seconds_of(moment: str) -> float:
+def seconds_of(time: str) -> float:
     """Seconds since 1970 of an ISO 8601 time."""
-    return datetime.fromisoformat(moment).timestamp()
+    return datetime.fromisoformat(time).timestamp()
 
 
 def _read_or_none(store: Store, project: str, run: str, problems: list[str] | None) -> RunInfo | None:
-    """None for a folder without a record: the run was killed while it started, so nothing was trained; and
-    for one that is damaged.
-    """
+    """Read a run; None if it is damaged or has no record, because it was killed while it started."""
     try:
         return read_run(store, project, run)
     except NotFound:
@@ -344,15 +339,14 @@ def _attempt(
     if is_running(store, project, run, number, began):
         return RunAttempt(number, RUNNING, started, None, max(0.0, datetime.now(UTC).timestamp() - began))
     written = last_written(store, project, run)
-    return RunAttempt(
-        number, UNFINISHED, started, None, written - began if written and written > began else None
-    )
+    seconds = written - began if written and written > began else None
+    return RunAttempt(number, UNFINISHED, started, None, seconds)
 
 
 def _lifecycle(amended: dict[str, Any], last_began: str) -> dict[str, Any]:
-    """Whether the run is archived or deleted; an attempt that has begun since then has taken it back.
+    """The fields of a run that is archived or deleted; an attempt that began later has made it active again.
 
-    Of a tracked run that was deleted before there was a ``lifecycle``, ``facts`` alone say so.
+    A tracked run that was deleted before amendments had a ``lifecycle`` has its stage in ``facts`` alone.
     """
     lifecycle = amended.get("lifecycle")
     since = amended.get("since")
@@ -363,10 +357,16 @@ def _lifecycle(amended: dict[str, Any], last_began: str) -> dict[str, Any]:
     return {"lifecycle": str(lifecycle), "lifecycle_since": since}
 
 
-def there_are(what: str, wanted: str, known: list[str]) -> str:
-    """For a message: the names that are close to the wanted one, else the first of those that there are."""
-    close = difflib.get_close_matches(wanted, known, n=_SHOWN, cutoff=0.6)
+def describe_choices(kind: str, wanted: str, names: list[str]) -> str:
+    """The names that are close to the wanted one, else the first of all names, for a message."""
+    close = difflib.get_close_matches(wanted, names, n=_MAX_NAMED, cutoff=0.6)
     if close:
         return f"close to it: {', '.join(close)}"
-    listed = ", ".join(known[:_SHOWN]) + (", …" if len(known) > _SHOWN else "")
-    return f"there are {len(known)} {what}: {listed}" if known else f"there are no {what} yet"
+    if not names:
+        return f"there are no {kind} yet"
+    return f"there are {len(names)} {kind}: {_shorten(names)}"
+
+
+def _shorten(names: list[str]) -> str:
+    more = ["…"] if len(names) > _MAX_NAMED else []
+    return ", ".join([*names[:_MAX_NAMED], *more])

@@ -1,7 +1,7 @@
-"""Which of a run's checkpoints the store did not take, by the records of those that it took and of the
-attempts' ends.
+"""The checkpoints of a run that the store did not take.
 
-:mod:`halving.checkpoints.misses` counts them while a run trains.
+The records of later checkpoints and of the attempts' ends have them. :mod:`halving.checkpoints.misses` counts
+them while a run trains.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from halving.query.runs import RunAttempt
-from halving.query.units import counted
+from halving.query.units import count_of
 from halving.records.run_record import SavedCheckpoint
 
 
@@ -20,8 +20,8 @@ class SkippedCheckpoints:
 
     Attributes:
         since: when the first was skipped, ISO 8601 in UTC.
-        why: of the last.
-        epoch: of the checkpoint that the store took again; None where the attempt ended before.
+        why: the reason for the last one.
+        epoch: that of the next checkpoint that the store took; None where the attempt ended before.
     """
 
     attempt: int
@@ -33,13 +33,11 @@ class SkippedCheckpoints:
     @property
     def text(self) -> str:
         since = datetime.fromisoformat(self.since).strftime("%Y-%m-%d %H:%M:%S UTC")
-        until = (
-            "and none was stored before it ended"
-            if self.epoch is None
-            else f"until that of epoch {self.epoch} was stored"
-        )
+        until = "and none was stored before it ended"
+        if self.epoch is not None:
+            until = f"until that of epoch {self.epoch} was stored"
         return (
-            f"attempt {self.attempt} skipped {counted(self.count, 'checkpoint')}, from {since} on, "
+            f"attempt {self.attempt} skipped {count_of(self.count, 'checkpoint')}, from {since} on, "
             f"{until}: {self.why}"
         )
 
@@ -48,19 +46,21 @@ def skipped_checkpoints(
     saved: Iterable[SavedCheckpoint], attempts: Iterable[RunAttempt]
 ) -> list[SkippedCheckpoints]:
     """The checkpoints that the store did not take, in order of time."""
-    ended = [
-        _skipped(each.number, each.checkpoints.get("missed"), None) for each in attempts if each.checkpoints
+    parsed = [
+        _parse_skipped(attempt.number, attempt.checkpoints.get("missed"), None)
+        for attempt in attempts
+        if attempt.checkpoints
     ]
-    until = [_skipped(each.attempt, each.missed, each.epoch) for each in saved]
-    # A record that was written again after its answer was lost says the same as before.
-    rows = {(each.attempt, each.since): each for each in [*ended, *until] if each is not None}
-    return sorted(rows.values(), key=lambda each: (each.attempt, each.since))
+    parsed += [
+        _parse_skipped(checkpoint.attempt, checkpoint.missed, checkpoint.epoch) for checkpoint in saved
+    ]
+    # A record may have been written twice, if the store's answer to the first write was lost.
+    rows = {(skipped.attempt, skipped.since): skipped for skipped in parsed if skipped is not None}
+    return sorted(rows.values(), key=lambda skipped: (skipped.attempt, skipped.since))
 
 
-def _skipped(attempt: int, missed: Any, epoch: int | None) -> SkippedCheckpoints | None:
-    """What a record says of skipped checkpoints; None where it says nothing, or what an image with another
-    SDK means by it.
-    """
+def _parse_skipped(attempt: int, missed: Any, epoch: int | None) -> SkippedCheckpoints | None:
+    """Parse a record of skipped checkpoints; None without one, or where another SDK's form differs."""
     try:
         datetime.fromisoformat(missed["since"])
         return SkippedCheckpoints(attempt, int(missed["count"]), missed["since"], str(missed["why"]), epoch)

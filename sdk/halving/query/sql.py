@@ -1,18 +1,18 @@
 """The store as SQL views: one SELECT at a time, run by DuckDB, which can read the store and nothing else.
 
-| view | columns |
-|---|---|
-| ``metrics`` | ``project, run, key, step, wall_time, value``: stitched, at each step the value that the
-highest attempt logged last | | ``points`` | ``project, run, attempt, key, step, wall_time, value``: all that
-was logged | | ``runs`` | ``project, run, status, started, ended, seconds, attempts, epoch, seed, sweep,
-trial, git_commit, git_dirty, lifecycle`` | | | (active, archived or deleted: all are there), and ``tags,
-parent, summary`` as JSON | | ``params`` | ``project, run, name`` (nested ones as ``optimizer/lr``), ``value``
-(exact text), ``number`` (nearest double or null) | | ``media`` | ``project, run, key, step, wall_time,
-attempt, kind, digest, bytes, media_type`` |
+- ``metrics``: ``project, run, key, step, wall_time, value``, stitched: at each step the value that the
+  highest attempt logged last.
+- ``points``: ``project, run, attempt, key, step, wall_time, value``, all that was logged.
+- ``runs``: ``project, run, status, started, ended, seconds, attempts, epoch, seed, sweep, trial, git_commit,
+  git_dirty, lifecycle, tags, parent, summary``. It has active, archived and deleted runs; the last three
+  columns are JSON.
+- ``params``: ``project, run, name, value, number``. Nested names are ``optimizer/lr``; ``value`` is the exact
+  text, ``number`` the nearest double or null.
+- ``media``: ``project, run, key, step, wall_time, attempt, kind, digest, bytes, media_type``.
 
-Only the views that the query names are made, and making them opens no file of points. How much is read of
-those depends on ``key``, ``run`` and ``step`` in the query's WHERE, so give a key there. Points that
-retention has dropped are in no view.
+Only the views that the query names are made, and making them opens no file of points. How many points are
+read depends on ``key``, ``run`` and ``step`` in the query's WHERE, so give a key there. Points that retention
+has dropped are in no view.
 """
 
 import json
@@ -54,7 +54,7 @@ _NO_POINTS = """
 
 
 def ask(store: Store, query: str) -> pa.Table:
-    """The result of a query.
+    """Run a query and return its result.
 
     Raises:
         InvalidInput: it is not one SELECT, or DuckDB does not accept it; the message is DuckDB's.
@@ -63,9 +63,9 @@ def ask(store: Store, query: str) -> pa.Table:
     for tries_left in reversed(range(_LISTINGS)):
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
-            # on the standard output it would be amid the rows
+            # A progress bar on the standard output would be amid the rows.
             connection.execute("SET enable_progress_bar_print = false")
-            # a name in the query is never one of our variables
+            # A name in the query must never mean one of our variables.
             connection.execute("SET python_enable_replacements = false")
             _check(connection, query)
             try:
@@ -74,7 +74,7 @@ def ask(store: Store, query: str) -> pa.Table:
                 return connection.sql(query).to_arrow_table()
             except (FileNotFoundError, duckdb.IOException) as error:
                 if tries_left and _is_gone(error):
-                    continue  # files were compacted since they were listed
+                    continue  # Files were compacted since they were listed.
                 raise StoreError(f"cannot read {store.root}: {error}") from error
             except duckdb.Error as error:
                 raise InvalidInput(f"the query is not accepted: {error}") from None
@@ -94,7 +94,7 @@ def _check(connection: duckdb.DuckDBPyConnection, query: str) -> None:
 
 
 def _lock(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    """From here on nothing but the store can be read, and the query cannot change that."""
+    """Restrict the connection to reading the store, so that the query cannot change that."""
     folder = store.path("") if store.folder is not None else f"{PROTOCOL}://{store.path('')}"
     connection.execute(f"SET allowed_directories = [{_text(folder.rstrip('/') + '/')}]")
     connection.execute("SET enable_external_access = false")
@@ -117,10 +117,10 @@ def _make_views(connection: duckdb.DuckDBPyConnection, store: Store, words: set[
 
 
 def _make_points(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    """``points`` has every file of points, with the run that it is of.
+    """Make the views of points.
 
-    Among points of equal attempt and step the last in the order of the run's files, then of rows, counts:
-    ``place`` and ``line``.
+    Among points of equal attempt and step, the one that is last in the order of the run's files (``place``)
+    and of the rows in a file (``line``) counts.
     """
     named: list[tuple[str, str, str, int]] = []
     tails = []
@@ -186,8 +186,8 @@ def _make_runs(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
                 "project": info.project,
                 "run": info.run,
                 "status": info.status,
-                "started": _moment(info.started),
-                "ended": _moment(newest.ended),
+                "started": _parse_time(info.started),
+                "ended": _parse_time(newest.ended),
                 "seconds": info.seconds,
                 "attempts": len(info.attempts),
                 "epoch": newest.epoch,
@@ -204,11 +204,9 @@ def _make_runs(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
             }
         )
         for name, value in info.flat_params.items():
-            number = (
-                float(value)
-                if is_number(value) and not (isinstance(value, int) and abs(value) >= 2**1023)
-                else None
-            )
+            number = None
+            if is_number(value) and not (isinstance(value, int) and abs(value) >= 2**1023):
+                number = float(value)
             params.append(
                 {
                     "project": info.project,
@@ -224,20 +222,20 @@ def _make_runs(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
 
 def _make_media(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     rows = [
-        {**found, "project": project, "run": run, "wall_time": _moment(found.get("wall_time"))}
+        {**file, "project": project, "run": run, "wall_time": _parse_time(file.get("wall_time"))}
         for project, run in list_names(store)
-        for found in read_all(store, f"runs/project={project}/{run}/media")
+        for file in read_all(store, f"runs/project={project}/{run}/media")
     ]
     _register(connection, "media", rows)
 
 
 def _register(connection: duckdb.DuckDBPyConnection, view: str, rows: list[dict[str, Any]]) -> None:
-    """Make a view with its columns; what else is in the rows is left out, and what is not is null."""
+    """Make a view of rows with the columns of ``_COLUMNS``; a column that a row lacks is null."""
     schema = pa.schema([(name, _KINDS.get(name, pa.string())) for name in _COLUMNS[view].split()])
     connection.register(view, pa.Table.from_pylist(rows, schema=schema))
 
 
-def _moment(written: str | None) -> datetime | None:
+def _parse_time(written: str | None) -> datetime | None:
     return datetime.fromisoformat(written) if written else None
 
 

@@ -1,6 +1,4 @@
-"""The points of a run that only this machine's journals have: what it has logged in the last seconds, as a
-table.
-"""
+"""The points that a run has logged in the last seconds, which only this machine's journals have."""
 
 import contextlib
 from typing import TYPE_CHECKING
@@ -18,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def tail(store: Store, project: str, run: str, files: RunFiles) -> "pa.Table | None":
-    """Points in this machine's journals that are in none of ``files``.
+    """Read the points in this machine's journals that are in none of ``files``.
 
     Raises:
-        FileNotFoundError: more was drained since the files were listed: list them again.
+        FileNotFoundError: more was drained since the files were listed; list them again.
     """
     import pyarrow as pa
 
@@ -29,7 +27,8 @@ def tail(store: Store, project: str, run: str, files: RunFiles) -> "pa.Table | N
     for folder in directory.attempt_folders(store, project, run):
         attempt = directory.whose(folder).attempt
         with contextlib.suppress(NotFound):
-            # compacted since the files were listed: the caller notices when it opens them
+            # NotFound: the files were compacted since they were listed; the caller notices when it opens
+            # them.
             before = position_in_store(store, attempt, files)
             points = points_after(folder, before[1])
             try:
@@ -40,4 +39,6 @@ def tail(store: Store, project: str, run: str, files: RunFiles) -> "pa.Table | N
                 raise FileNotFoundError(f"{folder}: more of it is drained")
             if points:
                 tables.append(points_table(run, attempt, *points))
-    return pa.concat_tables(tables, promote_options="permissive").unify_dictionaries() if tables else None
+    if not tables:
+        return None
+    return pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()

@@ -1,16 +1,18 @@
 """Numbers with units, for people."""
 
 
-def counted(count: int, noun: str) -> str:
-    """So many of something, as ``1 step`` and ``2 steps``."""
+def count_of(count: int, noun: str) -> str:
+    """A count with its noun, such as ``1 step`` and ``2 steps``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def size(count: int) -> str:
-    """Bytes as ``12 B``, ``3.4 KiB``, ``5.6 MiB``…"""
+    """A number of bytes as ``12 B``, ``3.4 KiB``, ``5.6 MiB``…"""
+    if count < 1024:
+        return f"{count:.0f} B"
     number = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1024:
-            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
+    for unit in ("KiB", "MiB", "GiB"):
         number /= 1024
-    return f"{number:.1f} TiB"
+        if number < 1024:
+            return f"{number:.1f} {unit}"
+    return f"{number / 1024:.1f} TiB"

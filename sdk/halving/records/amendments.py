@@ -1,10 +1,10 @@
-"""What has changed of a run since it began: its tags and whether it is archived or deleted; of a tracked run
-params and status, too.
+"""Changes of a run since it began: its tags, and whether it is archived or deleted.
 
-``runs/project=P/RUN/amend-NNNNNN.json`` has all that may change as it is from then on, so that only the
-newest counts. Who amends a run takes the next number, which a file of the store can be created with only
-once: of two who do it at once the second one reads again and amends what the first one has made of it. So
-nothing is lost, and nobody needs a lock. The index of runs can be made again from them.
+A tracked run may also change its params and status. ``runs/project=P/RUN/amend-NNNNNN.json`` has everything
+that may change, so that only the newest file counts. An amendment takes the next number, and the store can
+create a file of that name only once: of two writers at the same time, the second one reads again and amends
+the result of the first. So nothing is lost, and no lock is needed. The index of runs can be rebuilt from
+them.
 """
 
 import contextlib
@@ -19,39 +19,35 @@ from halving.store.store import Store
 Lifecycle = Literal["active", "archived", "deleted", "removed"]
 ACTIVE: Lifecycle = "active"
 ARCHIVED: Lifecycle = "archived"
-"""Out of the lists until somebody asks for it; nothing of it goes away."""
+"""Listed only on request; nothing of it is deleted."""
 DELETED: Lifecycle = "deleted"
-"""In the trash: out of the lists, to be restored, and removed with all that is its own when the policy's days
-are over.
-"""
+"""In the trash: not listed, can be restored, and removed with its files when the policy's days are over."""
 REMOVED: Lifecycle = "removed"
-"""Its files are being deleted: it can not be restored any more."""
+"""Its files are being deleted, and it can not be restored any more."""
 
 PREFIX = "amend-"
 _LISTINGS = 10  # tries at reading the newest while others are written
 Amendment = dict[str, Any]
-"""``lifecycle`` with ``since`` and ``by``; ``tags``; of a tracked run also ``params``, ``status``,
-``attempt``, ``facts``.
-"""
+"""``lifecycle`` with ``since`` and ``by``; ``tags``; for a tracked run ``params, status, attempt, facts``."""
 
 
 def newest_amendment(store: Store, folder: str, names: Iterable[str]) -> Amendment:
-    """The amendment that counts; empty: nothing of the run has changed.
+    """Read the amendment that counts; empty if nothing has changed.
 
     Args:
         folder: the run's, ``runs/project=P/RUN``.
-        names: what it has been listed to have.
+        names: a listing of the folder.
 
     Raises:
         StoreError: it cannot be read, or is damaged.
     """
     for _ in range(_LISTINGS):
-        found = [name for name in names if name.startswith(PREFIX)]
-        if not found:
+        amendments = [name for name in names if name.startswith(PREFIX)]
+        if not amendments:
             return {}
-        newest = f"{folder}/{max(found, key=number_of)}"
+        newest = f"{folder}/{max(amendments, key=number_of)}"
         with contextlib.suppress(NotFound):
-            # newer ones were written, and this one deleted, since the folder was listed
+            # NotFound: since the listing newer ones were written and this one was deleted.
             try:
                 amendment: Amendment = json.loads(store.read(newest))
             except ValueError as error:
@@ -62,12 +58,12 @@ def newest_amendment(store: Store, folder: str, names: Iterable[str]) -> Amendme
 
 
 def amend(store: Store, folder: str, change: Callable[[Amendment], Amendment]) -> Amendment:
-    """Amend a run, and give what counts from then on.
+    """Amend a run, and return the amendment that counts from then on.
 
     Args:
         folder: the run's, ``runs/project=P/RUN``.
-        change: gives what the run is to be, given what it is (the newest amendment, or empty); the same:
-            nothing is written. It is called again where somebody else was first.
+        change: returns the new amendment for the newest one, which may be empty; if they are equal, nothing
+            is written. It is called again where another writer was first.
 
     Raises:
         StoreError: the store cannot be read or written.
@@ -84,8 +80,8 @@ def amend(store: Store, folder: str, change: Callable[[Amendment], Amendment]) -
             return after
 
 
-def staged(before: Amendment, lifecycle: Lifecycle, by: str) -> Amendment:
-    """An amendment with another lifecycle, since now."""
+def with_lifecycle(before: Amendment, lifecycle: Lifecycle, by: str) -> Amendment:
+    """The amendment with another lifecycle, which begins now."""
     return {**before, "lifecycle": lifecycle, "since": now(), "by": by}
 
 

@@ -1,4 +1,4 @@
-"""How this process was started: which script, and where."""
+"""The script of this process, and the folder in which it was started."""
 
 import os
 import re
@@ -8,9 +8,7 @@ from pathlib import Path
 
 
 def script_at(arguments: Sequence[str]) -> int | None:
-    """Which of an interpreter's arguments is the script; None where it runs a module or a command, or is
-    interactive.
-    """
+    """The index of the script among an interpreter's arguments; None if it runs no script."""
     place = 0
     while place < len(arguments):
         argument = arguments[place]
@@ -23,22 +21,20 @@ def script_at(arguments: Sequence[str]) -> int | None:
         elif option := re.search("[cmWX]", argument):
             if option[0] in "cm":
                 return None
-            place += option.end() == len(argument)  # its value is the next argument
+            if option.end() == len(argument):
+                place += 1  # The option's value is the next argument.
         place += 1
     return None
 
 
 def started_in() -> Path:
-    """The folder in which the script was started, although it may have changed to another one since; else the
-    working directory.
-    """
+    """The folder in which the script was started, even if it has left it; else the working directory."""
     arguments = sys.orig_argv[1:]
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     place = script_at(arguments)
-    if (
-        place is not None
-        and not Path(arguments[place]).is_absolute()
-        and main.endswith(os.sep + arguments[place])
-    ):
-        return Path(main.removesuffix(arguments[place]))
+    if place is None:
+        return Path.cwd()
+    script = arguments[place]
+    if not Path(script).is_absolute() and main.endswith(os.sep + script):
+        return Path(main.removesuffix(script))
     return Path.cwd()

@@ -1,6 +1,4 @@
-"""Which of its machine's GPUs a recorded process could see: what ``nvidia-smi`` listed, and what
-``CUDA_VISIBLE_DEVICES`` left of it.
-"""
+"""The GPUs that a recorded process could see: those of ``nvidia-smi`` that ``CUDA_VISIBLE_DEVICES`` names."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,8 +7,10 @@ _SLICE = "MIG-"  # begins the id of a part of a GPU, which nvidia-smi does not l
 
 
 class SeenGpus(NamedTuple):
-    """The number of GPUs that a process could see, and the kind of the first one, as ``nvidia-smi`` calls it;
-    None without one.
+    """The number of GPUs that a process could see.
+
+    Attributes:
+        kind: the kind of the first one, as ``nvidia-smi`` calls it; None without one.
     """
 
     number: int
@@ -18,8 +18,9 @@ class SeenGpus(NamedTuple):
 
 
 def visible_gpus(gpus: Sequence[str], named: str | None) -> list[str]:
-    """Those of the machine's GPUs that ``CUDA_VISIBLE_DEVICES`` names, by number or the beginning of an id,
-    until it names none.
+    """The machine's GPUs that ``CUDA_VISIBLE_DEVICES`` names, by number or the beginning of an id.
+
+    An entry that names no GPU ends the list.
 
     Args:
         gpus: lines of nvidia-smi: ``name, uuid, driver``.
@@ -29,11 +30,11 @@ def visible_gpus(gpus: Sequence[str], named: str | None) -> list[str]:
 
 
 def seen_gpus(hardware: Mapping[str, Any], named: Sequence[str | None] = ()) -> SeenGpus:
-    """The GPUs of a record's ``hardware`` that its process could see. A slice of a GPU counts as one.
+    """The GPUs of a record's ``hardware`` that its process could see; a slice of a GPU counts as one.
 
     Args:
-        named: ``CUDA_VISIBLE_DEVICES`` of each process of that machine, where there were several; without
-            them that of the record.
+        named: ``CUDA_VISIBLE_DEVICES`` of each process of that machine, where there were several; by default
+            that of the record.
     """
     gpus: list[str] = hardware.get("gpus") or []
     settings = named or [(hardware.get("visible_gpus") or {}).get("CUDA_VISIBLE_DEVICES")]
@@ -46,7 +47,9 @@ def seen_gpus(hardware: Mapping[str, Any], named: Sequence[str | None] = ()) -> 
     if gpus and slices:
         return SeenGpus(len(slices), f"{_name_of(gpus[0])} {_SLICE.strip('-')}")
     places = sorted({place for setting in settings for place in _visible_places(gpus, setting)})
-    return SeenGpus(len(places), _name_of(gpus[places[0]])) if places else SeenGpus(0, None)
+    if not places:
+        return SeenGpus(0, None)
+    return SeenGpus(len(places), _name_of(gpus[places[0]]))
 
 
 def _visible_places(gpus: Sequence[str], named: str | None) -> list[int]:
@@ -54,14 +57,14 @@ def _visible_places(gpus: Sequence[str], named: str | None) -> list[int]:
         return list(range(len(gpus)))
     places = []
     for name in (part.strip() for part in named.split(",")):
-        of_the_name = [
+        matches = [
             place
             for place, gpu in enumerate(gpus)
             if name and (name == str(place) or _id_of(gpu).startswith(name))
         ]
-        if not of_the_name:
+        if not matches:
             break
-        places.append(of_the_name[0])
+        places.append(matches[0])
     return places
 
 
@@ -70,4 +73,4 @@ def _name_of(gpu: str) -> str:
 
 
 def _id_of(gpu: str) -> str:
-    return ([part.strip() for part in gpu.split(",")] + [""])[1]
+    return gpu.partition(",")[2].partition(",")[0].strip()

@@ -1,8 +1,8 @@
-"""What this process may use of its machine: the CPUs of its affinity and quota, the memory within its limit.
+"""The CPUs and the memory that this process may use, by its affinity, its quota and its limit.
 
-Limits are those of its control group and of the groups around that one (Linux, cgroup v1 and v2), because a
-container or a batch job gets its share of a machine by them. Elsewhere nothing but the machine itself limits
-a process.
+Quota and limit are those of its control group and of the groups around that one (Linux, cgroup v1 and v2),
+which give a container or a batch job its share of a machine. Elsewhere only the machine itself limits a
+process.
 """
 
 import contextlib
@@ -29,13 +29,13 @@ class Group(NamedTuple):
         """CPU time of all its processes so far.
 
         Raises:
-            ValueError: the group does not say.
+            ValueError: the group does not tell.
         """
         if self.is_v2:
             return _entry(self.read("", "cpu.stat"), "usage_usec") / 1e6
-        # often the same folder by another name
-        counted = Path(str(self.folder).replace("/cgroup/cpu", "/cgroup/cpuacct", 1))
-        return int(_text(counted / "cpuacct.usage")) / 1e9
+        # This is often the same folder by another name.
+        accounting = Path(str(self.folder).replace("/cgroup/cpu", "/cgroup/cpuacct", 1))
+        return int(_text(accounting / "cpuacct.usage")) / 1e9
 
     def memory_used(self) -> int:
         """Bytes that its processes hold.
@@ -43,22 +43,18 @@ class Group(NamedTuple):
         Pages of files that the kernel can drop at once do not count, as in ``kubectl top``.
 
         Raises:
-            ValueError: the group does not say.
+            ValueError: the group does not tell.
         """
         used = int(self.read("memory.usage_in_bytes", "memory.current"))
-        return max(
-            0,
-            used
-            - _entry(
-                self.read("memory.stat", "memory.stat"),
-                "inactive_file" if self.is_v2 else "total_inactive_file",
-            ),
-        )
+        name = "inactive_file" if self.is_v2 else "total_inactive_file"
+        return max(0, used - _entry(self.read("memory.stat", "memory.stat"), name))
 
 
 def usable_cpus() -> int:
-    """How many CPUs this process may use, at least 1; of a CPU that it may use in part all."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The number of CPUs that this process may use, rounded up and at least 1."""
+    allowed = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        allowed = len(os.sched_getaffinity(0))
     quota = cpu_quota()
     return max(1, min(allowed, math.ceil(quota[0]))) if quota else allowed
 
@@ -70,23 +66,20 @@ def usable_memory() -> int:
 
 
 def available_memory() -> int | None:
-    """Bytes of memory that this process may take beyond what is used now; None where the system does not
-    say.
-    """
-    found = []
+    """Bytes of memory that this process may take beyond what is used now; None where that is unknown."""
     lines = _text(ROOT / "proc/meminfo").replace(":", "").splitlines()
-    found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable ")]
+    amounts = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable ")]
     for group in groups("memory"):
         limit = group.read("memory.limit_in_bytes", "memory.max").strip()
         if limit.isdigit():
             with contextlib.suppress(ValueError):
-                found.append(max(0, int(limit) - group.memory_used()))
-    return min(found, default=None)
+                amounts.append(max(0, int(limit) - group.memory_used()))
+    return min(amounts, default=None)
 
 
 def cpu_quota() -> tuple[float, Group] | None:
     """The smallest quota, in CPUs, and the control group that has it; None without one."""
-    found = []
+    quotas = []
     for group in groups("cpu"):
         quota, period = (
             *group.read("cpu.cfs_quota_us", "cpu.max").split(),
@@ -94,41 +87,37 @@ def cpu_quota() -> tuple[float, Group] | None:
             "",
             "",
         )[:2]
-        if quota.isdigit() and period.isdigit():  # without a quota v1 says -1, and v2 max
-            found.append((int(quota) / int(period), group))
-    return min(found, key=itemgetter(0), default=None)
+        # Without a quota v1 has -1, and v2 has "max".
+        if quota.isdigit() and period.isdigit():
+            quotas.append((int(quota) / int(period), group))
+    return min(quotas, key=itemgetter(0), default=None)
 
 
 def memory_limit() -> tuple[int, Group] | None:
-    """The smallest limit, in bytes, and the control group that has it; None where all of the machine's memory
-    may be used.
-    """
-    found = []
+    """The smallest limit, in bytes, and the control group that has it; None if all memory may be used."""
+    limits = []
     for group in groups("memory"):
         limit = group.read("memory.limit_in_bytes", "memory.max").strip()
+        # Without a limit v1 has a number near 2**63, and v2 has "max".
         if limit.isdigit() and int(limit) < _physical_memory():
-            # without a limit v1 says a number near 2**63, and v2 max
-            found.append((int(limit), group))
-    return min(found, key=itemgetter(0), default=None)
+            limits.append((int(limit), group))
+    return min(limits, key=itemgetter(0), default=None)
 
 
 def groups(controller: str) -> list[Group]:
-    """The control groups of this process by which a controller (``cpu``, ``memory``) limits it, innermost
-    first.
-    """
-    found = []
+    """The control groups by which a controller (``cpu``, ``memory``) limits this process, innermost first."""
+    own_groups = []
     for line in _text(ROOT / "proc/self/cgroup").splitlines():
         number, controllers, path = line.split(":", 2)
         if number != "0" and controller not in controllers.split(","):
             continue
         top = ROOT / "sys/fs/cgroup" / ("" if number == "0" else controller)
         own = top / path.lstrip("/")
-        # A container sees its own group as the top, whatever the group is called outside; so what does not
-        # exist is passed over.
-        found += [
+        # A container sees its own group as the top, whatever its path outside; so folders may be missing.
+        own_groups += [
             Group(folder, number == "0") for folder in (own, *own.parents) if folder.is_relative_to(top)
         ]
-    return found
+    return own_groups
 
 
 def _physical_memory() -> int:

@@ -1,20 +1,16 @@
-"""Whether the kernel killed a process of this control group because memory ran out: its counter of kills
-(Linux, cgroup v1 and v2).
-"""
+"""The kernel's counter of processes that it killed for memory (Linux, cgroup v1 and v2)."""
 
 from halving.records.hardware import groups, memory_limit
 
 
 class MemoryKills:
-    """Remembers the counter, so that a kill for memory can be distinguished from any other SIGKILL later."""
+    """Remembers the counter, to distinguish a later kill for memory from any other SIGKILL."""
 
     def __init__(self) -> None:
         self._before = _oom_kills()
 
     def reason(self) -> str:
-        """Why a SIGKILL came that has happened since: that memory ran out, with the limit if there is one;
-        else an empty text.
-        """
+        """A text for a message if a process was killed for memory since; else an empty text."""
         if _oom_kills() <= self._before:
             return ""
         limit = memory_limit()
@@ -22,7 +18,7 @@ class MemoryKills:
 
 
 def _oom_kills() -> int:
-    """How many processes of this control group the kernel has killed for memory; 0 where it does not say."""
+    """The number of processes of this control group that were killed for memory; 0 without a counter."""
     for group in groups("memory"):
         for line in group.read("memory.oom_control", "memory.events").splitlines():
             name, _, number = line.partition(" ")

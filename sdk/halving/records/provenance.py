@@ -1,4 +1,4 @@
-"""Where a run comes from: code, environment and machine, complete when the run starts."""
+"""The provenance of a run: code, environment and machine, recorded when the run starts."""
 
 import contextlib
 import hashlib
@@ -27,9 +27,9 @@ LOCKFILES = ("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock", "constraints.
 IMAGE_VARIABLES = ("HALVING_IMAGE_DIGEST", "CONTAINER_IMAGE_DIGEST", "DAGSTER_CURRENT_IMAGE")
 GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 DIGEST = "sha256:"
-"""Begins the digest of an image's manifest."""
+"""The beginning of the digest of an image's manifest."""
 CHECKOUT = "checkout:"
-"""Before a path within the checkout: the folder from which a package was installed, or an argument."""
+"""The mark before a path within the checkout, of a package's folder or of an argument."""
 NOT_CAPTURED: dict[str, Any] = {
     "git": None,
     "lockfile": None,
@@ -42,16 +42,16 @@ NOT_CAPTURED: dict[str, Any] = {
     "command": [],
     "arguments": [],
 }
-"""What :func:`capture` gives, of a run whose process did not say."""
+"""A result of :func:`capture` for a run whose process recorded nothing."""
 
 _UNTRACKED_LIMIT = 10 * 2**20  # bytes of untracked files in the patch
 _CHANGED_LIMIT = 32 * 2**20  # bytes of changed files in the patch, before and after
-_LISTED = 100  # files that are left out
+_MAX_LEFT_OUT = 100  # files that are listed as left out
 _SECONDS = 60.0  # that git may take
-_TRIES = 5  # one in 25 fails where a file comes and goes all the time
-# Dagster's databases, where no DAGSTER_HOME is set: in the working directory, for one command
+_TRIES = 5  # because one in 25 fails where a file comes and goes all the time
+# Without DAGSTER_HOME, Dagster's databases are here in the working directory, for one command.
 _TEMPORARY_HOME = "/.tmp_dagster_home_"
-# the first are those of the header
+# The first match in a package's metadata is that of the header.
 _NAME = re.compile(r"^Name: *(.*\S)", re.M)
 _VERSION = re.compile(r"^Version: *(.*\S)", re.M)
 _CUDA = re.compile(r"^cuda\b[^=]*= *['\"]([\d.]+)['\"]", re.M)
@@ -65,20 +65,21 @@ def capture(store: Store, folder: Path | None = None) -> dict[str, Any]:
     have the same provenance, so a caller with many runs captures once.
     """
     folder = folder or Path.cwd()
-    found = environment()
+    facts = environment()
     checkout = _checkout_around(folder)
     arguments = sys.orig_argv[1:]
-    origins = found["packages_from"]
+    git = None
+    if checkout:
+        git = _state_of(store, checkout, folder)
+        facts["packages_from"] = _from_checkout(facts["packages_from"], checkout)
+        arguments = _relative_to_checkout(arguments, checkout)
     return {
-        "git": _state_of(store, checkout, folder) if checkout else None,
+        "git": git,
         "lockfile": _lockfile(folder),
-        **found,
-        "packages_from": _from_checkout(origins, checkout) if checkout else origins,
+        **facts,
         "command": without_secrets([sys.executable, *sys.argv], os.environ),
-        # With which the interpreter can be started again:
-        "arguments": without_secrets(
-            _of_checkout(arguments, checkout) if checkout else arguments, os.environ
-        ),
+        # A rerun starts the interpreter with these.
+        "arguments": without_secrets(arguments, os.environ),
     }
 
 
@@ -94,21 +95,26 @@ def environment() -> dict[str, Any]:
 
 
 def image(named: str | None = None) -> str | None:
-    """The image that this process runs in, as far as it was told; where one variable has a digest alone, with
-    the name beside it.
+    """The image that this process runs in, by its environment; None if that does not tell.
+
+    Where a variable has only a digest, the result is the name with that digest.
 
     Args:
-        named: what the image was called by whoever started it.
+        named: the name of the image by which this process was started.
     """
-    told = [found for found in (*map(os.environ.get, IMAGE_VARIABLES), named) if found]
-    name = next((found for found in told if not found.startswith(DIGEST)), None)
-    if name and told[0].startswith(DIGEST):
-        return f"{_without_tag(name)}@{told[0]}"
-    return told[0] if told else None
+    names = [name for name in (*map(os.environ.get, IMAGE_VARIABLES), named) if name]
+    if not names:
+        return None
+    first = names[0]
+    if first.startswith(DIGEST):
+        for name in names:
+            if not name.startswith(DIGEST):
+                return f"{_without_tag(name)}@{first}"
+    return first
 
 
 def _without_tag(name: str) -> str:
-    """``registry:5000/train`` of ``registry:5000/train:3`` or of ``registry:5000/train@sha256:…``."""
+    """``registry:5000/train`` for ``registry:5000/train:3`` or ``registry:5000/train@sha256:…``."""
     path, slash, last = name.partition("@")[0].rpartition("/")
     return f"{path}{slash}{last.partition(':')[0]}"
 
@@ -116,16 +122,16 @@ def _without_tag(name: str) -> str:
 def git_state(store: Store, folder: Path) -> dict[str, Any] | None:
     """Commit, branch, remote and dirty patch of the checkout around ``folder``; None outside of git.
 
-    ``folder`` is the one within the checkout in which the script was started (else ``folder``), and
-    ``import_paths`` what of the checkout Python imports from, as a rerun needs them.
+    The entry ``folder`` is the folder of the checkout in which the script was started (else the argument),
+    and ``import_paths`` are the folders of the checkout from which Python imports; a rerun needs both.
 
-    The patch is binary-safe and holds untracked files, too, so that ``git checkout COMMIT && git apply
-    PATCH`` gives the very code that ran; except for ``patch_redacted`` lines, in which a secret was hidden
-    (:func:`halving.records.redaction.redacted_patch`), and for ``left_out_count`` files: nested repositories
-    and what was changed within submodules (``lib/``), files that are made to hold secrets, like ``.env``, and
-    the largest ones where changed files come to more than 32 MiB (before and after together), or untracked
-    ones to more than 10 MiB. ``left_out`` has ``path`` and ``bytes`` of 100 of them: of repositories first,
-    then of the largest. ``dirty`` is None where git could not say, and ``error`` then holds its words.
+    The patch is binary-safe and has untracked files, too, so that ``git checkout COMMIT && git apply PATCH``
+    restores the code that ran, except for ``patch_redacted`` lines, in which a secret was hidden
+    (:func:`halving.records.redaction.redacted_patch`), and for ``left_out_count`` files. Left out are nested
+    repositories and changes within submodules (``lib/``), files that are made to hold secrets, like ``.env``,
+    and the largest files where changed ones come to more than 32 MiB (before and after together), or
+    untracked ones to more than 10 MiB. ``left_out`` has ``path`` and ``bytes`` of 100 of them: repositories
+    first, then the largest. ``dirty`` is None where git failed, and ``error`` then has its message.
     """
     checkout = _checkout_around(folder)
     return _state_of(store, checkout, folder) if checkout else None
@@ -139,43 +145,40 @@ def _checkout_around(folder: Path) -> Path | None:
 def _state_of(store: Store, checkout: Path, folder: Path) -> dict[str, Any]:
     commit = _line_of(checkout, "rev-parse", "--verify", "HEAD")
     patch = _dirty_patch(checkout, store, "HEAD" if commit else _EMPTY_TREE)
-    shown, redacted = redacted_patch(patch.text, os.environ)
+    safe_patch, redacted_lines = redacted_patch(patch.text, os.environ)
     remote = _line_of(checkout, "remote", "get-url", "origin")
-    largest = sorted(patch.left_out, key=lambda name: (not name.endswith("/"), -patch.left_out[name]))[
-        :_LISTED
-    ]
+    by_size = sorted(patch.left_out, key=lambda name: (not name.endswith("/"), -patch.left_out[name]))
+    import_paths = dict.fromkeys(_within(checkout, Path(entry)) for entry in sys.path if entry)
     return {
         "folder": _within(checkout, started_in()) or _within(checkout, folder) or ".",
-        "import_paths": [
-            path
-            for path in dict.fromkeys(_within(checkout, Path(entry)) for entry in sys.path if entry)
-            if path
-        ],
+        "import_paths": [path for path in import_paths if path],
         "commit": commit,
         "branch": _line_of(checkout, "symbolic-ref", "--short", "-q", "HEAD"),
         "remote": without_password(remote) if remote else None,
         "dirty": patch.dirty,
         "error": patch.error,
-        "patch": store.put_blob(shown) if shown else None,
-        "patch_redacted": redacted,
-        "left_out": [{"path": name, "bytes": patch.left_out[name]} for name in sorted(largest)],
+        "patch": store.put_blob(safe_patch) if safe_patch else None,
+        "patch_redacted": redacted_lines,
+        "left_out": [
+            {"path": name, "bytes": patch.left_out[name]} for name in sorted(by_size[:_MAX_LEFT_OUT])
+        ],
         "left_out_count": len(patch.left_out),
     }
 
 
-def _of_checkout(arguments: list[str], checkout: Path) -> list[str]:
-    """Arguments with ``checkout:code/train.py`` for an absolute path in the checkout, so that a rerun takes
-    what lies there in its own.
+def _relative_to_checkout(arguments: list[str], checkout: Path) -> list[str]:
+    """Arguments with ``checkout:code/train.py`` for absolute paths in the checkout, which a rerun replaces.
 
-    What git ignores (data, an environment) is not in a rerun's checkout, so it keeps its path.
+    A file that git ignores (data, an environment) keeps its path, because a rerun's checkout lacks it.
     """
     values = {
         place: argument.rpartition("=") if argument.startswith("-") else ("", "", argument)
         for place, argument in enumerate(arguments)
     }
     paths = {place: value for place, (_, _, value) in values.items() if Path(value).is_absolute()}
-    inside = {place: path for place, value in paths.items() if (path := _within(checkout, Path(value)))}
-    ignored = _ignored(checkout, inside.values())
+    relative = {place: _within(checkout, Path(value)) for place, value in paths.items()}
+    inside = {place: path for place, path in relative.items() if path}
+    ignored = _find_ignored(checkout, inside.values())
     named = {
         place: f"{''.join(values[place][:2])}{CHECKOUT}{path}"
         for place, path in inside.items()
@@ -184,17 +187,25 @@ def _of_checkout(arguments: list[str], checkout: Path) -> list[str]:
     return [named.get(place, argument) for place, argument in enumerate(arguments)]
 
 
-def _ignored(checkout: Path, paths: Iterable[str]) -> set[str]:
-    asked = b"".join(os.fsencode(path) + b"\0" for path in paths)
+def _find_ignored(checkout: Path, paths: Iterable[str]) -> set[str]:
+    names = b"".join(os.fsencode(path) + b"\0" for path in paths)
+    if not names:
+        return set()
     try:
-        return set(_names(_git(checkout, "check-ignore", "-z", "--stdin", given=asked))) if asked else set()
-    except (OSError, subprocess.SubprocessError):  # its status is 1 where none is ignored
+        return set(_names(_git(checkout, "check-ignore", "-z", "--stdin", stdin=names)))
+    except (OSError, subprocess.SubprocessError):
+        # git exits with status 1 where none is ignored.
         return set()
 
 
 class _Patch(NamedTuple):
-    """What differs from a commit: as git prints it, and the files that are not in it with their bytes; or why
-    git could not say.
+    """The differences from a commit.
+
+    Attributes:
+        text: git's patch.
+        dirty: whether there are differences; None where git failed.
+        left_out: the bytes of files that are not in the patch.
+        error: the message of git where it failed.
     """
 
     text: bytes
@@ -206,8 +217,8 @@ class _Patch(NamedTuple):
 def _dirty_patch(checkout: Path, store: Store, base: str) -> _Patch:
     """The patch against ``base``.
 
-    Files come and go while git reads them (an editor's, a database's), and git gives up at one that has gone
-    since it was listed. Then it is tried again, for as long as a run may wait for it; but not when git hangs.
+    Files come and go while git reads them (an editor's, a database's), and git fails at a file that has gone
+    since it was listed. Then it is tried again, as long as a run may wait for it, but not after git hung.
     """
     error = ""
     until = time.monotonic() + _SECONDS
@@ -215,12 +226,10 @@ def _dirty_patch(checkout: Path, store: Store, base: str) -> _Patch:
         try:
             return _patch_now(checkout, store, base)
         except subprocess.CalledProcessError as refused:
-            said = [
-                line
-                for line in refused.stderr.decode(errors="replace").splitlines()
-                if line.startswith(("error: ", "fatal: "))
-            ]
-            error = f"git {refused.cmd[3]}: {'; '.join(said[-3:]) or f'exit status {refused.returncode}'}"
+            lines = refused.stderr.decode(errors="replace").splitlines()
+            messages = [line for line in lines if line.startswith(("error: ", "fatal: "))]
+            reason = "; ".join(messages[-3:]) or f"exit status {refused.returncode}"
+            error = f"git {refused.cmd[3]}: {reason}"
         except (OSError, subprocess.TimeoutExpired) as failed:
             error = str(failed)
             break
@@ -230,7 +239,7 @@ def _dirty_patch(checkout: Path, store: Store, base: str) -> _Patch:
 
 
 def _patch_now(checkout: Path, store: Store, base: str) -> _Patch:
-    """The patch without what this run and its tools write meanwhile: the store and Dagster's home."""
+    """The patch without the store and Dagster's home, which this run and its tools write meanwhile."""
     store_inside = None
     if store.folder is not None and store.folder.resolve().is_relative_to(checkout):
         store_inside = f"{store.folder.resolve().relative_to(checkout).as_posix()}/"
@@ -240,7 +249,7 @@ def _patch_now(checkout: Path, store: Store, base: str) -> _Patch:
 
     git_folder = Path(_git(checkout, "rev-parse", "--absolute-git-dir").decode().strip())
     objects = Path(_git(checkout, "rev-parse", "--git-path", "objects").decode().strip())
-    # Scratch indexes and a scratch object folder: the user's own index and repository stay as they are.
+    # Scratch indexes and a scratch object folder keep the user's own index and repository as they are.
     with tempfile.TemporaryDirectory() as scratch:
         environment = {
             "GIT_INDEX_FILE": f"{scratch}/index",
@@ -248,18 +257,19 @@ def _patch_now(checkout: Path, store: Store, base: str) -> _Patch:
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(checkout / objects),
         }
         if (git_folder / "index").exists():
-            # With its time: git looks into files that are not older than the index, whatever their size and
-            # time say.
+            # The copy keeps the index's time, because git reads all files that are not older than the index.
             shutil.copy2(git_folder / "index", f"{scratch}/index")
         _git(checkout, "update-index", "-q", "--unmerged", "--refresh", environment=environment)
         changed = {
-            name: size for name, size in _changed(checkout, base, environment).items() if not is_ours(name)
+            name: size
+            for name, size in _changed_files(checkout, base, environment).items()
+            if not is_ours(name)
         }
         listed = _names(
             _git(checkout, "ls-files", "--others", "--exclude-standard", "-z", environment=environment)
         )
         untracked = {name: _bytes_of(checkout / name) for name in listed if not is_ours(name)}
-        # A name with a slash at its end is a repository inside this one: git would note its commit at most,
+        # A name with a slash at its end is a repository inside this one. git would at most record its commit,
         # or refuse it.
         accepted = {
             name: size
@@ -279,10 +289,10 @@ def _patch_now(checkout: Path, store: Store, base: str) -> _Patch:
             "-z",
             "--stdin",
             environment=environment,
-            given=names,
+            stdin=names,
         )
-        # diff-index, not diff: no setting of the user's (diff.noprefix, diff.context, textconv) may change
-        # the patch.
+        # The command is diff-index, not diff, because no setting of the user's (diff.noprefix, diff.context,
+        # textconv) may change the patch.
         text = _git(
             checkout,
             "diff-index",
@@ -299,9 +309,7 @@ def _patch_now(checkout: Path, store: Store, base: str) -> _Patch:
 
 
 def _changed_submodules(checkout: Path, environment: dict[str, str]) -> dict[str, int]:
-    """Submodules with changed or untracked files in them, as ``lib/``: their commit is in the patch, those
-    files are not.
-    """
+    """Submodules, as ``lib/``, with changed or untracked files; the patch has only their commits."""
     if not (checkout / ".gitmodules").is_file():
         return {}
     status = (
@@ -317,12 +325,11 @@ def _changed_submodules(checkout: Path, environment: dict[str, str]) -> dict[str
         for line in _names(_git(checkout, *status, environment=environment))
         if line.startswith("1 ")
     ]
-    # The third field is S, and then whether its commit, its files or what is untracked in it has changed:
-    # SCMU.
+    # The third field is SCMU: S, and then whether the commit, its files or untracked files have changed.
     return {f"{fields[8]}/": 0 for fields in entries if fields[2].startswith("S") and fields[2][2:] != ".."}
 
 
-def _changed(checkout: Path, base: str, environment: dict[str, str]) -> dict[str, int]:
+def _changed_files(checkout: Path, base: str, environment: dict[str, str]) -> dict[str, int]:
     """The tracked files that differ from ``base``, with their bytes before and after together."""
     fields = _names(
         _git(
@@ -337,12 +344,10 @@ def _changed(checkout: Path, base: str, environment: dict[str, str]) -> dict[str
         )
     )
     before = {name: entry.split()[2] for entry, name in zip(fields[::2], fields[1::2], strict=True)}
-    asked = "".join(f"{blob}\n" for blob in before.values()).encode()
-    sizes = (
-        _git(checkout, "cat-file", "--batch-check=%(objectsize)", given=asked).decode().splitlines()
-        if asked
-        else []
-    )
+    if not before:
+        return {}
+    query = "".join(f"{blob}\n" for blob in before.values()).encode()
+    sizes = _git(checkout, "cat-file", "--batch-check=%(objectsize)", stdin=query).decode().splitlines()
     return {
         name: _bytes_of(checkout / name) + (int(size) if size.isdigit() else 0)
         for name, size in zip(before, sizes, strict=True)
@@ -350,7 +355,7 @@ def _changed(checkout: Path, base: str, environment: dict[str, str]) -> dict[str
 
 
 def _smallest(sizes: Mapping[str, int], limit: int) -> set[str]:
-    """As many of the files as come to ``limit`` bytes at most, the smallest first."""
+    """The smallest files that together have at most ``limit`` bytes."""
     taken = set()
     total = 0
     for size, name in sorted((size, name) for name, size in sizes.items()):
@@ -364,7 +369,7 @@ def _smallest(sizes: Mapping[str, int], limit: int) -> set[str]:
 def _bytes_of(path: Path) -> int:
     try:
         return 0 if path.is_dir() else path.lstat().st_size
-    except OSError:  # deleted
+    except OSError:  # The file was deleted.
         return 0
 
 
@@ -373,9 +378,9 @@ def _names(output: bytes) -> list[str]:
 
 
 def _git(
-    folder: Path, *arguments: str, environment: dict[str, str] | None = None, given: bytes = b""
+    folder: Path, *arguments: str, environment: dict[str, str] | None = None, stdin: bytes = b""
 ) -> bytes:
-    """What git prints.
+    """Run git and return its output.
 
     Raises:
         OSError: it is missing.
@@ -385,14 +390,12 @@ def _git(
     command = ["git", "-C", str(folder), *arguments]
     variables = {**os.environ, **(environment or {}), "GIT_OPTIONAL_LOCKS": "0"}
     return subprocess.run(
-        command, input=given, capture_output=True, check=True, timeout=_SECONDS, env=variables
+        command, input=stdin, capture_output=True, check=True, timeout=_SECONDS, env=variables
     ).stdout
 
 
 def _line_of(folder: Path, *arguments: str) -> str | None:
-    """The line that git prints; None where it is missing, hangs or refuses: a run starts with or without
-    git.
-    """
+    """The line that git prints; None where git is missing, hangs or fails, because a run needs no git."""
     try:
         return _git(folder, *arguments).decode().strip() or None
     except (OSError, subprocess.SubprocessError):
@@ -400,9 +403,7 @@ def _line_of(folder: Path, *arguments: str) -> str | None:
 
 
 def _within(checkout: Path, path: Path) -> str | None:
-    """A path relative to the checkout; None outside of it, and for what is installed in an environment within
-    it.
-    """
+    """A path relative to the checkout; None outside of it, and for an installed package within it."""
     path = path.resolve()
     checkout = checkout.resolve()
     if not path.is_relative_to(checkout) or "site-packages" in path.parts:
@@ -421,45 +422,47 @@ def _lockfile(folder: Path) -> dict[str, str] | None:
 
 
 def _packages() -> dict[str, dict[str, str]]:
-    """``packages``: the versions of what is installed, by name; of a package that is there twice the one that
-    is imported.
+    """The installed packages: ``packages`` with versions, ``packages_from`` with origins.
 
-    ``packages_from``: where those came from that were not taken from an index: a folder, a file or a
-    repository (PEP 610).
+    If a package is installed twice, the one that is imported counts. The origin of a package that does not
+    come from an index is a folder, a file or a repository (PEP 610).
 
-    Of the metadata two lines are looked for: to parse all of it, for hundreds of packages, took most of the
-    time that a run needs to begin.
+    Only two lines of the metadata are searched for, because parsing all of it, for hundreds of packages, took
+    most of the time that a run needs to begin.
     """
     from importlib.metadata import distributions
 
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     origins: dict[str, str] = {}
     for dist in distributions():
         about = dist.read_text("METADATA") or dist.read_text("PKG-INFO") or ""
         name = _NAME.search(about)
         version = _VERSION.search(about)
-        if not name or not version or name[1] in found:
+        if not name or not version or name[1] in versions:
             continue
-        found[name[1]] = version[1]
-        if origin := dist.read_text("direct_url.json"):
-            origins[name[1]] = _origin(origin)
+        versions[name[1]] = version[1]
+        direct_url = dist.read_text("direct_url.json")
+        if direct_url:
+            origins[name[1]] = _origin(direct_url)
     return {
-        "packages": {name: found[name] for name in sorted(found, key=str.lower)},
+        "packages": {name: versions[name] for name in sorted(versions, key=str.lower)},
         "packages_from": {name: origins[name] for name in sorted(origins, key=str.lower)},
     }
 
 
 def _cuda() -> str | None:
-    """The CUDA version that the installed PyTorch was built for, such as ``13.0``; None without PyTorch, or
-    of a build without CUDA.
+    """The CUDA version of the installed PyTorch, such as ``13.0``; None without PyTorch or without CUDA.
 
-    It is read from PyTorch's text: to import PyTorch takes seconds, and a rerun asks before it starts.
+    It is read from PyTorch's text, because importing PyTorch takes seconds, and a rerun needs the version
+    before it starts.
     """
     try:
         spec = importlib.util.find_spec("torch")
-    except ValueError:  # a module of that name that a test has put in its place
+    except ValueError:  # A test has put a module of that name in its place.
         return None
-    for folder in (spec.submodule_search_locations if spec is not None else None) or ():
+    if spec is None:
+        return None
+    for folder in spec.submodule_search_locations or ():
         with contextlib.suppress(OSError, UnicodeDecodeError):
             built_for = _CUDA.search(Path(folder, "version.py").read_text())
             return built_for[1] if built_for else None
@@ -467,7 +470,7 @@ def _cuda() -> str | None:
 
 
 def _from_checkout(origins: dict[str, str], checkout: Path) -> dict[str, str]:
-    """Where packages came from, with ``checkout:sdk`` for those that were installed from the checkout."""
+    """The origins of packages, with ``checkout:sdk`` for those that were installed from the checkout."""
     inside = {
         name: _within(checkout, Path(unquote(urlparse(url).path)))
         for name, url in origins.items()
@@ -477,10 +480,10 @@ def _from_checkout(origins: dict[str, str], checkout: Path) -> dict[str, str]:
 
 
 def _origin(direct_url: str) -> str:
-    """What pip installs a package from again, of its ``direct_url.json``."""
-    given = json.loads(direct_url)
-    url = without_password(str(given["url"]))
-    vcs = given.get("vcs_info")
+    """The source in a ``direct_url.json`` from which pip can install the package again."""
+    direct = json.loads(direct_url)
+    url = without_password(str(direct["url"]))
+    vcs = direct.get("vcs_info")
     return f"{vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else url
 
 
@@ -492,19 +495,15 @@ def _hardware() -> dict[str, Any]:
         "cpus": usable_cpus(),
         "memory_bytes": usable_memory(),
         "gpus": _gpus(),
-        # Which GPUs this process may use: its worker or the cluster has set these.
+        # The worker or the cluster has set these, to choose the GPUs that this process may use.
         "visible_gpus": {name: os.environ[name] for name in GPU_VARIABLES if name in os.environ},
     }
 
 
 def _gpus() -> list[str]:
-    asked = ["nvidia-smi", "--query-gpu=name,uuid,driver_version", "--format=csv,noheader"]
+    command = ["nvidia-smi", "--query-gpu=name,uuid,driver_version", "--format=csv,noheader"]
     try:
-        return (
-            subprocess.run(asked, capture_output=True, check=True, timeout=10)
-            .stdout.decode()
-            .strip()
-            .splitlines()
-        )
+        output = subprocess.run(command, capture_output=True, check=True, timeout=10).stdout
     except (OSError, subprocess.SubprocessError):
         return []
+    return output.decode().strip().splitlines()

@@ -1,8 +1,8 @@
-"""A run's files in the store: what it started with, how each attempt ended, its checkpoints and artifacts.
+"""A run's files in the store: its start, how each attempt ended, its checkpoints and artifacts.
 
-``runs/project=P/RUN/record.json``, ``start-ATTEMPT.json`` for resumes, ``end-ATTEMPT.json``,
+They are ``runs/project=P/RUN/record.json``, ``start-ATTEMPT.json`` for resumes, ``end-ATTEMPT.json``,
 ``image-ATTEMPT.json``, ``checkpoints/EPOCH-ATTEMPT-SEQ.json`` and ``artifacts/NAME.json``
-(:func:`halving.identifiers.artifact_record`): all written once.
+(:func:`halving.identifiers.artifact_record`), and all are written once.
 """
 
 import contextlib
@@ -19,14 +19,18 @@ from halving.store.store import Store
 
 
 class SavedCheckpoint(NamedTuple):
-    """One checkpoint in a run's history: its blob, what was reported in its epoch, and in a trial the
-    objectives' tallies so far.
+    """One checkpoint in a run's history.
 
-    ``weights`` is the digest of the state in it, by which trainings are compared
-    (:mod:`halving.checkpoints.weights_digest`). ``sharded``: the blob is a manifest of others
-    (:mod:`halving.checkpoints.sharded`), which are kept for as long as it is. ``missed``: the checkpoints
-    before it that the store did not take (:class:`halving.checkpoints.misses.Misses`); None where there are
-    none.
+    Attributes:
+        digest: its blob.
+        reported: the results reported in its epoch.
+        tallies: the objectives' tallies so far, in a trial.
+        weights: the digest of its state, by which trainings are compared
+            (:mod:`halving.checkpoints.weights_digest`).
+        sharded: whether the blob is a manifest of others (:mod:`halving.checkpoints.sharded`), which are kept
+            for as long as it is.
+        missed: the checkpoints before it that the store did not take
+            (:class:`halving.checkpoints.misses.Misses`); None without any.
     """
 
     epoch: int
@@ -56,23 +60,22 @@ class RunRecords:
     def start(
         self, params: Mapping[str, Any], parent: Mapping[str, Any], attempt: int | None, began: dict[str, Any]
     ) -> int:
-        """Write ``record.json`` on the first attempt and ``start-ATTEMPT.json`` on later ones; give the
-        attempt.
+        """Write ``record.json``, or ``start-ATTEMPT.json`` on later attempts, and return the attempt.
 
         Args:
-            began: its ``token`` is unique: calling again with it gives the same attempt. Without one, each
-                call is another attempt.
+            began: its ``token`` is unique, and a second call with it returns the same attempt. Without one,
+                each call is another attempt.
 
         Raises:
             AlreadyExists: the run exists with other params or is being removed, or another process took this
                 very attempt.
         """
-        plain = json.loads(to_json(params))
+        recorded = json.loads(to_json(params))
         began = {"token": secrets.token_hex(8), **began}
         record = {
             "project": self.project,
             "run": self.run,
-            "params": plain,
+            "params": recorded,
             "parent": dict(parent),
             "attempt": attempt or 1,
             **began,
@@ -82,12 +85,13 @@ class RunRecords:
         except AlreadyExists:
             opened = self.read()
         else:
-            # Who removed a run of this id may have been killed behind its record: the next retention removes
-            # this one with the rest.
+            # A process that removed a run of this id may have been killed after it had deleted the record.
+            # The next retention then removes this record with the rest.
             self._check_not_removed()
             return attempt or 1
         first = opened["params"]
-        if to_json(first) != to_json(plain) and first != plain:  # NaN differs from itself, 1 and 1.0 as text
+        # As values, NaN differs from itself; as texts, 1 differs from 1.0.
+        if to_json(first) != to_json(recorded) and first != recorded:
             raise AlreadyExists(
                 f"run {self.run!r} already has the params {first}; params never change, so start another run"
             )
@@ -110,10 +114,8 @@ class RunRecords:
                 number += 1
 
     def _check_not_removed(self) -> None:
-        if (
-            newest_amendment(self.store, self.folder, self.store.names(self.folder)).get("lifecycle")
-            == REMOVED
-        ):
+        amendment = newest_amendment(self.store, self.folder, self.store.names(self.folder))
+        if amendment.get("lifecycle") == REMOVED:
             raise AlreadyExists(
                 f"run {self.run!r} was deleted and its files are being removed: give the new run another id"
             )
@@ -148,14 +150,9 @@ class RunRecords:
 
     def add_checkpoint(self, saved: SavedCheckpoint) -> None:
         """Append to the history; a later save of the same epoch follows the earlier one."""
-        sequence = len(
-            [
-                name
-                for name in self._checkpoint_names()
-                if name.startswith(f"{saved.epoch:08d}-{saved.attempt:04d}-")
-            ]
-        )
-        name = f"{saved.epoch:08d}-{saved.attempt:04d}-{sequence:06d}.json"
+        prefix = f"{saved.epoch:08d}-{saved.attempt:04d}-"
+        sequence = sum(name.startswith(prefix) for name in self._checkpoint_names())
+        name = f"{prefix}{sequence:06d}.json"
         self.store.create(
             f"{self.folder}/checkpoints/{name}", to_json({**saved._asdict(), "time": now()}), sole=True
         )
@@ -170,17 +167,14 @@ class RunRecords:
         return [self._checkpoint(name) for name in self._checkpoint_names()]
 
     def add_artifact(self, name: str, digest: str, size: int, record: str | None = None) -> None:
-        """Attach a blob under a name; ``record`` is what its file is called (default: as the name is, or is
-        made of it).
-        """
+        """Attach a blob under a name; ``record`` is the name of its file (default: made of the name)."""
         self.store.create(
             f"{self.folder}/artifacts/{record or artifact_record(name)}.json",
             to_json({"name": name, "digest": digest, "bytes": size}),
         )
 
     def add_image_digest(self, attempt: int, digest: str) -> None:
-        """Write down which image an attempt runs in, as its cluster knows it: a tag, which its record has,
-        may mean another one tomorrow.
+        """Record the digest of an attempt's image, because a tag may mean another image tomorrow.
 
         Args:
             digest: such as ``sha256:12…``.

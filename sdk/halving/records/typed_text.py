@@ -1,4 +1,4 @@
-"""What a param was before MLflow made a text of it: a number or a flag, where the text is one."""
+"""Params as they were before MLflow converted them to texts: numbers and booleans where the text is one."""
 
 import math
 import re
@@ -14,23 +14,23 @@ _NOT_ZERO = re.compile(r"-?[0.]*[1-9]")  # 1e-400 is 0 as a float
 
 
 def typed_params(params: Mapping[str, Any], parent: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a run's params as what they were: those of MLflow's clients and of its importer are texts in
-    records.
+    """Restore the types of a run's params, which records of MLflow's clients and importer have as texts.
 
     Args:
         parent: what the run belongs to, as its record has it.
     """
     if "tracked" in parent or (parent.get("imported") or {}).get("tool") == "mlflow":
-        return {name: typed(value) if isinstance(value, str) else value for name, value in params.items()}
+        return {
+            name: parse_text(value) if isinstance(value, str) else value for name, value in params.items()
+        }
     return dict(params)
 
 
-def typed(text: str) -> str | int | float | bool:
-    """Give the number or the flag that a text is, as Python, Java, JavaScript and R write them; the text, if
-    it is neither.
+def parse_text(text: str) -> str | int | float | bool:
+    """Parse a number or a boolean as Python, Java, JavaScript and R write them; any other text is unchanged.
 
-    What people write to be a text stays one: leading zeros (``007``), a plus, spaces, ``1_000``, dates; so
-    does what no float holds.
+    What people mean as a text remains one: leading zeros (``007``), a plus, spaces, ``1_000``, dates; and so
+    does a number that no float holds.
     """
     if text in _FLAGS:
         return _FLAGS[text]
@@ -38,10 +38,8 @@ def typed(text: str) -> str | int | float | bool:
         return int(text)
     if text in _NOT_FINITE:
         return float(text)
-    if (
-        _NUMBER.fullmatch(text)
-        and math.isfinite(number := float(text))
-        and (number or not _NOT_ZERO.match(text))
-    ):
-        return number
-    return text
+    if not _NUMBER.fullmatch(text):
+        return text
+    number = float(text)
+    is_held = math.isfinite(number) and (number or not _NOT_ZERO.match(text))
+    return number if is_held else text

@@ -1,11 +1,11 @@
-"""How much of a metric's change between two runs each factor explains: reruns of the one with a single factor
-of the other.
+"""Measuring how much of a metric's change between two runs each factor explains.
 
-Every arm is trained with the same seeds, and compared with the first run's arm seed by seed, so that what the
-seeds do to both alike drops out: the effect of a factor is the mean of the paired differences, its standard
-error their standard deviation over the square root of their number (a paired comparison under common random
-numbers; Law, Simulation Modeling and Analysis, section 11.2). The intervals are Student's, for all effects
-together (Bonferroni).
+The first run is trained again with a single factor of the second, which is an arm. Every arm is trained with
+the same seeds, and compared with the first run's own arm seed by seed, so that the seeds' common effect drops
+out. The effect of a factor is the mean of the paired differences, its standard error is their standard
+deviation over the square root of their number (a paired comparison under common random numbers; Law,
+Simulation Modeling and Analysis, section 11.2). The intervals are Student's, for all effects together
+(Bonferroni).
 """
 
 import math
@@ -21,24 +21,24 @@ from halving.rerun.experiment import ALL, Arm, Experiment
 from halving.rerun.kept_reruns import KeptRerun, KeptReruns
 from halving.rerun.plan import Plan
 from halving.rerun.pods import Pods, RerunFailed
-from halving.rerun.rerun import Options, check_code, check_pods, prepared, train, train_in_pod
+from halving.rerun.rerun import Options, check_code, check_pods, prepare_interpreter, train, train_in_pod
 from halving.rerun.student_t import t_quantile
 from halving.rerun.worktree import check_commit, check_patch, repository_at, worktree
 from halving.store.store import Store
 
-CONFIDENCE = 0.95  # that every interval holds its effect
-_MOST_SEEDS = 99  # that are worth a recommendation
+CONFIDENCE = 0.95  # that all intervals contain their effects
+_MAX_SEEDS = 99  # in a recommendation
 Done = Mapping[tuple[str, int], KeptRerun]
-"""Reruns that came to their end, by the arm's name and the seed."""
+"""Completed reruns, by the arm's name and the seed."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What an arm's factors do to the metric.
+    """The effect of an arm's factors on the metric.
 
     Attributes:
-        effect: mean of the paired differences to the first run, in the metric's unit.
-        standard_error: of that mean.
+        effect: the mean of the paired differences to the first run, in the metric's unit.
+        standard_error: that of the mean.
         error: why it was not measured, else None.
     """
 
@@ -51,7 +51,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Measured:
-    """What an arm gave: its reruns' ids and the metric's last value in each, by seed."""
+    """The results of an arm: its reruns' ids and the metric's last value in each, by seed."""
 
     name: str
     runs: tuple[str, ...]
@@ -60,16 +60,15 @@ class Measured:
 
 @dataclass(frozen=True)
 class Attribution:
-    """What the reruns say.
+    """The result of all reruns.
 
     Attributes:
         recorded: the metric's last value in both runs, as recorded.
-        mean, noise: of the first run's own arm: the mean over the seeds, and the standard deviation that the
-            seeds alone make.
-        effects: of each factor, and where several differ of all together.
+        mean, noise: the mean over the seeds of the first run's own arm, and their standard deviation.
+        effects: that of each factor, and where several differ, that of all together.
         arms: those that were measured, the first run's own first.
         left_out: factors that differ and were not changed, with the reason.
-        given_up: by Ctrl-C, before every arm had ended.
+        given_up: whether Ctrl-C came before every arm had ended.
     """
 
     metric: str
@@ -84,67 +83,65 @@ class Attribution:
 
     @property
     def change(self) -> float | None:
-        """How much the metric differs from the one run to the other, as recorded; None where a value is
-        missing or not finite.
-        """
+        """The recorded change of the metric between the runs; None if a value is missing or not finite."""
         before, after = self.recorded
-        change = None if before is None or after is None else after - before
-        return change if change is not None and math.isfinite(change) else None
+        if before is None or after is None:
+            return None
+        change = after - before
+        return change if math.isfinite(change) else None
 
     @property
     def unexplained(self) -> float | None:
-        """What of the change the factors do not make, all together: other seeds, and what could not be
-        changed.
+        """The part of the change that remains beside all factors together; None if unknown.
 
-        None where unknown.
+        Other seeds make it, and factors that could not be changed.
         """
-        together = [one.effect for one in self.effects if one.name == ALL or len(self.effects) == 1]
-        return (
-            None if self.change is None or not together or together[0] is None else self.change - together[0]
-        )
+        for effect in self.effects:
+            if effect.name == ALL or len(self.effects) == 1:
+                if self.change is None or effect.effect is None:
+                    return None
+                return self.change - effect.effect
+        return None
 
     def share(self, effect: float | None) -> float | None:
-        """How much of the recorded change an effect is; None where that is none, or unknown.
+        """The share of an effect in the recorded change; None if either is unknown or there is no change.
 
-        They need not add up to 1.
+        Shares need not add up to 1.
         """
         return None if effect is None or not self.change else effect / self.change
 
     def interval(self, effect: Effect) -> tuple[float, float] | None:
-        """In which the effect lies, at 95 % for all effects together; None where it was not measured."""
+        """The effect's interval, at 95 % for all effects together; None if it was not measured."""
         if effect.effect is None or effect.standard_error is None:
             return None
         reach = self._quantile(len(self.seeds)) * effect.standard_error
         return effect.effect - reach, effect.effect + reach
 
     def beyond_noise(self, effect: Effect) -> bool | None:
-        """Whether the effect cannot be the seeds' alone: its interval does not hold 0.
-
-        None where it was not measured.
-        """
-        found = self.interval(effect)
-        return (
-            None
-            if found is None or effect.effect is None
-            else effect.effect != 0 and not found[0] <= 0 <= found[1]
-        )
+        """Whether the interval excludes 0, so that it is more than the seeds' noise; None if not measured."""
+        interval = self.interval(effect)
+        if interval is None or effect.effect is None:
+            return None
+        low, high = interval
+        return effect.effect != 0 and not low <= 0 <= high
 
     def seeds_needed(self, effect: Effect) -> int | None:
-        """With how many seeds the interval would not hold 0, if the effect and the spread of its differences
-        stayed what they are; None where it was not measured, and where a hundred would not do.
+        """The number of seeds with which the interval would exclude 0, if effect and spread stayed the same.
+
+        It is None if the effect was not measured, and if a hundred seeds would not suffice.
         """
         if not effect.effect or effect.standard_error is None:
             return None
         spread = effect.standard_error * math.sqrt(len(self.seeds))
         enough = (
             n
-            for n in range(2, _MOST_SEEDS + 1)
+            for n in range(2, _MAX_SEEDS + 1)
             if self._quantile(n) * spread / math.sqrt(n) < abs(effect.effect)
         )
         return next(enough, None)
 
     def _quantile(self, seeds: int) -> float:
-        measured = sum(one.effect is not None for one in self.effects)
+        measured = sum(effect.effect is not None for effect in self.effects)
         return t_quantile(1 - (1 - CONFIDENCE) / 2 / measured, seeds - 1)
 
     def as_dict(self) -> dict[str, Any]:
@@ -156,52 +153,51 @@ class Attribution:
             "noise": self.noise,
             "effects": [
                 {
-                    **vars(one),
-                    "factors": list(one.factors),
-                    "interval": self.interval(one),
-                    "share": self.share(one.effect),
-                    "beyond_noise": self.beyond_noise(one),
+                    **vars(effect),
+                    "factors": list(effect.factors),
+                    "interval": self.interval(effect),
+                    "share": self.share(effect.effect),
+                    "beyond_noise": self.beyond_noise(effect),
                 }
-                for one in self.effects
+                for effect in self.effects
             ],
             "arms": [
-                {"name": one.name, "runs": list(one.runs), "values": list(one.values)} for one in self.arms
+                {"name": arm.name, "runs": list(arm.runs), "values": list(arm.values)} for arm in self.arms
             ],
             "unexplained": {"effect": self.unexplained, "share": self.share(self.unexplained)},
             "left_out": self.left_out,
         }
 
 
-def kept_of(asked: Experiment, kept: KeptReruns) -> dict[tuple[str, int], KeptRerun]:
-    """Those of an experiment's reruns that an earlier call has trained."""
-    found = {(arm.name, seed): kept.read(replace(arm.plan, seed=seed)) for arm, seed in asked.reruns}
-    return {place: rerun for place, rerun in found.items() if rerun is not None}
+def read_kept(experiment: Experiment, kept: KeptReruns) -> dict[tuple[str, int], KeptRerun]:
+    """Read the reruns of an experiment that an earlier call has trained."""
+    reruns = {(arm.name, seed): kept.read(replace(arm.plan, seed=seed)) for arm, seed in experiment.reruns}
+    return {place: rerun for place, rerun in reruns.items() if rerun is not None}
 
 
-def check_arms(store: Store, asked: Experiment, done: Done, options: Options, pods: Pods | None) -> None:
-    """See that the code of every arm that is to be trained can be brought back: that of the last would be
-    missed after hours.
+def check_arms(store: Store, experiment: Experiment, done: Done, options: Options, pods: Pods | None) -> None:
+    """Check that the code of every arm to train can be restored, because a failure would come hours later.
 
-    Whether an image is still there is known when its first pod starts.
+    Whether an image still exists is known when its first pod starts.
 
     Raises:
         InvalidInput: there is no checkout, or no cluster.
-        NotFound: what is gone, by its name.
+        NotFound: something is gone; the message names it.
     """
-    left = [arm for arm, seed in asked.reruns if (arm.name, seed) not in done]
-    own = asked.arms[0].plan
+    left = [arm for arm, seed in experiment.reruns if (arm.name, seed) not in done]
+    own = experiment.arms[0].plan
     if left and own.image is not None:
         check_pods(own, own.image, options, pods)
     elif left:
-        repository = check_code(store, asked.arms[0].plan, options)
+        repository = check_code(store, experiment.arms[0].plan, options)
         if any("code" in arm.factors for arm in left):
-            check_commit(repository, asked.other)
-            check_patch(store, asked.other)
+            check_commit(repository, experiment.other)
+            check_patch(store, experiment.other)
 
 
 def run_experiment(
     store: Store,
-    asked: Experiment,
+    experiment: Experiment,
     recorded: tuple[float | None, float | None],
     options: Options,
     kept: KeptReruns,
@@ -209,31 +205,30 @@ def run_experiment(
     tell: Callable[[str], None],
     pods: Pods | None = None,
 ) -> Attribution:
-    """Train every arm with every seed that an earlier call has not, one after another, and say what the
-    factors do.
+    """Train the reruns that are not done yet, one after another, and measure the factors' effects.
 
-    What a rerun gave is kept when it ends, so that the next call goes on from there. By Ctrl-C the arms that
-    have not ended are given up, and the others count.
+    The result of a rerun is kept when it ends, so that the next call goes on from there. After Ctrl-C the
+    arms that have not ended are given up, and the others count.
 
     Args:
         recorded: the metric's last value in both runs.
-        done: as :func:`kept_of` gives it.
+        done: the result of :func:`read_kept`.
         pods: the cluster, for trials that are trained in pods.
 
     Raises:
         HalvingError: the first run cannot be trained again, its metric is not finite, or an environment
-            cannot be built; of any other arm the reason is kept with its effect.
+            cannot be built. The error of any other arm is kept with its effect.
     """
     effects = []
     measured = []
     with environments() as built:
-        training = _Training(store, asked, options, kept, dict(done), built, tell, pods)
+        training = _Training(store, experiment, options, kept, dict(done), built, tell, pods)
         if options.build:
             training.build_environments()
-        own = training.arm(asked.arms[0])
+        own = training.arm(experiment.arms[0])
         measured.append(own)
         given_up = False
-        for arm in asked.arms[1:]:
+        for arm in experiment.arms[1:]:
             if given_up:
                 effects.append(Effect(arm.name, arm.factors, None, None, "given up before it was trained"))
                 continue
@@ -252,20 +247,20 @@ def run_experiment(
                 )
                 effects.append(Effect(arm.name, arm.factors, None, None, "given up while it was trained"))
     return Attribution(
-        metric=asked.metric,
+        metric=experiment.metric,
         recorded=recorded,
-        seeds=asked.seeds,
+        seeds=experiment.seeds,
         mean=statistics.mean(own.values),
         noise=statistics.stdev(own.values),
         effects=effects,
         arms=measured,
-        left_out=asked.left_out,
+        left_out=experiment.left_out,
         given_up=given_up,
     )
 
 
 def effect_of(arm: Arm, own: Sequence[float], values: Sequence[float]) -> Effect:
-    """The effect of an arm's factors, of its values and the first run's, seed by seed."""
+    """The effect of an arm's factors, from its values and those of the first run's own arm, seed by seed."""
     paired = [value - before for value, before in zip(values, own, strict=True)]
     return Effect(
         arm.name, arm.factors, statistics.mean(paired), statistics.stdev(paired) / math.sqrt(len(paired))
@@ -277,7 +272,7 @@ class _Training:
     """The reruns of one call."""
 
     store: Store
-    asked: Experiment
+    experiment: Experiment
     options: Options
     kept: KeptReruns
     done: dict[tuple[str, int], KeptRerun]
@@ -286,12 +281,10 @@ class _Training:
     pods: Pods | None
 
     def build_environments(self) -> None:
-        """Build what the arms need before the first of them trains: a package that is gone is named then, and
-        not hours later.
-        """
-        for arm in self.asked.arms:
-            if any((arm.name, seed) not in self.done for seed in self.asked.seeds):
-                whose = self.asked.other if {"packages", "python"} & {*arm.factors} else arm.plan
+        """Build the environments of all arms before the first one trains, so that an error comes early."""
+        for arm in self.experiment.arms:
+            if any((arm.name, seed) not in self.done for seed in self.experiment.seeds):
+                whose = self.experiment.other if {"packages", "python"} & {*arm.factors} else arm.plan
                 with worktree(repository_at(self.options.repository), arm.plan, self.store) as code:
                     self.built.python_of(replace(arm.plan, name=whose.name), code, self.tell)
 
@@ -299,36 +292,42 @@ class _Training:
         """Train an arm with every seed that is not done."""
         reruns = []
         values = []
-        told = self.tell
-        for seed in self.asked.seeds:
+        tell_differences = self.tell
+        for seed in self.experiment.seeds:
             if (arm.name, seed) not in self.done:
-                number = 1 + self.asked.reruns.index((arm, seed))
-                self.tell(f"rerun {number} of {len(self.asked.reruns)}: {arm.name}, seed {seed}")
-                self.done[arm.name, seed] = self._train(replace(arm.plan, seed=seed), told)
-                told = _to_nobody  # the differences are those of the arm's first rerun
+                number = 1 + self.experiment.reruns.index((arm, seed))
+                self.tell(f"rerun {number} of {len(self.experiment.reruns)}: {arm.name}, seed {seed}")
+                self.done[arm.name, seed] = self._train(replace(arm.plan, seed=seed), tell_differences)
+                tell_differences = _ignore_line  # All reruns of an arm have the same differences.
             rerun = self.done[arm.name, seed]
-            values.append(_finite(self.asked.metric, rerun, arm, seed))
+            values.append(_finite(self.experiment.metric, rerun, arm, seed))
             reruns.append(rerun.run)
         return Measured(arm.name, tuple(reruns), tuple(values))
 
-    def _train(self, plan: Plan, told: Callable[[str], None]) -> KeptRerun:
-        """Each rerun has a checkout of its own: what one leaves in its folder another must not read."""
+    def _train(self, plan: Plan, tell_differences: Callable[[str], None]) -> KeptRerun:
+        """Train in a checkout of its own, so that no rerun reads the files that another one has left."""
         began = time.monotonic()
         if plan.image is not None:
-            new, _ = train_in_pod(self.store, plan, plan.image, self.options, self.pods, self.tell, told)
+            new, _ = train_in_pod(
+                self.store, plan, plan.image, self.options, self.pods, self.tell, tell_differences
+            )
         else:
-            with prepared(self.store, plan, self.options, self.built, told) as (code, python, _):
+            with prepare_interpreter(self.store, plan, self.options, self.built, tell_differences) as (
+                code,
+                python,
+                _,
+            ):
                 new = train(self.store, plan, code, python, self.tell)
         seconds = time.monotonic() - began
         kept = self.kept.keep(plan, new, seconds)
-        value = kept.values.get(self.asked.metric)
+        value = kept.values.get(self.experiment.metric)
         if value is not None:
-            self.tell(f"{self.asked.metric} = {value:.6g} after {seconds:.0f} s")
+            self.tell(f"{self.experiment.metric} = {value:.6g} after {seconds:.0f} s")
         return kept
 
 
 def _finite(metric: str, rerun: KeptRerun, arm: Arm, seed: int) -> float:
-    """The metric's value of a rerun, seen before the next is trained: that may take hours."""
+    """The metric's value in a rerun, checked before the next one is trained, which may take hours."""
     project = arm.plan.name.partition("/")[0]
     value = rerun.values.get(metric)
     if value is None:
@@ -341,5 +340,5 @@ def _finite(metric: str, rerun: KeptRerun, arm: Arm, seed: int) -> float:
     return value
 
 
-def _to_nobody(_: str) -> None:
+def _ignore_line(_: str) -> None:
     pass

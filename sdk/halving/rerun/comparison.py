@@ -1,4 +1,4 @@
-"""Whether two runs' metrics came out the same, point by point; and where they first differ."""
+"""Comparing the metrics of two runs point by point, to find where they first differ."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ from halving.query.run_points import RunPoints
 from halving.store.store import Store
 
 IGNORED = ("system/*",)
-"""Metrics that say how busy the machine was, and nothing of what was trained."""
+"""Metrics of the machine's load, not of the training."""
 Curves = Mapping[str, Points]
 
 
@@ -24,8 +24,8 @@ class FirstDifference:
     Attributes:
         recorded, rerun: the values; None where one of the runs has no such point.
         difference: ``rerun - recorded``; None without two values.
-        metrics: how many metrics differ at all.
-        points: how many points.
+        metrics: the number of metrics that differ.
+        points: the number of points that differ.
     """
 
     step: int
@@ -41,8 +41,9 @@ class FirstDifference:
 
 
 def read_points(store: Store, project: str, run: str, ignore: Sequence[str] = ()) -> dict[str, Points]:
-    """Every point of a run by metric, sorted by step, those of one step by attempt and then as they were
-    logged; without system metrics and those that a pattern of ``ignore`` names (``time/*``).
+    """Read every point of a run by metric, except system metrics and those of patterns (``time/*``).
+
+    They are sorted by step, those of one step by attempt and then in the order of logging.
 
     Raises:
         NotFound: retention has dropped points.
@@ -61,16 +62,14 @@ def read_points(store: Store, project: str, run: str, ignore: Sequence[str] = ()
 
 
 def first_difference(recorded: Curves, rerun: Curves) -> FirstDifference | None:
-    """Where two runs' curves first differ, to the last bit; None: they are equal.
+    """Find where two runs' curves first differ, to the last bit; None if they are equal.
 
-    NaN equals NaN; times do not count.
-
-    The points of a step are compared in the order in which they were logged. Where several attempts logged
-    the step, its last point counts: what a resumed attempt logs again replaces what the one before had logged
-    of it.
+    NaN equals NaN, and times are not compared. The points of a step are compared in the order in which they
+    were logged. Where several attempts logged the step, its last point counts, because a resumed attempt
+    replaces what the one before had logged at it.
 
     Args:
-        recorded, rerun: as :func:`read_points` gives them.
+        recorded, rerun: results of :func:`read_points`.
     """
     places: list[tuple[int, str, int]] = []
     points = 0
@@ -91,38 +90,39 @@ def first_difference(recorded: Curves, rerun: Curves) -> FirstDifference | None:
 
 
 def up_to(curves: Curves, end: Curves) -> tuple[dict[str, Points], int]:
-    """Curves without what comes after the last point of each metric in ``end``, and how many points that
-    leaves out.
-    """
-    found = {}
+    """Cut curves after the last point of each metric in ``end``; return them and the number of cut points."""
+    curves_up_to = {}
     for metric, points in curves.items():
         last = end.get(metric)
         if last is not None and len(last.step):
             step = last.step[-1]
             more = int((last.step == last.step[-1]).sum())
             kept = points.take((points.step < step) | ((points.step == step) & (_place(points) < more)))
-            found[metric] = kept
-    return found, count(curves) - count(found)
+            curves_up_to[metric] = kept
+    return curves_up_to, count(curves) - count(curves_up_to)
 
 
 def count(curves: Curves) -> int:
-    """How many points there are."""
+    """The number of points."""
     return sum(len(points.step) for points in curves.values())
 
 
 def _comparable(recorded: Points | None, rerun: Points | None) -> tuple[Points, Points]:
-    """Both with one point only of a step that several attempts logged, in either."""
-    one, other = (side if side is not None else no_points() for side in (recorded, rerun))
-    again = [
-        side.step[1:][~_last_of_step(side)[:-1] & (side.attempt[1:] != side.attempt[:-1])]
-        for side in (one, other)
-    ]
-    repeated = np.concatenate(again)
+    """Both, each with a single point at the steps that several attempts of either run logged."""
+    ours = recorded if recorded is not None else no_points()
+    theirs = rerun if rerun is not None else no_points()
+    repeated = np.concatenate([_repeated_steps(ours), _repeated_steps(theirs)])
     if not len(repeated):
-        return one, other
-    return one.take(_last_of_step(one) | ~np.isin(one.step, repeated)), other.take(
-        _last_of_step(other) | ~np.isin(other.step, repeated)
-    )
+        return ours, theirs
+    return _without_repeats(ours, repeated), _without_repeats(theirs, repeated)
+
+
+def _repeated_steps(points: Points) -> Any:
+    return points.step[1:][~_last_of_step(points)[:-1] & (points.attempt[1:] != points.attempt[:-1])]
+
+
+def _without_repeats(points: Points, steps: Any) -> Points:
+    return points.take(_last_of_step(points) | ~np.isin(points.step, steps))
 
 
 def _last_of_step(points: Points) -> Any:
@@ -130,7 +130,7 @@ def _last_of_step(points: Points) -> Any:
 
 
 def _different(recorded: Points, rerun: Points) -> list[tuple[int, int]]:
-    """The steps, rising, and which point of each, from 0, at which one has another value or none."""
+    """The steps, rising, and the places in their steps at which the two differ or one has no point."""
     ours = _bits(recorded)
     theirs = _bits(rerun)
     if np.array_equal(recorded.step, rerun.step):
@@ -144,7 +144,7 @@ def _different(recorded: Points, rerun: Points) -> list[tuple[int, int]]:
 
 
 def _bits(points: Points) -> Any:
-    """The bits of each value, so that -0.0 is not 0.0 and NaN is NaN."""
+    """The bits of each value, so that -0.0 differs from 0.0 and NaN equals NaN."""
     return np.where(np.isnan(points.value), np.nan, points.value).view(np.int64)
 
 
@@ -153,11 +153,11 @@ def _places(points: Points, place: Any) -> list[tuple[int, int]]:
 
 
 def _place(points: Points) -> Any:
-    """Of each point, how many of its step come before it."""
+    """The place of each point among those of its step, from 0."""
     _, first, inverse = np.unique(points.step, return_index=True, return_inverse=True)
     return np.arange(len(points.step)) - first[inverse]
 
 
 def _value_at(points: Points, step: int, place: int) -> float | None:
-    found = np.flatnonzero(points.step == step)
-    return float(points.value[found[place]]) if len(found) > place else None
+    places = np.flatnonzero(points.step == step)
+    return float(points.value[places[place]]) if len(places) > place else None

@@ -1,6 +1,4 @@
-"""The interpreter that trains again: this process's own, or one in a virtual environment of the recorded
-packages.
-"""
+"""The interpreter of a rerun: this process's own, or that of an environment of the recorded packages."""
 
 import json
 import os
@@ -27,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
 
 
 def environment_of(python: str, search: str = "") -> dict[str, Any]:
-    """What :func:`halving.records.provenance.environment` says in another interpreter.
+    """Call :func:`halving.records.provenance.environment` in another interpreter.
 
     Args:
         search: its ``PYTHONPATH``.
@@ -45,21 +43,19 @@ def environment_of(python: str, search: str = "") -> dict[str, Any]:
         raise InvalidInput(
             f"{python} is not accepted: it cannot import halving: {done.stderr.strip().splitlines()[-1:]}"
         )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    environment: dict[str, Any] = json.loads(done.stdout)
+    return environment
 
 
 class Environments:
-    """Virtual environments of recorded packages in a folder, each built once for all plans that have the
-    same.
-    """
+    """Virtual environments of recorded packages, each built once for all plans with the same packages."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._built: dict[str, str] = {}
 
     def python_of(self, plan: Plan, code: Path, tell: Callable[[str], None]) -> str:
-        """The interpreter of the plan's environment, which is built if no plan before had the same.
+        """The interpreter of the plan's environment, which is built at first use.
 
         Args:
             code: its checkout, for packages that were installed from there.
@@ -69,11 +65,10 @@ class Environments:
         """
         packages = plan.environment.get("packages") or {}
         origins = plan.environment.get("packages_from") or {}
-        of_the_code = any(origin.startswith(CHECKOUT) for origin in origins.values())
-        key = json.dumps(
-            [plan.python, packages, origins, [plan.commit, plan.patch] if of_the_code else None],
-            sort_keys=True,
-        )
+        code_version = None
+        if any(origin.startswith(CHECKOUT) for origin in origins.values()):
+            code_version = [plan.commit, plan.patch]
+        key = json.dumps([plan.python, packages, origins, code_version], sort_keys=True)
         if key not in self._built:
             tell(f"building a virtual environment of {len(packages)} recorded packages")
             self._built[key] = build_environment(plan, code, self._folder / f"environment-{len(self._built)}")
@@ -88,59 +83,64 @@ def environments() -> Iterator[Environments]:
 
 
 def build_environment(plan: Plan, code: Path, folder: Path) -> str:
-    """Make a virtual environment of the recorded Python and packages in ``folder``, and give its interpreter.
+    """Create a virtual environment of the recorded Python and packages, and return its interpreter.
 
     A package that was installed from a folder, of the checkout (then that in ``code``) or another, is built
-    from a copy of it: a build leaves files behind. Any other is installed as pip finds it, by its settings
-    (``PIP_INDEX_URL``, ``PIP_EXTRA_INDEX_URL``, ``PIP_FIND_LINKS``…), of exactly its version, without
-    dependencies of its own. pip and setuptools stay only where they were recorded.
+    from a copy of it, because a build leaves files behind. Any other is installed from where pip finds it by
+    its settings (``PIP_INDEX_URL``, ``PIP_EXTRA_INDEX_URL``, ``PIP_FIND_LINKS``…), in exactly its version,
+    without dependencies of its own. pip and setuptools stay only where they were recorded.
 
     Raises:
-        NotFound: the recorded Python is not on this machine, or a package cannot be had any more; the message
-            names it.
+        NotFound: the recorded Python is not on this machine, or a package is not available any more; the
+            message names it.
     """
     python = _interpreter(plan)
-    # to install one for every environment takes longer than the rest
-    borrowed = python == sys.executable and _has_pip(python)
-    _run(
-        [python, "-m", "venv", *(["--without-pip"] if borrowed else []), str(folder)],
-        f"the virtual environment of {plan.name}",
-    )
     built = str(folder / "bin" / "python")
-    pip = [python, "-m", "pip", "--python", built] if borrowed else [built, "-m", "pip"]
-    wanted = list(_copied(requirements(plan, code), code, folder / "sources"))
+    venv = [python, "-m", "venv", str(folder)]
+    pip = [built, "-m", "pip"]
+    # Installing a pip in every environment takes longer than the rest, so this interpreter's is used if it
+    # can.
+    is_borrowed = python == sys.executable and _has_pip(python)
+    if is_borrowed:
+        venv.insert(3, "--without-pip")
+        pip = [python, "-m", "pip", "--python", built]
+    _run(venv, f"the virtual environment of {plan.name}")
+    wanted = list(_copy_sources(requirements(plan, code), code, folder / "sources"))
     listed = folder / "recorded-packages.txt"
     listed.write_text("".join(f"{line}\n" for line in wanted))
     quiet = ["--quiet", "--disable-pip-version-check"]
-    what = f"the recorded packages of {plan.name} ({listed})"
-    _run([*pip, "install", *quiet, "--no-input", "--no-deps", "-r", str(listed)], what)
+    purpose = f"the recorded packages of {plan.name} ({listed})"
+    _run([*pip, "install", *quiet, "--no-input", "--no-deps", "-r", str(listed)], purpose)
     shutil.rmtree(folder / "sources", ignore_errors=True)
     recorded = {name.lower() for name in plan.environment.get("packages") or {}}
-    if not borrowed and (added := sorted({"pip", "setuptools"} - recorded)):
+    added = sorted({"pip", "setuptools"} - recorded)
+    if added and not is_borrowed:
         _run([*pip, "uninstall", *quiet, "--yes", *added], f"an environment without {added}")
     return built
 
 
-def _copied(lines: Iterable[str], code: Path, sources: Path) -> Iterator[str]:
-    """Lines of pip's with a copy of each folder.
+def _copy_sources(lines: Iterable[str], code: Path, sources: Path) -> Iterator[str]:
+    """Requirements with each folder replaced by a copy.
 
-    That of the checkout is whole, because a version may be taken from its git.
+    The checkout is copied as a whole, because a package may take its version from git.
     """
     for number, line in enumerate(lines):
         path = Path(line)
         if not path.is_absolute() or not path.is_dir():
             yield line
             continue
-        top, copy = (
-            (code, sources / "checkout") if path.is_relative_to(code) else (path, sources / str(number))
-        )
+        top = path
+        copy = sources / str(number)
+        if path.is_relative_to(code):
+            top = code
+            copy = sources / "checkout"
         if not copy.exists():
             shutil.copytree(top, copy, symlinks=True, ignore=shutil.ignore_patterns(*_NO_SOURCES))
         yield str(copy / path.relative_to(top))
 
 
 def requirements(plan: Plan, code: Path) -> list[str]:
-    """A line of pip's for each recorded package.
+    """pip's requirement for each recorded package.
 
     Raises:
         NotFound: one came from a folder or file that is gone.
@@ -171,22 +171,22 @@ def _requirement(name: str, version: str, origin: str | None, plan: Plan, code: 
 
 
 def _interpreter(plan: Plan) -> str:
-    """Python of the recorded minor version."""
+    """A Python of the recorded minor version."""
     wanted = plan.python
     if wanted == f"{sys.version_info.major}.{sys.version_info.minor}":
         return sys.executable
-    found = shutil.which(f"python{wanted}")
-    # A name on the PATH may be a version manager's, without that version behind it.
-    if found is None or subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode:
+    python = shutil.which(f"python{wanted}")
+    # A name on the PATH may be a version manager's that lacks this version.
+    if python is None or subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode:
         raise NotFound(
             f"Python {wanted} of run {plan.name} is not on this machine: install it, so that "
             f"python{wanted} is on the PATH"
         )
-    return found
+    return python
 
 
 def _has_pip(python: str) -> bool:
-    """Whether its environment has a pip that installs into another (22.3 and newer)."""
+    """Whether an interpreter has a pip that installs into other environments (22.3 and newer)."""
     done = subprocess.run(
         [python, "-m", "pip", "--version"],
         capture_output=True,
@@ -198,17 +198,16 @@ def _has_pip(python: str) -> bool:
     return done.returncode == 0 and version is not None and (int(version[1]), int(version[2])) >= (22, 3)
 
 
-def _run(command: list[str], what: str) -> None:
+def _run(command: list[str], purpose: str) -> None:
     done = subprocess.run(
         command, stdout=STDERR, stderr=subprocess.PIPE, text=True, check=False, env=_without_search_path()
     )
     if done.returncode:
-        errors = [
-            line for line in done.stderr.splitlines() if line.startswith("ERROR")
-        ] or done.stderr.strip().splitlines()[-3:]
-        raise NotFound(f"{what} cannot be brought back: {' '.join(errors)}")
+        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        errors = errors or done.stderr.strip().splitlines()[-3:]
+        raise NotFound(f"{purpose} cannot be brought back: {' '.join(errors)}")
 
 
 def _without_search_path() -> dict[str, str]:
-    """This process's variables; from ``PYTHONPATH`` another environment's pip would come."""
+    """This process's variables without ``PYTHONPATH``, which may lead to another environment's pip."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -1,6 +1,4 @@
-"""The process that trains again: in the recorded code, with the recorded variables, and with a request of
-which run it is.
-"""
+"""The process that trains again, in the recorded code and with the recorded variables."""
 
 import ctypes
 import json
@@ -11,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from halving.errors import InvalidInput
 from halving.records.provenance import CHECKOUT
@@ -21,35 +19,47 @@ from halving.store.opening import URL_VARIABLE
 from halving.store.store import Store
 
 STDERR = 2
-"""The standard error as a file: the standard output is the verdict's alone."""
+"""The descriptor of the standard error, because the standard output is for the verdict alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRequest:
-    """What the process of a trial's rerun is started with.
+    """The task of a trial's rerun for the process that trains it.
 
     Attributes:
-        recorded: what the record has of the :class:`halving.trial.context.TrialContext`; the SDK of a
-            recorded image has written it itself.
-        given: the rest of that context, without its provenance.
-        epochs: how far it trains, without a stop at the rungs before.
+        recorded: the record's part of the :class:`halving.trial.context.TrialContext`, which the SDK of a
+            recorded image has written itself.
+        context: the rest of the context, without its provenance; in JSON it is ``given``.
+        epochs: the epochs to train, without a stop at the rungs before.
         threads: CPU threads; None for torch's own choice.
-        image: that the process runs in, as its record named it; None where it is trained again in a worktree.
+        image: the image of the process, as its record named it; None in a worktree.
     """
 
     recorded: dict[str, Any]
-    given: dict[str, Any]
+    context: dict[str, Any]
     trainable: str
     epochs: int
     threads: int | None
     image: str | None = None
 
     def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        fields = asdict(self)
+        fields["given"] = fields.pop("context")
+        return json.dumps(fields).encode()
+
+    @classmethod
+    def from_bytes(cls, text: bytes) -> Self:
+        """Parse what :meth:`to_bytes` has written.
+
+        Raises:
+            TypeError, ValueError: it is no request, or one of another version.
+        """
+        fields = dict(json.loads(text))
+        return cls(**{"context" if name == "given" else name: value for name, value in fields.items()})
 
 
 def train_again(plan: Plan, store: Store, run: str, *, code: Path, python: str, scratch: Path) -> int:
-    """Train, and give the exit status. What it prints goes to the standard error.
+    """Train, and return the exit status; the output goes to the standard error.
 
     Args:
         run: the id of the new run.
@@ -57,7 +67,7 @@ def train_again(plan: Plan, store: Store, run: str, *, code: Path, python: str, 
         scratch: a folder for the request, and for the script's other runs.
 
     Raises:
-        InvalidInput: the folder in which it was started is not in its code.
+        InvalidInput: the code lacks the folder in which the run was started.
     """
     request = scratch / "request.json"
     if plan.trial is not None:
@@ -84,10 +94,9 @@ def train_again(plan: Plan, store: Store, run: str, *, code: Path, python: str, 
     if not folder.is_dir():
         raise InvalidInput(
             f"the folder {plan.folder!r}, in which run {plan.name} was started, is not in its code: git "
-            "keeps no folder that is "
-            "empty or ignored"
+            "keeps no folder that is empty or ignored"
         )
-    # A rerun that is killed must not go on training, on a GPU perhaps, with nobody to compare it.
+    # After the end of this process a rerun must not go on training, on a GPU perhaps, for nobody.
     return subprocess.run(
         command,
         cwd=folder,
@@ -100,10 +109,10 @@ def train_again(plan: Plan, store: Store, run: str, *, code: Path, python: str, 
 
 
 def trial_request(plan: Plan, store: Store, run: str) -> TrialRequest:
-    """The trial, trained in one go to where the recorded one was."""
+    """The request to train a trial in one go as far as the recorded one."""
     assert plan.trial is not None
     project = plan.name.partition("/")[0]
-    given = {
+    context = {
         "root": _root(store),
         "project": project,
         "run": run,
@@ -114,7 +123,7 @@ def trial_request(plan: Plan, store: Store, run: str) -> TrialRequest:
     }
     return TrialRequest(
         recorded=dict(plan.trial),
-        given=given,
+        context=context,
         trainable=str(plan.trainable),
         epochs=plan.epochs,
         threads=plan.threads,
@@ -122,21 +131,18 @@ def trial_request(plan: Plan, store: Store, run: str) -> TrialRequest:
 
 
 def variables(plan: Plan, code: Path, mine: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment with the recorded variables, and the recorded code before anything that is
-    installed.
-    """
-    found = {
-        name: value for name, value in mine.items() if name not in {*plan.variables, URL_VARIABLE, VARIABLE}
-    }
-    found |= {name: value for name, value in plan.variables.items() if value is not None}
-    # No files of this process's own in the worktree: they would seem to be changes of the code.
-    return found | {"PYTHONPATH": search_path(plan, code), "PYTHONDONTWRITEBYTECODE": "1"}
+    """This process's environment with the recorded variables and the recorded code's search path."""
+    replaced = {*plan.variables, URL_VARIABLE, VARIABLE}
+    environment = {name: value for name, value in mine.items() if name not in replaced}
+    environment |= {name: value for name, value in plan.variables.items() if value is not None}
+    # Compiled files in the worktree would seem to be changes of the code.
+    return environment | {"PYTHONPATH": search_path(plan, code), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def search_path(plan: Plan, code: Path) -> str:
-    """``PYTHONPATH``: what of the checkout was imported from, in the worktree, and then this process's own.
+    """``PYTHONPATH`` with the recorded import folders in the worktree, and then this process's own.
 
-    A package that is installed from the user's checkout in editable mode would otherwise be imported from
+    Without them a package that is installed from the user's checkout in editable mode would be imported from
     there.
     """
     installed = [
@@ -150,13 +156,13 @@ def search_path(plan: Plan, code: Path) -> str:
 
 
 def _in(code: Path, argument: str) -> str:
-    """A recorded argument, with the path in the checkout where it names one (``checkout:train.py``,
-    ``--config=checkout:a.yaml``).
-    """
-    option, equals, value = argument.rpartition("=") if argument.startswith("-") else ("", "", argument)
-    return (
-        f"{option}{equals}{code / value.removeprefix(CHECKOUT)}" if value.startswith(CHECKOUT) else argument
-    )
+    """A recorded argument (``checkout:a.py``, ``--config=checkout:a.yaml``) with its path in the checkout."""
+    option, equals, value = "", "", argument
+    if argument.startswith("-"):
+        option, equals, value = argument.rpartition("=")
+    if not value.startswith(CHECKOUT):
+        return argument
+    return f"{option}{equals}{code / value.removeprefix(CHECKOUT)}"
 
 
 def _root(store: Store) -> str:
@@ -164,7 +170,7 @@ def _root(store: Store) -> str:
 
 
 def _end_with_parent() -> None:
-    """In the process that trains: end when the one that started it is killed (Linux only)."""
+    """Have the process that trains ended when the one that started it is killed (Linux only)."""
     if sys.platform == "linux":
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)

@@ -1,6 +1,4 @@
-"""What has to be trained to say which factor makes a metric's change: the first run, again, with a single
-factor of the second.
-"""
+"""Planning the reruns that tell which factor changes a metric: the first run with a factor of the second."""
 
 import math
 from collections.abc import Sequence
@@ -16,10 +14,10 @@ from halving.rerun.plan import Plan
 from halving.rerun.verdict import FAILED, FINISHED, PAUSED
 from halving.store.store import Store
 
-LEAST_SEEDS = 2  # one difference has no standard error
+MIN_SEEDS = 2  # one difference has no standard error
 ALL = "all together"
 IN_THE_IMAGE = ("code", "python", "packages", "image")
-"""Factors of a pod's rerun that come with its image, so that they change together."""
+"""Factors of a pod's rerun that change together, because the image has them."""
 Planned = tuple[RunInfo, Plan]
 
 
@@ -28,8 +26,8 @@ class Arm:
     """One set of reruns: the first run with some factors of the second.
 
     Attributes:
-        factors: those that are the second run's; empty for the first run itself.
-        plan: how it is trained.
+        factors: the factors of the second run; empty for the first run itself.
+        plan: the plan of each rerun.
     """
 
     name: str
@@ -39,15 +37,15 @@ class Arm:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is going to be trained, before it is.
+    """The reruns that will be trained.
 
     Attributes:
-        metric: whose last value is explained.
+        metric: the metric whose last value is explained.
         arms: the first run's own comes first.
         seeds: each arm is trained once with each.
-        other: how the second run was trained.
+        other: the plan of the second run.
         left_out: factors that differ and cannot be changed here, with the reason.
-        seconds: what the longer of the two runs trained; None where neither says.
+        seconds: the training time of the longer run; None if neither has one.
     """
 
     metric: str
@@ -63,11 +61,12 @@ class Experiment:
         return [(arm, seed) for arm in self.arms for seed in self.seeds]
 
 
-def experiment(one: Planned, other: Planned, metric: str, repeat: int, *, build: bool) -> Experiment:
-    """What has to be trained to explain the change from one run to the other.
+def plan_experiment(first: Planned, second: Planned, metric: str, repeat: int, *, build: bool) -> Experiment:
+    """Plan the reruns that explain the change of a metric from one run to the other.
 
     Args:
-        one, other: the plan of a trial that is to be trained here, and not in a pod, has no image.
+        first, second: the runs; the plan of a trial that will be trained here, and not in a pod, has no
+            image.
         repeat: seeds for each arm.
         build: whether packages can be changed, each arm in a virtual environment of its own.
 
@@ -76,7 +75,8 @@ def experiment(one: Planned, other: Planned, metric: str, repeat: int, *, build:
             nothing that differs can be changed.
     """
     check_repeat(repeat)
-    (info, plan), (other_info, other_plan) = one, other
+    info, plan = first
+    other_info, other_plan = second
     if (plan.trial is None) != (other_plan.trial is None):
         raise InvalidInput(
             f"{plan.name} and {other_plan.name} cannot be compared by reruns: one is a trial, the other a "
@@ -84,47 +84,48 @@ def experiment(one: Planned, other: Planned, metric: str, repeat: int, *, build:
         )
     if (plan.image is None) != (other_plan.image is None):
         in_pod, here = (other_plan, plan) if plan.image is None else (plan, other_plan)
+        advice = "; --except image trains both here" if in_pod.commit else ""
         raise InvalidInput(
             f"{plan.name} and {other_plan.name} cannot be compared by reruns: {in_pod.name} trains in a "
-            f"pod of its image, and {here.name} "
-            f"in a worktree here{'; --except image trains both here' if in_pod.commit else ''}"
+            f"pod of its image, and {here.name} in a worktree here{advice}"
         )
     if plan.trial is None and info.status == FAILED:
         raise InvalidInput(
             f"{plan.name} failed, and would fail again: give a run that came to its end as the first of "
             "the two"
         )
-    found = all_differences(info, other_info, (plan.epochs, other_plan.epochs))
-    differ = [factor for factor in FACTORS if factor in found]
-    left_out = {factor: why for factor in differ if (why := _why_not(factor, plan, other_plan, build=build))}
-    changed = [factor for factor in FACTORS if factor in differ and factor not in left_out]
+    changed = []
+    left_out = {}
+    for factor in all_differences(info, other_info, (plan.epochs, other_plan.epochs)):
+        reason = _why_not(factor, plan, other_plan, build=build)
+        if reason is None:
+            changed.append(factor)
+        else:
+            left_out[factor] = reason
     if not changed:
-        reasons = (
-            "; ".join(f"{factor}: {why}" for factor, why in left_out.items())
-            or "they have the same code, data, params and packages"
-        )
+        reasons = "; ".join(f"{factor}: {reason}" for factor, reason in left_out.items())
         raise InvalidInput(
             "there is nothing to train: no factor in which the two runs differ can be changed here "
-            f"({reasons})"
+            f"({reasons or 'they have the same code, data, params and packages'})"
         )
     groups = _groups(changed, in_pods=plan.image is not None)
-    groups += [(ALL, tuple(changed))] if len(groups) > 1 else []
+    if len(groups) > 1:
+        groups.append((ALL, tuple(changed)))
     arms = (
         Arm("as it was", (), plan),
         *(Arm(name, factors, with_factors(plan, other_plan, factors)) for name, factors in groups),
     )
-    known = [seconds for seconds in (info.seconds, other_info.seconds) if seconds is not None]
-    first = plan.seed or 0
-    return Experiment(
-        metric, arms, tuple(range(first, first + repeat)), other_plan, left_out, max(known, default=None)
-    )
+    durations = [seconds for seconds in (info.seconds, other_info.seconds) if seconds is not None]
+    seed = plan.seed or 0
+    seeds = tuple(range(seed, seed + repeat))
+    return Experiment(metric, arms, seeds, other_plan, left_out, max(durations, default=None))
 
 
 def check_repeat(repeat: int) -> None:
-    """See that there are seeds enough for a standard error."""
-    if repeat < LEAST_SEEDS:
+    """Check that there are enough seeds for a standard error."""
+    if repeat < MIN_SEEDS:
         raise InvalidInput(
-            f"repeat = {repeat} is not accepted: give {LEAST_SEEDS} or more; one rerun has no standard error"
+            f"repeat = {repeat} is not accepted: give {MIN_SEEDS} or more; one rerun has no standard error"
         )
 
 
@@ -140,13 +141,13 @@ def with_factors(plan: Plan, other: Plan, factors: Sequence[str]) -> Plan:
     }
     changed = replace(changed, parent={**plan.parent, **parent})
     if plan.trial is not None and other.trial is not None:
-        given = {
+        trial = {
             name: other.trial[name]
             for factor in factors
             for name in _OF_THE_TRIAL.get(factor, ())
             if name in other.trial
         }
-        changed = replace(changed, trial={**plan.trial, **given})
+        changed = replace(changed, trial={**plan.trial, **trial})
     if {"packages", "python", "image"} & {*factors}:
         names = [name for factor in factors for name in _OF_THE_ENVIRONMENT.get(factor, ())]
         changed = replace(
@@ -158,62 +159,62 @@ def with_factors(plan: Plan, other: Plan, factors: Sequence[str]) -> Plan:
 
 
 def all_differences(
-    one: RunInfo, other: RunInfo, epochs: tuple[int | None, int | None]
+    first: RunInfo, second: RunInfo, epochs: tuple[int | None, int | None]
 ) -> dict[str, list[Difference]]:
-    """The factors in which two runs differ, each with what differs in it.
+    """The differences of two runs by factor, in the order of :data:`halving.rerun.factors.FACTORS`.
 
     Args:
-        epochs: how far both were trained, as their checkpoints say.
+        epochs: the epochs of both, by their checkpoints.
     """
-    listed = [*differences(one, other), *epochs_difference(*epochs)]
-    return {
-        factor: those for factor in FACTORS if (those := [each for each in listed if each.factor == factor])
-    }
+    by_factor: dict[str, list[Difference]] = {factor: [] for factor in FACTORS}
+    for difference in [*differences(first, second), *epochs_difference(*epochs)]:
+        by_factor[difference.factor].append(difference)
+    return {factor: own for factor, own in by_factor.items() if own}
 
 
 def last_value(store: Store, info: RunInfo, metric: str) -> float | None:
-    """The metric as :func:`last_values` has it; None where the run has no point of it."""
+    """The metric's value in :func:`last_values`; None if the run has no point of it."""
     return last_values(store, info).get(metric)
 
 
 def last_values(store: Store, info: RunInfo) -> dict[str, float]:
-    """Each metric at its greatest step; of a trial, which is trained again to its newest checkpoint, what it
-    reported there.
+    """Each metric's value at its greatest step; for a trial, the values reported at its newest checkpoint.
+
+    The rerun of a trial ends at that checkpoint.
     """
-    found = {
+    values = {
         metric: float(points.value[-1])
         for metric, points in read_points(store, info.project, info.run).items()
         if len(points.value)
     }
-    newest = (
-        RunRecords(store, info.project, info.run).latest_checkpoint() if info.record.get("trial") else None
-    )
-    return found | ({name: float(value) for name, value in newest.reported.items()} if newest else {})
+    if info.record.get("trial"):
+        newest = RunRecords(store, info.project, info.run).latest_checkpoint()
+        if newest is not None:
+            values |= {name: float(value) for name, value in newest.reported.items()}
+    return values
 
 
 def cautions(store: Store, runs: Sequence[Planned], metric: str) -> list[str]:
-    """What makes the recorded change of a metric another one than that between two trainings that came to
-    their ends, in words.
-    """
-    found = []
+    """Reasons why the recorded change of a metric may not be that between two complete trainings."""
+    texts = []
     for info, plan in runs:
         value = last_value(store, info, metric)
         if value is not None and not math.isfinite(value):
-            found.append(
+            texts.append(
                 f"{metric} of {plan.name} is {value}: the change has no size, and an arm that ends so as "
                 "well is its cause"
             )
         if plan.trial is not None and info.status not in (FINISHED, PAUSED):
-            found.append(
+            texts.append(
                 f"{plan.name} ended as {info.status}: what counts is its newest checkpoint, after epoch "
                 f"{plan.epochs}"
             )
         elif plan.trial is None and info.status != FINISHED:
-            found.append(
+            texts.append(
                 f"{plan.name} ended as {info.status}: its last {metric} need not be what a training that "
                 "comes to its end has"
             )
-    return found
+    return texts
 
 
 _FIELDS: dict[str, tuple[str, ...]] = {
@@ -227,7 +228,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "packages": (),
     "image": (),
 }
-"""Of a plan, by factor."""
+"""The fields of a plan, by factor."""
 _OF_THE_TRIAL = {
     "data": ("dataset_name", "dataset_digest", "train_on"),
     "epochs": ("max_epochs",),
@@ -247,20 +248,20 @@ def _groups(changed: Sequence[str], *, in_pods: bool) -> list[tuple[str, tuple[s
     groups: list[tuple[str, tuple[str, ...]]] = [
         (factor, (factor,)) for factor in changed if factor not in inside
     ]
-    return [("image" if "image" in inside else "code", inside), *groups] if inside else groups
+    if inside:
+        groups.insert(0, ("image" if "image" in inside else "code", inside))
+    return groups
 
 
 def _image_with(own: ImagePlan, other: ImagePlan, factors: Sequence[str]) -> ImagePlan:
-    """The first run's pod, with the other's image or trainable where that is a factor; it asks for the first
-    run's resources.
-    """
+    """The first run's pod with its resources, and the other's image or trainable where that is a factor."""
     if "image" in factors:
         return replace(other, resources=own.resources)
     return replace(own, trainable_sha256=other.trainable_sha256) if "code" in factors else own
 
 
 def _why_not(factor: str, plan: Plan, other: Plan, *, build: bool) -> str | None:
-    """Why a factor cannot be changed from one rerun to the next; None: it can."""
+    """Why a factor cannot be changed between reruns; None if it can."""
     if factor == "seed":
         return "what seeds do is the noise that is measured"
     if plan.image is not None and other.image is not None:
@@ -272,10 +273,7 @@ def _why_not(factor: str, plan: Plan, other: Plan, *, build: bool) -> str | None
     if factor in ("packages", "python") and not build:
         return "only with --env, in virtual environments of the recorded packages"
     if factor == "python" and plan.python == other.python:
-        return (
-            f"both are Python {plan.python}, and which patch release of it is on this machine cannot be "
-            "chosen"
-        )
+        return f"both are Python {plan.python}, and the patch release on this machine cannot be chosen"
     if factor == "epochs" and plan.trial is None:
         return "a script ends by itself"
     if factor == "data" and plan.trial is None:
@@ -284,7 +282,7 @@ def _why_not(factor: str, plan: Plan, other: Plan, *, build: bool) -> str | None
 
 
 def _why_not_in_pods(factor: str, own: ImagePlan, other: ImagePlan, *, same_trainable: bool) -> str | None:
-    """Why a factor cannot be changed from one pod to the next; None: it can."""
+    """Why a factor cannot be changed between pods; None if it can."""
     if factor == "hardware":
         return f"every pod asks for what {dict(own.resources)} says, and runs where the cluster puts it"
     if factor not in IN_THE_IMAGE or own.exact != other.exact or (factor == "code" and not same_trainable):

@@ -1,10 +1,9 @@
-"""What two trainings may differ in, as their records have it: code, arguments, data, params, epochs, seed,
-settings, environment.
-"""
+"""The factors in which two trainings may differ, by their records: code, data, params, environment, …"""
 
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
 from halving.query.runs import RunInfo
@@ -24,25 +23,25 @@ FACTORS = (
     "hardware",
     "image",
 )
-"""In the order in which they are shown."""
+"""In the order in which they are printed."""
 TRAINABLE_SOURCE = "the trainable's source"
-"""Stands for the code of an image, which has no commit."""
-_ENVIRONMENT = ("settings", "python", "packages", "hardware", "image")
-# of what determinism is recorded by: they follow from the machine, and from the packages
+"""The name for the code of an image, which has no commit."""
+_ENVIRONMENT = ("python", "packages", "hardware", "image")
+# These entries of the recorded determinism depend on the machine and the packages.
 _NO_SETTINGS = ("torch.threads", "torch.cuda")
-_NOT_RECORDED = object()  # by an earlier version: nobody knows whether it differs
+_NOT_RECORDED = object()  # for a fact that an earlier version did not record, which may differ or not
 
-_OWN = ("halving", "halving-platform")  # these record and train again, and are no part of what is trained
+_OWN = ("halving", "halving-platform")  # These record and train again, but are no part of the training.
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that differs.
+    """One fact that differs.
 
     Attributes:
         factor: one of :data:`FACTORS`.
-        name: of what, for example a package's or a param's.
-        recorded, now: its two values as a person reads them; None where there is none.
+        name: the name of the fact, such as a package's or a param's.
+        recorded, now: its two values as text for people; None where there is none.
     """
 
     factor: str
@@ -54,54 +53,46 @@ class Difference:
         return asdict(self)
 
     def __str__(self) -> str:
-        return f"{self.factor}: {self.name} was {_shown(self.recorded)}, is {_shown(self.now)}"
+        return f"{self.factor}: {self.name} was {_text(self.recorded)}, is {_text(self.now)}"
 
 
 def differences(recorded: RunInfo, now: RunInfo) -> list[Difference]:
-    """Every factor in which two runs differ, as their first attempts have it."""
+    """The differences of two runs, by the records of their first attempts."""
     ours = _facts(recorded.record)
     theirs = _facts(now.record)
     ours["image"], theirs["image"] = _images(
         recorded.record.get("provenance") or {}, now.record.get("provenance") or {}
     )
-    return [found for factor in FACTORS for found in _compared(factor, ours[factor], theirs[factor])]
+    return [difference for factor in FACTORS for difference in _compare(factor, ours[factor], theirs[factor])]
 
 
 def environment_differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
-    """What differs between a recorded environment and another, each as
-    :func:`halving.records.provenance.environment` gives it.
-    """
+    """The differences of two results of :func:`halving.records.provenance.environment`."""
     ours = environment_facts(recorded)
     theirs = environment_facts(now)
     ours["image"], theirs["image"] = _images(recorded, now)
-    found = [
-        found for factor in _ENVIRONMENT[1:] for found in _compared(factor, ours[factor], theirs[factor])
-    ]
-    return [*found, *_local_sources(recorded, now)]
+    compared = [_compare(factor, ours[factor], theirs[factor]) for factor in _ENVIRONMENT]
+    return [*chain.from_iterable(compared), *_local_sources(recorded, now)]
 
 
 def epochs_difference(recorded: int | None, now: int | None) -> list[Difference]:
-    """How far two trials were trained, if that differs. It is in their checkpoints, not in their records."""
-    return _compared("epochs", {"trained for": recorded}, {"trained for": now})
+    """The difference of the epochs of two trials, which are in their checkpoints, not in their records."""
+    return _compare("epochs", {"trained for": recorded}, {"trained for": now})
 
 
 def _local_sources(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
-    """Packages that were installed from a folder or file outside the checkout: nobody knows whether those are
-    what they were.
-    """
-    there = {_normal(name): version for name, version in (now.get("packages") or {}).items()}
+    """Packages from a folder or file outside the checkout, whose content may have changed."""
+    versions = {_normal(name): version for name, version in (now.get("packages") or {}).items()}
     return [
         Difference(
-            "packages", _normal(name), f"from {origin}, which is not recorded", there.get(_normal(name))
+            "packages", _normal(name), f"from {origin}, which is not recorded", versions.get(_normal(name))
         )
         for name, origin in local_origins(recorded).items()
     ]
 
 
 def local_origins(provenance: Mapping[str, Any]) -> dict[str, str]:
-    """Packages of an environment that were installed from a folder or file outside the checkout, and from
-    which, as ``file:`` address.
-    """
+    """The ``file:`` addresses of packages that were installed from outside the checkout, by name."""
     origins = (provenance.get("packages_from") or {}).items()
     return {
         name: origin for name, origin in origins if origin.startswith("file:") and _normal(name) not in _OWN
@@ -109,14 +100,14 @@ def local_origins(provenance: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _facts(record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Of each factor its names and values."""
+    """The names and values of each factor."""
     provenance = record.get("provenance") or {}
     parent = record["parent"]
     git = provenance.get("git") or {}
     determinism = record.get("determinism") or {}
     trial = record.get("trial") or {}
     start = trial.get("start_from") or {}
-    found = {
+    facts = {
         "code": {
             "commit": git.get("commit"),
             "changes over it": git.get("patch"),
@@ -138,24 +129,23 @@ def _facts(record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         },
         **environment_facts(provenance),
     }
-    found["hardware"]["torch.threads"] = determinism.get("torch.threads")
-    if "cuda" not in provenance and "torch.cuda" in determinism:  # where an earlier version had it
-        found["packages"]["the CUDA of PyTorch"] = determinism["torch.cuda"]
-    found["hardware"]["processes"] = world_size_of(trial.get("resources"))
-    return found
+    facts["hardware"]["torch.threads"] = determinism.get("torch.threads")
+    if "cuda" not in provenance and "torch.cuda" in determinism:  # An earlier version recorded it there.
+        facts["packages"]["the CUDA of PyTorch"] = determinism["torch.cuda"]
+    facts["hardware"]["processes"] = world_size_of(trial.get("resources"))
+    return facts
 
 
 def world_size_of(resources: Mapping[str, Any] | None) -> int:
-    """In how many processes a trial with these recorded resources trained; a record from before there were
-    gangs says nothing of them.
-    """
-    given = resources or {}
-    return int(given.get("nodes", 1)) * int(given.get("processes", 1))
+    """The number of processes of a trial, by its recorded resources; 1 in a record without them."""
+    counts = resources or {}
+    return int(counts.get("nodes", 1)) * int(counts.get("processes", 1))
 
 
 def resized_attempts(info: RunInfo) -> list[Difference]:
-    """The attempts of a trial whose resources went by its rung, in another number of processes than the
-    first: a rerun has that one's.
+    """Attempts of a trial with other numbers of processes than the first, which a rerun's number is.
+
+    The resources of a trial may depend on its rung.
     """
     first = world_size_of((info.record.get("trial") or {}).get("resources"))
     later = {
@@ -170,8 +160,7 @@ def resized_attempts(info: RunInfo) -> list[Difference]:
 
 
 def halved_attempts(too_large: Mapping[int, int]) -> list[Difference]:
-    """The attempts of a trial that ended because a micro-batch was too large: a rerun has half of it from its
-    first step.
+    """Attempts of a trial that ended because a micro-batch was too large; a rerun halves it from the start.
 
     Args:
         too_large: attempt to the rows of that micro-batch
@@ -189,22 +178,20 @@ def halved_attempts(too_large: Mapping[int, int]) -> list[Difference]:
 
 
 def environment_facts(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Of Python, packages, hardware and image what counts as a difference: names and values."""
+    """The names and values of Python, packages, hardware and image that count as differences."""
     python = provenance.get("python") or {}
     hardware = provenance.get("hardware") or {}
     origins = {_normal(name): origin for name, origin in (provenance.get("packages_from") or {}).items()}
+    versions = {_normal(name): version for name, version in (provenance.get("packages") or {}).items()}
     gpus = visible_gpus(
         hardware.get("gpus") or [], (hardware.get("visible_gpus") or {}).get("CUDA_VISIBLE_DEVICES")
     )
     return {
         "python": {python.get("implementation") or "Python": python.get("version")},
         "packages": {
-            name: _with_origin(version, origins.get(name))
-            for name, version in (
-                (_normal(name), version) for name, version in (provenance.get("packages") or {}).items()
-            )
-        }
-        | {"the CUDA of PyTorch": provenance.get("cuda", _NOT_RECORDED)},
+            **{name: _with_origin(version, origins.get(name)) for name, version in versions.items()},
+            "the CUDA of PyTorch": provenance.get("cuda", _NOT_RECORDED),
+        },
         "hardware": {
             **{name: hardware.get(name) for name in ("machine", "platform", "cpus")},
             "GPUs": "; ".join(map(_without_id, gpus)) or None,
@@ -214,9 +201,7 @@ def environment_facts(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]
 
 
 def exact_image(provenance: Mapping[str, Any]) -> str | None:
-    """The image that a process ran in, by its digest (``registry/train@sha256:…``) where its cluster has told
-    it; else as it was named.
-    """
+    """The image of a process, by its digest (``registry/train@sha256:…``) if recorded, else by its name."""
     named = provenance.get("image")
     digest = provenance.get("image_digest")
     if not named or not digest or "@" in named or named.startswith(DIGEST):
@@ -226,23 +211,21 @@ def exact_image(provenance: Mapping[str, Any]) -> str | None:
     return f"{repository}@{digest}"
 
 
-def same_image(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two processes ran in one image, by their provenance: by its digest where that is known of both,
-    else by its name.
-    """
-    first, second = _images(one, other)
-    return first == second
+def same_image(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether two processes ran in the same image, by its digest if both have recorded one, else by name."""
+    ours, theirs = _images(first, second)
+    return ours == theirs
 
 
-def _images(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The images of two processes as they can be compared."""
-    exact = exact_image(one), exact_image(other)
+def _images(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The images of two processes in a form that can be compared."""
+    exact = exact_image(first), exact_image(second)
     if not all(image and DIGEST in image for image in exact):
-        return {"image": one.get("image")}, {"image": other.get("image")}
+        return {"image": first.get("image")}, {"image": second.get("image")}
     return {"image": exact[0]}, {"image": exact[1]}
 
 
-def _compared(factor: str, recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
+def _compare(factor: str, recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
     names = sorted(recorded.keys() | now.keys())
     return [
         Difference(factor, name, recorded.get(name), now.get(name))
@@ -251,10 +234,10 @@ def _compared(factor: str, recorded: Mapping[str, Any], now: Mapping[str, Any]) 
     ]
 
 
-def _same(one: Any, other: Any) -> bool:
-    if one is _NOT_RECORDED or other is _NOT_RECORDED:
+def _same(value: Any, other: Any) -> bool:
+    if value is _NOT_RECORDED or other is _NOT_RECORDED:
         return True
-    return bool(one == other) or (one != one and other != other)  # NaN is the same as NaN here
+    return bool(value == other) or (value != value and other != other)  # NaN equals NaN here.
 
 
 def _normal(package: str) -> str:
@@ -262,10 +245,10 @@ def _normal(package: str) -> str:
 
 
 def _with_origin(version: str, origin: str | None) -> str:
-    """The version, and where it was not taken from an index or from files, of which repository's commit or of
-    what address it is.
-    """
-    return f"{version} ({origin})" if origin and not origin.startswith((CHECKOUT, "file:")) else version
+    """The version, and its repository's commit or its address, if it is not from an index or from files."""
+    if not origin or origin.startswith((CHECKOUT, "file:")):
+        return version
+    return f"{version} ({origin})"
 
 
 def _command(provenance: Mapping[str, Any]) -> str | None:
@@ -273,21 +256,18 @@ def _command(provenance: Mapping[str, Any]) -> str | None:
 
 
 def _objective(rule: Mapping[str, Any]) -> str:
-    of = (
-        f"{rule.get('summary')} of {rule['window']}"
-        if rule.get("summary") == "average"
-        else rule.get("summary")
-    )
-    return f"{rule.get('metric')} ({of}, {'maximize' if rule.get('maximize') else 'minimize'})"
+    summary = rule.get("summary")
+    if summary == "average":
+        summary = f"average of {rule['window']}"
+    direction = "maximize" if rule.get("maximize") else "minimize"
+    return f"{rule.get('metric')} ({summary}, {direction})"
 
 
 def _without_id(gpu: str) -> str:
-    """``NVIDIA A100, driver 550.54`` of nvidia-smi's ``name, uuid, driver``: another GPU of the same kind is
-    the same hardware.
-    """
+    """``NVIDIA A100, driver 550.54`` for ``name, uuid, driver``, because equal GPUs are the same hardware."""
     name, _, driver = ([part.strip() for part in gpu.split(",")] + ["", ""])[:3]
     return f"{name}, driver {driver}" if driver else name
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     return "missing" if value is None else str(value)

@@ -1,6 +1,4 @@
-"""A recorded gang, trained again: the agent's process and its ranks, which are started from a process without
-threads of its own.
-"""
+"""Training a recorded gang again: the agent's process and its ranks."""
 
 import signal
 from collections.abc import Iterator
@@ -19,31 +17,31 @@ from halving.trial_process.gang import run_gang
 def train_gang(
     context: TrialContext, trainable: str, epochs: int, threads: int, processes: int
 ) -> str | None:
-    """Train up to ``epochs`` in so many processes, without a stop at the rungs before; gives the error that
-    it ended with, else None.
+    """Train up to ``epochs`` without a stop at rungs, and return the error with which it ended, else None.
 
     Raises:
         SystemExit: with status 143 after a SIGTERM, when the run is finished as terminated.
     """
-    # this process has used the store, which a fork of it could not do any more
+    # This process has used the store, and a fork of it could not use it any more. So the agent is forked from
+    # a server without threads.
     server = get_context("forkserver")
     ours, theirs = server.Pipe()
     arguments = (context, trainable, epochs, theirs, threads, processes)
     process = server.Process(target=run_gang, args=arguments, name=context.run)
     process.start()
     theirs.close()
-    with _terminated_with(process):
-        ended = _attend(ours, epochs)
+    with _pass_on_sigterm(process):
+        last = _attend(ours, epochs)
         process.join()
     if process.exitcode == signals.STATUS:
         raise SystemExit(signals.STATUS)
-    if ended is None:
+    if last is None:
         return f"its processes ended with status {process.exitcode} and without a message"
-    return None if isinstance(ended, Stopped) else str(getattr(ended, "error", ended))
+    return None if isinstance(last, Stopped) else str(getattr(last, "error", last))
 
 
 def _attend(ours: Connection, epochs: int) -> Message | None:
-    """Its last message; None if it ends without one."""
+    """Let the gang pass every rung, and return its last message; None if it ends without one."""
     while True:
         try:
             message: Message = ours.recv()
@@ -55,8 +53,8 @@ def _attend(ours: Connection, epochs: int) -> Message | None:
 
 
 @contextmanager
-def _terminated_with(process: BaseProcess) -> Iterator[None]:
-    """A SIGTERM to this process is one to the gang."""
+def _pass_on_sigterm(process: BaseProcess) -> Iterator[None]:
+    """Within the block, pass a SIGTERM on to the gang."""
 
     def pass_on(*_: Any) -> None:
         process.terminate()

@@ -1,6 +1,4 @@
-"""What has to be brought back of a trial that ran in a pod: its image is its code, and what differs there is
-known before it trains.
-"""
+"""The rerun of a trial that ran in a pod, whose image is its code."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -25,11 +23,11 @@ class ImagePlan:
     """The pod that a trial is trained in again.
 
     Attributes:
-        name: of the image, as its record has it.
-        exact: the same by its digest, where that is recorded.
-        resources: what the pod asks the cluster for, as the sweep's spec had it.
-        trainable_sha256: of the trainable's source file in the image; None where it was not found.
-        incomplete: what of the trial another image had.
+        name: the image's name in the record.
+        exact: the image by its digest, where that is recorded; else its name.
+        resources: the pod's requests to the cluster, as the sweep's spec had them.
+        trainable_sha256: the hash of the trainable's source file in the image; None without one.
+        incomplete: attempts of the trial that ran in other images or with other resources.
     """
 
     name: str
@@ -39,17 +37,17 @@ class ImagePlan:
     incomplete: tuple[Difference, ...] = ()
 
     def with_incomplete(self, more: Iterable[Difference]) -> "ImagePlan":
-        """The same, with more that cannot be brought back."""
+        """The plan with more differences that cannot be undone."""
         return replace(self, incomplete=(*self.incomplete, *more))
 
     @property
     def by_tag(self) -> bool:
-        """Whether its digest is not recorded: then its name may mean another image now."""
+        """Whether the record has no digest, so that the name may mean another image now."""
         return "@" not in self.exact
 
 
-def lacks(info: RunInfo) -> str | None:
-    """Why a trial that ran in an image cannot be trained in a pod of it, by its record; None: it can."""
+def missing_for_pod(info: RunInfo) -> str | None:
+    """Why the record of a trial does not suffice to train it in a pod of its image; None if it does."""
     image = str(info.record["provenance"]["image"])
     trial = info.record["trial"]
     if image.startswith(DIGEST):
@@ -66,7 +64,7 @@ def lacks(info: RunInfo) -> str | None:
 
 
 def image_plan(info: RunInfo) -> ImagePlan:
-    """The pod of a trial whose record lacks nothing for it."""
+    """The pod of a trial whose record suffices for it."""
     record = info.record
     exact = exact_image(record["provenance"])
     later = {number: start.get("provenance") or {} for number, start in info.starts.items()}
@@ -89,66 +87,68 @@ def image_plan(info: RunInfo) -> ImagePlan:
     )
 
 
-def known_before(image: ImagePlan, now: str | None) -> list[Difference]:
-    """What differs, or cannot be known, before a pod is there.
+def differences_before_start(image: ImagePlan, now: str | None) -> list[Difference]:
+    """Differences from the record that are known before a pod starts, and an image that may be another one.
 
     Args:
-        now: the image that the name means today, with its digest; None while nobody knows, and where the
-            cluster does not say.
+        now: the image that the name means today, with its digest; None before the cluster has reported it,
+            and where it does not.
     """
-    tag = (
-        [Difference("image", image.name, "named without its digest", now or "not known")]
-        if image.by_tag
-        else []
-    )
-    return [*image.incomplete, *tag]
+    differences = list(image.incomplete)
+    if image.by_tag:
+        differences.append(Difference("image", image.name, "named without its digest", now or "not known"))
+    return differences
 
 
-def is_moved(image: ImagePlan, now: str | None) -> bool:
+def tag_has_moved(image: ImagePlan, now: str | None) -> bool:
     """Whether a tag means another image now than the recorded one.
 
     Args:
-        now: as :func:`known_before` has it.
+        now: as for :func:`differences_before_start`.
     """
-    return (
-        now is not None
-        and "@" not in image.name
-        and not image.by_tag
-        and digest_in(now) != digest_in(image.exact)
-    )
+    if now is None or "@" in image.name or image.by_tag:
+        return False
+    return digest_in(now) != digest_in(image.exact)
 
 
 def digest_in(image: str) -> str:
-    """The digest of an image that is named by it, such as ``sha256:12…``."""
+    """The digest, such as ``sha256:12…``, in the name of an image."""
     return image.rpartition("@")[2]
 
 
-def known_in_pod(
+def pod_differences(
     image: ImagePlan, recorded: Mapping[str, Any], said: Ready, now: str | None = None
 ) -> list[Difference]:
-    """What the pod itself says: of the trainable, and of the environment.
+    """Differences of the trainable and the environment that the pod itself reports.
 
     Args:
         recorded: the trial's provenance.
-        now: as :func:`known_before` has it.
+        now: as for :func:`differences_before_start`.
 
     Raises:
-        InvalidInput: what it says has not the form of an environment; any image may be in there.
+        InvalidInput: the report has not the form of an environment; any image may have sent it.
     """
-    found = []
+    differences = []
     if said.trainable_sha256 != image.trainable_sha256:
-        found.append(Difference("code", TRAINABLE_SOURCE, image.trainable_sha256, said.trainable_sha256))
+        differences.append(
+            Difference("code", TRAINABLE_SOURCE, image.trainable_sha256, said.trainable_sha256)
+        )
     try:
         digest = digest_in(now) if now and not image.by_tag else None
-        found += environment_differences(recorded, {**said.environment, "image_digest": digest})
-        if wrong := next((one for one in found if isinstance(one.now, dict | list)), None):
-            raise ValueError(f"{wrong.factor}: {wrong.name} = {wrong.now!r:.80}; give text or a number")
-        "".join(map(str, found)).encode()  # what is no text could not be printed, nor be kept
+        differences += environment_differences(recorded, {**said.environment, "image_digest": digest})
+        wrong = [
+            f"{difference.factor}: {difference.name} = {difference.now!r:.80}"
+            for difference in differences
+            if isinstance(difference.now, dict | list)
+        ]
+        if wrong:
+            raise ValueError(f"{wrong[0]}; give text or a number")
+        "".join(map(str, differences)).encode()  # Half of a surrogate pair could not be printed or stored.
         if now is None and "@" not in image.name and not image.by_tag:
-            found.append(Difference("image", image.name, image.exact, "not known by its digest"))
+            differences.append(Difference("image", image.name, image.exact, "not known by its digest"))
     except (AttributeError, TypeError, ValueError) as error:
         raise InvalidInput(
             f"the environment that the pod of the image {image.name} describes is not accepted: {error}; "
             "the SDK in the image has to be halving's own"
         ) from None
-    return found
+    return differences

@@ -1,9 +1,8 @@
-"""What each rerun of ``halving why`` gave, kept beside the first run's record when it ends: what is trained
-is not trained again.
+"""Keeping the results of the reruns of ``halving why``, so that none is trained twice.
 
-A rerun is the same as another when all is the same that it is trained by: the plan (code, params, seed,
-data…), and the interpreter, packages and machine. That is its key, and the file's name; so arms of other
-comparisons, other metrics and more seeds find it, too.
+They are beside the first run's record. Two reruns are the same if everything is the same that affects them:
+the plan (code, params, seed, data…), and the interpreter, packages and machine. The hash of these is the key
+in the file's name, so that arms of other comparisons, other metrics and more seeds use the result, too.
 """
 
 import hashlib
@@ -23,12 +22,12 @@ from halving.store.store import Store
 
 @dataclass(frozen=True)
 class KeptRerun:
-    """One rerun that came to its end.
+    """One rerun that is complete.
 
     Attributes:
         run: its id, in the first run's project.
         values: the last value of each of its metrics.
-        seconds: from its start to its end, with what starting it took.
+        seconds: its duration, including its start.
     """
 
     run: str
@@ -37,13 +36,12 @@ class KeptRerun:
 
 
 class KeptReruns:
-    """Those of one store, for reruns that are trained here and now, or in pods.
+    """The kept reruns of one store that were trained as they would be now.
 
     Args:
         build: whether they are trained in environments of the recorded packages, and not in this process's
             own.
-        in_pods: whether they are trained in pods, of which the plan says all that is known before: image and
-            resources.
+        in_pods: whether they are trained in pods, whose image and resources are in the plan.
     """
 
     def __init__(self, store: Store, *, build: bool, in_pods: bool = False) -> None:
@@ -54,44 +52,41 @@ class KeptReruns:
             self._here: dict[str, Any] = {"in_pods": True}
             return
         self._environment = environment()
-        here = environment_facts(self._environment)
-        self._here = {name: facts for name, facts in here.items() if not build or name != "packages"} | {
-            "built": build
-        }
+        self._here = {**environment_facts(self._environment), "built": build}
+        if build:
+            del self._here["packages"]
 
-    def not_seen(self, plans: Iterable[Plan]) -> list[str]:
-        """Packages of their reruns that come from a folder or file outside the checkout, and images without a
-        digest: what changed there makes no other key.
-        """
+    def unwatched_sources(self, plans: Iterable[Plan]) -> list[str]:
+        """Sources whose content is not in the key: packages outside the checkout, images without a digest."""
         if self._in_pods:
             images = [plan.image for plan in plans if plan.image is not None]
             return list(dict.fromkeys(f"the image {image.name}" for image in images if image.by_tag))
-        found = []
+        sources = []
         for plan in plans:
-            # those of the checkout are imported from the rerun's own
+            # Packages of the checkout are imported from the rerun's own.
             recorded = plan.environment.get("packages_from") or {}
             origins = local_origins(plan.environment if self._build else self._environment)
-            found += [
+            sources += [
                 f"{name} from {origin}"
                 for name, origin in origins.items()
                 if not recorded.get(name, "").startswith(CHECKOUT)
             ]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(sources))
 
     def read(self, plan: Plan) -> KeptRerun | None:
-        """What the rerun gave; None where it is not trained yet.
+        """Read the result of a rerun; None if it is not trained yet.
 
         Raises:
-            StoreError: the store does not say, or the file is damaged; without it the rerun is trained again.
+            StoreError: the store fails, or the file is damaged; if it is deleted, the rerun is trained again.
         """
         try:
-            found = read_json(self._store, self._name(plan))
+            rerun = read_json(self._store, self._name(plan))
         except NotFound:
             return None
-        return KeptRerun(found["run"], found["values"], found["seconds"])
+        return KeptRerun(rerun["run"], rerun["values"], rerun["seconds"])
 
     def keep(self, plan: Plan, new: RunInfo, seconds: float) -> KeptRerun:
-        """Write what the rerun gave.
+        """Write the result of a rerun.
 
         Raises:
             StoreError: the store refuses, or is unavailable.
@@ -101,7 +96,7 @@ class KeptReruns:
         try:
             self._store.create(self._name(plan), to_json({**about, **asdict(kept)}))
         except AlreadyExists:
-            # another process trained the same at the same time, and the first to end is the one that is kept
+            # Another process trained the same at the same time, and the first result counts.
             return self.read(plan) or kept
         return kept
 

@@ -1,4 +1,4 @@
-"""What a cluster has to do for a rerun: the SDK knows none, and the application brings it."""
+"""The interface of a cluster for reruns; the application implements it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,13 +10,11 @@ from halving.store.store import Store
 from halving.trial.messages import Ready
 
 COMMAND = ("python3", "-m", "halving.rerun.trial_process")
-"""What the pod runs; it finds the rest in the mailbox that its environment names."""
+"""The command of the pod, whose request is in the mailbox that its environment names."""
 
 
 class RerunFailed(HalvingError, RuntimeError):
-    """The process of the rerun ended without a run that could be compared: none at all, or one that was
-    killed or that raised.
-    """
+    """The process of the rerun ended without a run that can be compared: none, a killed or a failed one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,12 +23,11 @@ class PodRerun:
 
     Attributes:
         rerun_of: ``project/run`` of the recorded trial.
-        project, run: of the new run.
-        image: what the pod runs.
-        resources: what it asks for, as a sweep's spec has it; with its number of ``nodes``.
-        variables: environment variables that decide what comes out (``PYTHONHASHSEED``, the numbers of
-            threads).
-        request: what its process is told through the store.
+        project, run: those of the new run.
+        image: the pod's image.
+        resources: the pod's requests, as in a sweep's spec, with its number of ``nodes``.
+        variables: environment variables that affect the results (``PYTHONHASHSEED``, the numbers of threads).
+        request: the request for its process, through the store.
     """
 
     rerun_of: str
@@ -43,7 +40,7 @@ class PodRerun:
 
 
 class Pods(Protocol):
-    """A cluster at hand."""
+    """A cluster that is available."""
 
     def train(
         self,
@@ -54,18 +51,18 @@ class Pods(Protocol):
     ) -> None:
         """Start a pod, have it train, and return when it has.
 
-        However that ends, the cluster is asked to delete the pod. A trial on several nodes is trained by as
-        many pods, once one more has looked around.
+        In any case the cluster is asked to delete the pod afterwards. A trial on several nodes is trained by
+        as many pods, after one more has reported its environment.
 
         Args:
-            ready: called once, before it trains, with what the pod says of itself and with the digest of its
-                image, if the cluster says that. What it raises ends the pod and is raised.
-            tell: gets why the pod does not start yet, line by line.
+            ready: called once, before it trains, with the pod's report and with the digest of its image, if
+                the cluster has that. What it raises ends the pod and is raised.
+            tell: called with each line on why the pod does not start yet.
 
         Raises:
-            NotFound: the image cannot be had.
-            InvalidInput: the cluster cannot be asked, does not have the resources, or gives no right to
+            NotFound: the image cannot be pulled.
+            InvalidInput: the cluster cannot be reached, does not have the resources, or gives no right to
                 create pods.
             RerunFailed: the cluster does not accept the pod, or it did not start in time, ended before its
-                training had, or sent what is not for it to send; the message has the reason.
+                training had, or sent a message that it must not send; the message has the reason.
         """

@@ -1,4 +1,4 @@
-"""Training a recorded run again, from its name to the verdict."""
+"""Training a recorded run again, and comparing the two."""
 
 import secrets
 import sys
@@ -21,10 +21,10 @@ from halving.rerun.comparison import read_points
 from halving.rerun.environment import Environments, environment_of, environments
 from halving.rerun.execution import search_path, train_again, trial_request
 from halving.rerun.factors import FACTORS, Difference, environment_differences, exact_image, halved_attempts
-from halving.rerun.image import ImagePlan, digest_in, is_moved, known_before, known_in_pod
+from halving.rerun.image import ImagePlan, differences_before_start, digest_in, pod_differences, tag_has_moved
 from halving.rerun.plan import Plan, plan_of
 from halving.rerun.pods import PodRerun, Pods, RerunFailed
-from halving.rerun.verdict import Verdict, expected_ends, has_weights, judged
+from halving.rerun.verdict import Verdict, expected_ends, has_weights, judge_rerun
 from halving.rerun.worktree import check_commit, check_patch, repository_at, worktree
 from halving.store.json_files import now, to_json
 from halving.store.store import Store
@@ -32,13 +32,11 @@ from halving.trial.messages import Ready
 
 
 class RerunRefused(HalvingError, RuntimeError):
-    """The environment differs from the recorded one, and ``strict`` was asked for; the message has every
-    difference.
-    """
+    """The environment differs from the recorded one under ``strict``; the message has every difference."""
 
 
 class _TagMoved(Exception):
-    """The name of a trial's image means another image now, which the message names."""
+    """The name of a trial's image means another image now, whose name is the message."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +45,9 @@ class Options:
 
     Attributes:
         repository: a folder in the checkout that has the commit.
-        build: make a virtual environment of the recorded packages.
-        strict: refuse where something differs from the record.
-        accepted: factors (:data:`halving.rerun.factors.FACTORS`) that may differ all the same.
+        build: create a virtual environment of the recorded packages.
+        strict: refuse if something differs from the record.
+        accepted: factors (:data:`halving.rerun.factors.FACTORS`) that may differ even so.
         ignore: patterns of metrics that are not compared.
     """
 
@@ -60,8 +58,9 @@ class Options:
     ignore: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if unknown := [factor for factor in self.accepted if factor not in FACTORS]:
-            raise InvalidInput(f"factor {unknown[0]!r} is not accepted: give one of {', '.join(FACTORS)}")
+        for factor in self.accepted:
+            if factor not in FACTORS:
+                raise InvalidInput(f"factor {factor!r} is not accepted: give one of {', '.join(FACTORS)}")
 
 
 def rerun(
@@ -75,8 +74,8 @@ def rerun(
     """Train a run again, compare, and keep the verdict beside the new run's record.
 
     Args:
-        tell: gets what a person should know before and while it trains, line by line.
-        pods: the cluster, for trials that ran in an image; None where none is at hand.
+        tell: called with each line of messages for people before and while it trains.
+        pods: the cluster, for trials that ran in an image; None if none is available.
 
     Raises:
         InvalidInput, NotFound: it cannot be trained again; the message names what is missing.
@@ -84,7 +83,7 @@ def rerun(
         RerunFailed: its process left nothing to compare.
         StoreError: the store refuses, or is unavailable.
     """
-    info, plan = planned(store, project, run)
+    info, plan = plan_rerun(store, project, run)
     recorded = read_points(store, project, run, options.ignore)
     if not recorded and not has_weights(store, info):
         raise InvalidInput(
@@ -92,49 +91,50 @@ def rerun(
             "rerun could be compared"
         )
     if plan.image is not None and not trains_here(plan, plan.image, options, pods):
-        new, found = train_in_pod(store, plan, plan.image, options, pods, tell)
+        new, differences = train_in_pod(store, plan, plan.image, options, pods, tell)
     else:
-        with environments() as built, prepared(store, plan, options, built, tell) as (code, python, found):
+        with (
+            environments() as built,
+            prepare_interpreter(store, plan, options, built, tell) as (code, python, differences),
+        ):
             new = train(store, plan, code, python, tell)
-    verdict = judged(store, info, new, options.ignore, found)
+    verdict = judge_rerun(store, info, new, options.ignore, differences)
     store.create(
         f"runs/project={project}/{new.run}/rerun.json", to_json({**verdict.as_dict(), "time": now()})
     )
     return verdict
 
 
-def planned(store: Store, project: str, run: str) -> tuple[RunInfo, Plan]:
-    """A run and how it is trained again.
+def plan_rerun(store: Store, project: str, run: str) -> tuple[RunInfo, Plan]:
+    """Read a run and plan its rerun.
 
     Raises:
-        InvalidInput: it is training now, or its record lacks what a rerun needs.
-        NotFound: what it was trained on is gone.
+        InvalidInput: it is training now, or its record lacks something that a rerun needs.
+        NotFound: its data is gone.
     """
     info = read_run(store, project, run)
     if info.status == UNFINISHED:
-        # its process was killed: its last points are in its journal still, if that is on this machine
+        # Its process was killed, and its last points are still in its journal, if that is on this machine.
         recover_run(store, project, run)
         info = read_run(store, project, run)
     if info.status == RUNNING:
         raise InvalidInput(f"run {project}/{run} is training now: wait for its end")
     records = RunRecords(store, project, run)
     plan = plan_of(info, records.latest_checkpoint())
-    if halved := tuple(halved_attempts(too_large_by_attempt(records))):
-        plan = replace(
-            plan,
-            incomplete=(*plan.incomplete, *halved),
-            image=plan.image and plan.image.with_incomplete(halved),
-        )
+    halved = halved_attempts(too_large_by_attempt(records))
+    if halved:
+        image = plan.image.with_incomplete(halved) if plan.image else None
+        plan = replace(plan, incomplete=(*plan.incomplete, *halved), image=image)
     _check_data(store, plan)
     return info, plan
 
 
 def check_code(store: Store, plan: Plan, options: Options) -> Path:
-    """See that the run's code and image can be brought back; gives the checkout.
+    """Check that the run's code and image can be restored, and return the checkout.
 
     Raises:
         InvalidInput: there is no checkout.
-        NotFound: what is gone, by its name.
+        NotFound: something is gone; the message names it.
     """
     repository = repository_at(options.repository)
     check_commit(repository, plan)
@@ -144,62 +144,60 @@ def check_code(store: Store, plan: Plan, options: Options) -> Path:
 
 
 @contextmanager
-def prepared(
+def prepare_interpreter(
     store: Store, plan: Plan, options: Options, built: Environments, tell: Callable[[str], None]
 ) -> Iterator[tuple[Path, str, list[Difference]]]:
-    """Code, interpreter, and what could not be brought back of a run, until the block ends."""
+    """Prepare code and interpreter until the block ends; also returns the remaining differences."""
     repository = check_code(store, plan, options)
     with worktree(repository, plan, store) as code:
         python = built.python_of(plan, code, tell) if options.build else sys.executable
-        there = environment_of(python, search_path(plan, code))
-        found = [*plan.incomplete, *environment_differences(plan.environment, there)]
-        for line in _told(found):
+        environment = environment_of(python, search_path(plan, code))
+        differences = [*plan.incomplete, *environment_differences(plan.environment, environment)]
+        for line in _difference_lines(differences):
             tell(line)
         _check_strict(
-            plan, found, options, "Bring them back (--env installs the recorded packages), or accept"
+            plan, differences, options, "Bring them back (--env installs the recorded packages), or accept"
         )
-        yield code, python, found
+        yield code, python, differences
 
 
 def train(store: Store, plan: Plan, code: Path, python: str, tell: Callable[[str], None]) -> RunInfo:
-    """Train in the recorded code; gives the new run.
+    """Train in the recorded code, and return the new run.
 
     Raises:
-        RerunFailed: the process left no run, or one that did not end as it had to.
+        RerunFailed: the process recorded no run, or one that did not end as it must.
     """
     project, new = _new_run(plan)
     tell(f"training {plan.name} again as {project}/{new}")
     with scratch_folder("rerun-files") as scratch:
         status = train_again(plan, store, new, code=code, python=python, scratch=scratch)
     try:
-        found = read_run(store, project, new)
+        info = read_run(store, project, new)
     except NotFound:
-        why = (
-            "its script began fewer runs than the recorded one had"
-            if status == 0
-            else "what it printed says why"
-        )
+        why = "what it printed says why"
+        if status == 0:
+            why = "its script began fewer runs than the recorded one had"
         raise RerunFailed(
             f"the rerun of {plan.name} ended with status {status} and recorded no run: {why}"
         ) from None
-    _check_end(plan, found, f"(status {status}; what it printed says why)")
-    return found
+    _check_end(plan, info, f"(status {status}; what it printed says why)")
+    return info
 
 
 def trains_here(plan: Plan, image: ImagePlan, options: Options, pods: Pods | None) -> bool:
-    """Whether a trial of an image is trained in a worktree all the same: with what is installed here, or
-    where this is that image and there is no cluster.
-    """
-    return plan.commit is not None and (
-        "image" in options.accepted or (pods is None and provenance.image() in (image.name, image.exact))
-    )
+    """Whether a trial of an image is trained in a worktree, because that is accepted or this is the image."""
+    if plan.commit is None:
+        return False
+    if "image" in options.accepted:
+        return True
+    return pods is None and provenance.image() in (image.name, image.exact)
 
 
 def check_pods(plan: Plan, image: ImagePlan, options: Options, pods: Pods | None) -> Pods:
-    """See that a trial can be trained in a pod of its image; gives the cluster.
+    """Check that a trial can be trained in a pod of its image, and return the cluster.
 
     Raises:
-        InvalidInput: a new environment was asked for, or there is no cluster.
+        InvalidInput: the options have ``build``, or there is no cluster.
     """
     if options.build:
         raise InvalidInput(
@@ -220,37 +218,39 @@ def train_in_pod(
     tell: Callable[[str], None],
     tell_differences: Callable[[str], None] | None = None,
 ) -> tuple[RunInfo, list[Difference]]:
-    """Train a trial in a pod of its image, or in as many as it had; gives the new run, and what could not be
-    brought back.
+    """Train a trial in a pod of its image, or in as many as it had.
 
     Args:
-        tell_differences: gets what the pod has that the record has not, line by line; by default ``tell``
-            does.
+        tell_differences: called with each line on differences from the record; by default ``tell``.
+
+    Returns:
+        The new run, and the differences that remain.
 
     Raises:
         InvalidInput: as :func:`check_pods`.
         NotFound: the image is gone.
         RerunRefused: something differs from the record, with ``strict``; nothing was trained.
-        RerunFailed: the pod did not start, was ended, or left a run that did not end as it had to.
+        RerunFailed: the pod did not start, was ended, or recorded a run that did not end as it must.
     """
     cluster = check_pods(plan, image, options, pods)
-    elsewhere = (
-        ""
-        if plan.commit is None
-        else " (--except image would train in a worktree, with what is installed here)"
-    )
+    elsewhere = ""
+    if plan.commit is not None:
+        elsewhere = " (--except image would train in a worktree, with what is installed here)"
     advice = f"Nothing was trained{elsewhere}. Accept"
-    _check_strict(plan, known_before(image, None), options, advice)
+    _check_strict(plan, differences_before_start(image, None), options, advice)
 
     def train_in(image: ImagePlan) -> tuple[RunInfo, list[Difference]]:
         project, new = _new_run(plan)
         differences: list[Difference] = []
 
         def ready(said: Ready, now: str | None) -> None:
-            if is_moved(image, now):
+            if tag_has_moved(image, now):
                 raise _TagMoved(str(now))
-            differences[:] = [*known_before(image, now), *known_in_pod(image, plan.environment, said, now)]
-            for line in _told(differences):
+            differences[:] = [
+                *differences_before_start(image, now),
+                *pod_differences(image, plan.environment, said, now),
+            ]
+            for line in _difference_lines(differences):
                 (tell_differences or tell)(line)
             _check_strict(plan, differences, options, advice)
             if now and "@" not in image.name:
@@ -283,44 +283,43 @@ def train_in_pod(
         return train_in(image)
     except _TagMoved as moved:
         tell(f"{image.name} is another image now ({moved}), so it is left alone")
-        # As another run: the first pod may read the mailbox of its own until it has ended.
+        # It is another run, because the first pod may read the mailbox of its own until it has ended.
         return train_in(replace(image, name=image.exact))
 
 
 def _new_run(plan: Plan) -> tuple[str, str]:
-    """Project and id of the rerun's own run."""
+    """The project and a new id for the rerun's run."""
     project, _, original = plan.name.partition("/")
     return project, f"{original[:110]}-rerun-{secrets.token_hex(3)}"
 
 
-def _check_end(plan: Plan, found: RunInfo, how: str) -> None:
-    if found.status not in (ends := expected_ends(plan.ended, trial=plan.trial is not None)):
+def _check_end(plan: Plan, info: RunInfo, how: str) -> None:
+    ends = expected_ends(plan.ended, trial=plan.trial is not None)
+    if info.status not in ends:
         raise RerunFailed(
-            f"the rerun of {plan.name} cannot be compared: {found.project}/{found.run} ended as "
-            f"{found.status} {how} and not as "
+            f"the rerun of {plan.name} cannot be compared: {info.project}/{info.run} ended as "
+            f"{info.status} {how} and not as "
             f"{' or '.join(ends)}, as it had to (the recorded run ended as {plan.ended})"
         )
 
 
-def _check_strict(plan: Plan, found: Sequence[Difference], options: Options, advice: str) -> None:
-    refused = [one for one in found if one.factor not in options.accepted]
+def _check_strict(plan: Plan, differences: Sequence[Difference], options: Options, advice: str) -> None:
+    refused = [difference for difference in differences if difference.factor not in options.accepted]
     if options.strict and refused:
-        shown = "\n".join(f"- {one}" for one in refused)
-        factors = ", ".join(dict.fromkeys(one.factor for one in refused))
+        listed = "\n".join(f"- {difference}" for difference in refused)
+        factors = ", ".join(dict.fromkeys(difference.factor for difference in refused))
         raise RerunRefused(
-            f"{len(refused)} things differ from the record of {plan.name}, and --strict refuses:\n{shown}\n"
+            f"{len(refused)} things differ from the record of {plan.name}, and --strict refuses:\n{listed}\n"
             f"{advice} them by --except FACTOR ({factors})."
         )
 
 
 def _check_data(store: Store, plan: Plan) -> None:
-    """See that what a trial was trained on is there; a missing shard is fetched from ``HALVING_DVC_REMOTE``,
-    where that is set.
-    """
+    """Check that a trial's data exists; a missing shard is fetched from ``HALVING_DVC_REMOTE``, if set."""
     if plan.dataset is None:
         return
     dataset = Dataset(store, *plan.dataset)
-    manifest = dataset.manifest  # raises NotFound, naming the snapshot
+    manifest = dataset.manifest  # It raises NotFound, naming the snapshot.
     for split in manifest["shards"]:
         for shard in shards_of(manifest, split):
             if not store.exists(shard.name):
@@ -337,39 +336,37 @@ def _check_data(store: Store, plan: Plan) -> None:
 
 
 def _no_cluster(plan: Plan, image: ImagePlan) -> InvalidInput:
-    here = (
-        ""
-        if plan.commit is None
-        else "; or start halving rerun in a container of that image (with HALVING_IMAGE_DIGEST set to it), "
-        "or give --except image to "
-        "train with what is installed here"
-    )
+    here = ""
+    if plan.commit is not None:
+        here = (
+            "; or start halving rerun in a container of that image (with HALVING_IMAGE_DIGEST set to it), or "
+            "give --except image to train with what is installed here"
+        )
     return InvalidInput(
         f"run {plan.name} ran in the image {image.name}, and a rerun trains in a pod of it, but no cluster "
-        "is at hand: where the "
-        "application is installed, and not the SDK alone, set HALVING_CLUSTER to the file of the cluster's "
-        "settings and KUBECONFIG to "
-        f"its configuration, or start the job rerun in the deployment{here}"
+        "is at hand: where the application is installed, and not the SDK alone, set HALVING_CLUSTER to the "
+        "file of the cluster's settings and KUBECONFIG to its configuration, or start the job rerun in the "
+        f"deployment{here}"
     )
 
 
 def _check_image(plan: Plan, options: Options) -> None:
-    """The image of a script, which no pod of a rerun trains: the command has to run in it."""
+    """Check that this process runs in a script's image, because no pod is started for a script."""
     recorded = exact_image(plan.environment)
-    if (
-        recorded
-        and "image" not in options.accepted
-        and provenance.image() not in (recorded, plan.environment.get("image"))
-    ):
+    if not recorded or "image" in options.accepted:
+        return
+    if provenance.image() not in (recorded, plan.environment.get("image")):
         raise NotFound(
             f"run {plan.name} ran in the image {recorded}, which this process does not run in: start "
-            "halving rerun in a container of "
-            "that image (with HALVING_IMAGE_DIGEST set to it), or give --except image to train with what "
-            "is installed here"
+            "halving rerun in a container of that image (with HALVING_IMAGE_DIGEST set to it), or give "
+            "--except image to train with what is installed here"
         )
 
 
-def _told(found: Sequence[Difference]) -> list[str]:
-    if not found:
+def _difference_lines(differences: Sequence[Difference]) -> list[str]:
+    if not differences:
         return ["the environment is as recorded"]
-    return [f"{len(found)} differences from the record:", *(f"  {one}" for one in found)]
+    return [
+        f"{len(differences)} differences from the record:",
+        *(f"  {difference}" for difference in differences),
+    ]

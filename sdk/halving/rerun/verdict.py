@@ -1,4 +1,4 @@
-"""The verdict on two runs: what of them was compared, and whether it is the same."""
+"""The verdict on a rerun: whether its metrics and weights are those of the recorded run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,20 +22,20 @@ _CUT_SHORT = ("terminated", "crashed", "unfinished")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a rerun.
+    """The result of a rerun.
 
     Attributes:
         verdict: ``identical`` or ``differs``.
         rerun_of: ``project/run`` of the recorded run.
         run: the id of the new run, in the same project.
         trial: whether it is a trial of a sweep.
-        status: how both ended, the recorded one first.
-        points: how many points of the recorded run were compared.
-        first_difference: of the metrics; None where all are equal.
-        weights: digests of both, of the same epoch; None where there is none.
-        weights_equal: None where they could not be compared.
-        factors: what is known to differ between the two, by their records and by what the record lacked.
-        not_compared: what of the two the verdict says nothing about, in words.
+        status: the statuses of both, the recorded one first.
+        points: the number of points of the recorded run that were compared.
+        first_difference: that of the metrics; None if all are equal.
+        weights: digests of both, at the same epoch; None where there is none.
+        weights_equal: None if they could not be compared.
+        factors: known differences between the two, by their records and by what the record lacked.
+        not_compared: parts of the two that were not compared, in words.
     """
 
     verdict: str
@@ -52,7 +52,7 @@ class Verdict:
 
     @property
     def unexplained(self) -> bool:
-        """Whether the two differ although both ran to their end, and by their records nothing differs."""
+        """Whether the two differ although both are complete and their records have no difference."""
         return self.verdict == DIFFERS and not self.factors and not set(self.status) & {*_CUT_SHORT, FAILED}
 
     def as_dict(self) -> dict[str, Any]:
@@ -68,15 +68,15 @@ class Verdict:
                 **dict(zip(("recorded", "rerun"), self.weights, strict=True)),
                 "equal": self.weights_equal,
             },
-            "factors": [one.as_dict() for one in self.factors],
+            "factors": [factor.as_dict() for factor in self.factors],
             "not_compared": self.not_compared,
         }
 
 
 def expected_ends(status: str, *, trial: bool) -> tuple[str, ...]:
-    """How a rerun may end, that it can be compared with a run that ended with ``status``.
+    """The statuses of a rerun that can be compared with a run that ended with ``status``.
 
-    A trial is trained again to its newest checkpoint, whatever became of it afterwards. A script that was
+    A trial is trained again to its newest checkpoint, whatever happened to it afterwards. A script that was
     ended from outside may end by itself this time.
     """
     if trial or status == PAUSED:
@@ -84,16 +84,16 @@ def expected_ends(status: str, *, trial: bool) -> tuple[str, ...]:
     return (FINISHED, FAILED) if status in _CUT_SHORT else (status,)
 
 
-def judged(
+def judge_rerun(
     store: Store, info: RunInfo, new: RunInfo, ignore: Sequence[str], missing: Sequence[Difference] = ()
 ) -> Verdict:
-    """The verdict on two runs.
+    """Compare a rerun with the recorded run.
 
     Args:
-        info: the recorded run. Where it did not end by itself, the two are compared as far as both went.
-        missing: what could not be brought back, beside what the two records differ in.
+        info: the recorded run. If it did not end by itself, the two are compared as far as both went.
+        missing: differences that remained, beside those of the two records.
     """
-    recorded, again = (read_points(store, one.project, one.run, ignore) for one in (info, new))
+    recorded, again = (read_points(store, run.project, run.run, ignore) for run in (info, new))
     trial = "trial" in info.parent
     not_compared = []
     if trial and info.status not in (FINISHED, PAUSED):
@@ -133,34 +133,32 @@ def has_weights(store: Store, info: RunInfo) -> bool:
 
 
 def _checkpoints(store: Store, info: RunInfo) -> dict[int, SavedCheckpoint]:
-    """A run's checkpoint after each epoch of which there is one, the newest last."""
+    """A run's newest checkpoint after each epoch, the newest last."""
     return {saved.epoch: saved for saved in RunRecords(store, info.project, info.run).checkpoints()}
 
 
 def _weights_in(store: Store, saved: SavedCheckpoint) -> str | None:
     """The digest of the weights in a checkpoint.
 
-    Of one of many processes it is made now: none had all of them when it was saved.
+    That of a sharded checkpoint is computed now, because no process had all weights when it was saved.
     """
     if saved.weights is not None or not saved.sharded:
         return saved.weights
     try:
         return saved_weights(store, saved.digest)
-    except NotFound:  # it was superseded, and retention has deleted it
+    except NotFound:  # The checkpoint was superseded, and retention has deleted it.
         return None
 
 
 def _is_gone(store: Store, saved: SavedCheckpoint) -> bool:
-    """Whether a checkpoint whose weights only its content can tell is deleted."""
+    """Whether a checkpoint is deleted, without a digest of its weights in its record."""
     return saved.weights is None and saved.sharded and not store.has_blob(saved.digest)
 
 
 def _weights(
     store: Store, info: RunInfo, new: RunInfo
 ) -> tuple[tuple[str | None, str | None], bool | None, list[str]]:
-    """The digests at the newest epoch of which both have a checkpoint, whether they are equal, and what was
-    not compared.
-    """
+    """The digests at the newest common epoch, whether they are equal, and what was not compared."""
     ours = _checkpoints(store, info)
     theirs = _checkpoints(store, new)
     if not ours:
@@ -168,51 +166,31 @@ def _weights(
     common = max(ours.keys() & theirs.keys(), default=None)
     if common is None:
         newest = _weights_in(store, ours[max(ours)])
-        # When a checkpoint inside a training is due is a matter of time; that there is none at all is not.
-        if theirs or info.status in _CUT_SHORT:
-            return (
-                (newest, None),
-                None,
-                [
-                    (
-                        f"weights: the two have no checkpoint of the same epoch ({max(ours)} is the recorded "
-                        "run's newest)"
-                    )
-                ],
-            )
-        return (newest, None), False, []
+        # The epochs of checkpoints depend on time, but a complete training without any checkpoint differs.
+        if not theirs and info.status not in _CUT_SHORT:
+            return (newest, None), False, []
+        reason = f"the two have no checkpoint of the same epoch ({max(ours)} is the recorded run's newest)"
+        return (newest, None), None, [f"weights: {reason}"]
     pair = _weights_in(store, ours[common]), _weights_in(store, theirs[common])
     if None in pair:
         gone = [
-            f"{one.project}/{one.run}"
-            for one, saved in ((info, ours[common]), (new, theirs[common]))
+            f"{run.project}/{run.run}"
+            for run, saved in ((info, ours[common]), (new, theirs[common]))
             if _is_gone(store, saved)
         ]
+        reason = "weights: the checkpoint's record has no digest of them"
         if gone:
-            return (
-                pair,
-                None,
-                [
-                    (
-                        f"weights after epoch {common}: retention has deleted the checkpoint of "
-                        f"{' and of '.join(gone)}"
-                    )
-                ],
-            )
-        return pair, None, ["weights: the checkpoint's record has no digest of them"]
-    about = (
-        []
-        if common == max(ours)
-        else [f"weights after epoch {common}: only until there both have checkpoints"]
-    )
-    return pair, pair[0] == pair[1], about
+            deleted = " and of ".join(gone)
+            reason = f"weights after epoch {common}: retention has deleted the checkpoint of {deleted}"
+        return pair, None, [reason]
+    notes = []
+    if common != max(ours):
+        notes.append(f"weights after epoch {common}: only until there both have checkpoints")
+    return pair, pair[0] == pair[1], notes
 
 
 def _files(store: Store, info: RunInfo) -> list[str]:
-    """Artifacts and media: they often hold times and paths, so that they differ where nothing else does."""
+    """The numbers of artifacts and media, which are not compared because they often have times and paths."""
     folder = f"runs/project={info.project}/{info.run}"
-    return [
-        f"{number} {kind}"
-        for kind in ("artifacts", "media")
-        if (number := len(store.names(f"{folder}/{kind}")))
-    ]
+    counts = {kind: len(store.names(f"{folder}/{kind}")) for kind in ("artifacts", "media")}
+    return [f"{number} {kind}" for kind, number in counts.items() if number]

@@ -1,6 +1,4 @@
-"""The code of a run in a folder of its own: a temporary git worktree of its commit, with what it had changed
-over it.
-"""
+"""A run's code in a folder of its own: a temporary git worktree of its commit, with its changes."""
 
 import subprocess
 import tempfile
@@ -22,21 +20,21 @@ def repository_at(folder: Path) -> Path:
     Raises:
         InvalidInput: there is none.
     """
-    found = _git(folder, "rev-parse", "--show-toplevel") if folder.is_dir() else None
-    if found is None or found.returncode:
+    answer = _git(folder, "rev-parse", "--show-toplevel") if folder.is_dir() else None
+    if answer is None or answer.returncode:
         raise InvalidInput(
             f"repository {str(folder)!r} is not accepted: give a folder in a git checkout that has the "
             "run's commit"
         )
-    return Path(found.stdout.decode().strip())
+    return Path(answer.stdout.decode().strip())
 
 
 def check_commit(repository: Path, plan: Plan) -> None:
-    """See that the commit is there.
+    """Check that the repository has the run's commit.
 
     Raises:
         NotFound: the commit is gone.
-        InvalidInput: there never was one.
+        InvalidInput: the run has no commit.
     """
     if plan.commit is None:
         raise InvalidInput(
@@ -51,7 +49,7 @@ def check_commit(repository: Path, plan: Plan) -> None:
 
 
 def check_patch(store: Store, plan: Plan) -> None:
-    """See that the changes over the commit are there, without reading them.
+    """Check that the store has the run's changes over its commit, without reading them.
 
     Raises:
         NotFound: they are gone.
@@ -65,7 +63,7 @@ def check_patch(store: Store, plan: Plan) -> None:
 
 @contextmanager
 def worktree(repository: Path, plan: Plan, store: Store) -> Iterator[Path]:
-    """The code as it ran, until the block ends: commit, changes and untracked files.
+    """Restore the code that ran, until the block ends: commit, changes and untracked files.
 
     The repository's own files stay as they are.
 
@@ -82,7 +80,7 @@ def worktree(repository: Path, plan: Plan, store: Store) -> Iterator[Path]:
         try:
             _run(repository, "worktree", "add", "--detach", "--force", str(code), str(plan.commit))
             if patch:
-                _run(code, "apply", "--binary", "--whitespace=nowarn", given=patch)
+                _run(code, "apply", "--binary", "--whitespace=nowarn", stdin=patch)
             if (code / ".gitmodules").exists():
                 _fetch_submodules(code, plan)
             yield code
@@ -91,38 +89,35 @@ def worktree(repository: Path, plan: Plan, store: Store) -> Iterator[Path]:
 
 
 def _worktrees() -> Path:
-    """The folder of the worktrees on this machine's temporary disk.
+    """The folder of worktrees on this machine's temporary disk.
 
-    No other machine that has the repository has one of this name.
+    Its name is unique among all machines that share the repository.
     """
     folder = folder_of_user("rerun")
     return next(folder.glob(f"{_DISK}*"), None) or Path(tempfile.mkdtemp(prefix=_DISK, dir=folder))
 
 
 def _forget_abandoned(repository: Path) -> None:
-    """Have git forget the worktrees of killed reruns, whose folders are gone; those of others, on a disk that
-    is not mounted now, stay.
+    """Have git forget this machine's worktrees whose folders are gone, because their reruns were killed.
+
+    Worktrees of others, perhaps on a disk that is not mounted now, stay.
     """
     ours = f"worktree {_worktrees().resolve()}/"
-    for line in (
-        _git(repository, "worktree", "list", "--porcelain").stdout.decode(errors="replace").splitlines()
-    ):
-        if line.startswith(ours) and not Path(path := line.removeprefix("worktree ")).exists():
-            # twice: also one that git was killed at
+    listing = _git(repository, "worktree", "list", "--porcelain").stdout.decode(errors="replace")
+    for line in listing.splitlines():
+        path = line.removeprefix("worktree ")
+        if line.startswith(ours) and not Path(path).exists():
+            # The second --force removes also a worktree that a killed git has left locked.
             _git(repository, "worktree", "remove", "--force", "--force", path)
 
 
 def _fetch_submodules(code: Path, plan: Plan) -> None:
     done = _git(code, "submodule", "update", "--init", "--recursive")
     if done.returncode:
-        said = [
-            line
-            for line in done.stderr.decode(errors="replace").splitlines()
-            if line.startswith(("fatal: ", "error: "))
-        ]
+        lines = done.stderr.decode(errors="replace").splitlines()
+        errors = "; ".join(line for line in lines if line.startswith(("fatal: ", "error: ")))
         raise NotFound(
-            f"a submodule of run {plan.name} cannot be had any more: {'; '.join(said)}. See that its "
-            "address in "
+            f"a submodule of run {plan.name} cannot be had any more: {errors}. See that its address in "
             ".gitmodules, and the commit that the run had of it, can be fetched from here"
         )
 
@@ -132,19 +127,19 @@ def _patch(plan: Plan, store: Store) -> bytes | None:
     return store.get_blob(plan.patch) if plan.patch is not None else None
 
 
-def _run(folder: Path, *arguments: str, given: bytes | None = None) -> None:
-    done = _git(folder, *arguments, given=given)
+def _run(folder: Path, *arguments: str, stdin: bytes | None = None) -> None:
+    done = _git(folder, *arguments, stdin=stdin)
     if done.returncode:
         raise InvalidInput(
             f"git {arguments[0]} failed in {folder}: {done.stderr.decode(errors='replace').strip()}"
         )
 
 
-def _git(folder: Path, *arguments: str, given: bytes | None = None) -> "subprocess.CompletedProcess[bytes]":
+def _git(folder: Path, *arguments: str, stdin: bytes | None = None) -> "subprocess.CompletedProcess[bytes]":
     try:
         return subprocess.run(
             ["git", "-C", str(folder), "-c", "core.hooksPath=/dev/null", *arguments],
-            input=given,
+            input=stdin,
             capture_output=True,
             check=False,
         )

@@ -1,6 +1,4 @@
-"""The files that a run is given as artifacts, and what each is called: one file, or all that is in a
-folder.
-"""
+"""The files that become a run's artifacts, with their names: one file, or all files of a folder."""
 
 import os
 from collections.abc import Callable
@@ -11,29 +9,32 @@ from halving.identifiers import check_artifact_name
 
 
 def files_of(path: str | Path, name: str | None = None) -> list[tuple[str, Path]]:
-    """List the files at a path, each with its artifact's name: ``name``, and for those of a folder ``name``
-    and their path in it.
+    """List the files at a path, each with the name of its artifact.
+
+    A file's is ``name``; those of a folder have ``name`` and their path in the folder.
 
     Args:
         name: default: that of the file or of the folder.
 
     Raises:
-        InvalidInput: there is nothing, something is neither a file nor a folder, cannot be listed or is named
-            so that it cannot be shown.
+        InvalidInput: nothing is there; or something in it is neither a file nor a folder, cannot be listed,
+            or has a name that cannot be displayed.
     """
     source = Path(path)
     if not _is(source, Path.exists):
         raise _refusal(source, "give an existing file or folder")
-    # of "." and "plots/.." that of the folder which it means
+    # "." and "plots/.." have the name of the folder that they mean.
     name = name or Path(os.path.normpath(source.absolute())).name
-    files = _below(source, name, ()) if _is(source, Path.is_dir) else [(name, _file(source))]
-    for each, _ in files:
-        check_artifact_name("artifact name", each)
+    files = _files_below(source, name, ())
+    for artifact_name, _ in files:
+        check_artifact_name("artifact name", artifact_name)
     return files
 
 
-def _below(folder: Path, name: str, above: tuple[Path, ...]) -> list[tuple[str, Path]]:
-    """The files of a folder and of its folders, in order. Links are what they lead to."""
+def _files_below(folder: Path, name: str, above: tuple[Path, ...]) -> list[tuple[str, Path]]:
+    """The file itself, or the files of a folder and of its folders, in order; links are followed."""
+    if not _is(folder, Path.is_dir):
+        return [(name, _file(folder))]
     try:
         real = folder.resolve(strict=True)
         entries = sorted(folder.iterdir())
@@ -43,8 +44,7 @@ def _below(folder: Path, name: str, above: tuple[Path, ...]) -> list[tuple[str, 
         raise _refusal(folder, f"it is a link to {str(real)!r}, in which it is itself")
     files: list[tuple[str, Path]] = []
     for entry in entries:
-        inner = f"{name}/{entry.name}"
-        files += _below(entry, inner, (*above, real)) if _is(entry, Path.is_dir) else [(inner, _file(entry))]
+        files += _files_below(entry, f"{name}/{entry.name}", (*above, real))
     return files
 
 
@@ -54,10 +54,11 @@ def _file(path: Path) -> Path:
     return path
 
 
-def _is(path: Path, what: Callable[[Path], bool]) -> bool:
+def _is(path: Path, test: Callable[[Path], bool]) -> bool:
     try:
-        return what(path)
-    except (OSError, ValueError):  # it may not be looked at, or is too long for a path, or has NUL
+        return test(path)
+    except (OSError, ValueError):
+        # There is no permission, the path is too long, or it has a NUL.
         return False
 
 

@@ -1,6 +1,4 @@
-"""The progress of a run: its epochs, what they reported, which checkpoints count, and where the run may
-stop.
-"""
+"""The progress of a run: its epochs, their results, which checkpoints count, and where the run may stop."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -16,22 +14,21 @@ from halving.trial.bounds import accepted_ranges, problem
 from halving.trial.context import Controller, TrialContext
 from halving.trial.objectives import Tallies
 
-_GRACE_SHARE = 0.8  # of a grace period may be spent waiting for the store; the rest is for finishing the run
+_GRACE_SHARE = 0.8  # of a grace period, to wait for the store; the rest is for finishing the run
 
 
 class Progress:
     """The loop over epochs, and what happens between two of them.
 
     Args:
-        trial, controller: of a trial; None in a script.
+        trial, controller: those of a trial; None in a script.
         stop: finishes the run and ends the process.
 
     Attributes:
         epoch: epochs completed, counting those before a resume.
-        reported: what the current epoch has reported so far; between epochs, what the last complete epoch
-            reported.
+        reported: the results reported in the current epoch; between epochs, those of the last complete one.
         closed: whether the run is finished.
-        unsaved: where the loop was left and its checkpoint could not be stored, the store's error; else None.
+        unsaved: the store's error, if the loop was left and its checkpoint could not be stored; else None.
     """
 
     def __init__(
@@ -50,7 +47,7 @@ class Progress:
         self._stop = stop
         objectives = [rule.metric for rule in trial.objectives] if trial else []
         self._ranges = accepted_ranges([*objectives, *trial.bounded], trial.divergence) if trial else {}
-        self._tallies = self._tallied(None)
+        self._tallies = self._make_tallies(None)
         self.epoch = 0
         self.reported: dict[str, float] = {}
         self.closed = False
@@ -59,13 +56,12 @@ class Progress:
         self._started: int | None = None  # the epoch that is being trained
         self._until = self._total = trial.max_epochs if trial else 0
         self._stopping = self._looked = self._warned = False
-        self._asked_back = False  # the platform wants the trial's place
-        self._told = False  # and the trainable knows it, by run.stopping
+        self._asked_back = False  # whether the platform wants the trial's place
+        self._knows_asked_back = False  # whether the trainable knows it, by run.stopping
         self._stopping_since = math.inf
-        self._ending_since: float | None = None  # since when an epoch's end is saved, while it is
+        self._ending_since: float | None = None  # when the saving of an epoch's end began
         self._ends_by = math.inf
-        # whether every objective had been reported when this epoch was last saved
-        self._reported_before_save = True
+        self._reported_before_save = True  # whether all objectives were reported at this epoch's last save
         self._reports_last = False  # whether this trainable's epochs end with a report, after their last save
         self._diverged: str | None = None
         self._began = 0.0
@@ -77,15 +73,11 @@ class Progress:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether this run is to end where its trainable ends it: a SIGTERM has come, or the trainable knows
-        that its place is wanted.
-        """
-        return self._stopping or (self._told and self.epoch < self._until)
+        """Whether the trainable must end: after a SIGTERM, or when it knows that its place is wanted."""
+        return self._stopping or (self._knows_asked_back and self.epoch < self._until)
 
     def end(self) -> None:
-        """The trainable has returned: what it has saved counts from now on, or is given up where the store is
-        unavailable for too long.
-        """
+        """End the training: the saved checkpoint counts, or is given up if the store remains unavailable."""
         self._saver.land(monotonic() + RETRY_SECONDS)
         if self._saver.newest is None and self.unsaved is None:
             self.unsaved = self._saver.missed
@@ -102,7 +94,7 @@ class Progress:
         Raises:
             InvalidInput: in a script, before :meth:`epochs`.
         """
-        return known_epochs(self._total)
+        return require_epochs(self._total)
 
     def save_by(self, saver: Saver | AsyncSaver) -> None:
         """Save by another saver; before the first save."""
@@ -115,7 +107,8 @@ class Progress:
         self._saver.newest = saved
         self.epoch = saved.epoch
         self.reported = dict(saved.reported)
-        self._reported_before, self._tallies = self.reported, self._tallied(saved.tallies)
+        self._reported_before = self.reported
+        self._tallies = self._make_tallies(saved.tallies)
 
     def report(self, numbers: dict[str, float]) -> None:
         """Take results of the current epoch; an epoch may report in several calls.
@@ -125,37 +118,36 @@ class Progress:
         """
         self.reported = self.reported | numbers
         for metric in self._ranges.keys() & numbers.keys():
-            name = f"{'objective' if self._tallies.is_objective(metric) else 'metric'} {metric!r}"
-            found = problem(name, numbers[metric], self._ranges[metric], f"epoch {self.current}")
-            if found is not None:
+            kind = "objective" if self._tallies.is_objective(metric) else "metric"
+            violation = problem(
+                f"{kind} {metric!r}", numbers[metric], self._ranges[metric], f"epoch {self.current}"
+            )
+            if violation is not None:
                 self._saver.forget()
-                self._diverged = found
-                raise Diverged(found)
+                self._diverged = violation
+                raise Diverged(violation)
 
     def epochs(self, total: int | None) -> Iterator[int]:
-        """As :meth:`halving.Run.epochs`.
-
-        ``total`` takes effect at once, the loop when its first epoch is asked for.
-        """
+        """The loop of :meth:`halving.Run.epochs`; ``total`` takes effect before its first epoch."""
         if self._controller is None:
-            self._total = given_epochs(total)
+            self._total = check_epochs(total)
         return self._loop()
 
     def save(self, state: dict[str, Any]) -> str | None:
-        """As :meth:`halving.Run.save`."""
+        """Save a checkpoint, as :meth:`halving.Run.save` describes."""
         if self._started is None:
-            needed = self._trial is not None  # the trainable may return after it
+            needed = self._trial is not None  # The trainable may return after it.
             if needed:
                 digest: str | None = self._saver.write(state)
             else:
-                # every save counts here, so none is skipped because of the one before
+                # Every save counts here, so that none may be skipped because of the one before.
                 self._saver.land(math.inf)
                 digest = self._saver.write_if_available(state)
             self._count(self.epoch, self.reported, needed=needed)
             return digest
         self._reported_before_save = self._tallies.all_in(self.reported)
         self._note_ending()
-        ends_here = self._stopping or self._told
+        ends_here = self._stopping or self._knows_asked_back
         if ends_here or self._started == self._until:
             written: str | None = self._saver.write(state)
         else:
@@ -168,8 +160,7 @@ class Progress:
         return written
 
     def make_up(self, seconds: float) -> None:
-        """At the end: store the last checkpoint of a user's own loop, if the store was unavailable when it
-        was saved.
+        """Store the last checkpoint of a user's own loop, if the store was unavailable when it was saved.
 
         Raises:
             StoreError: the store refuses, or is unavailable for ``seconds`` seconds.
@@ -183,28 +174,27 @@ class Progress:
             self._count(self.epoch, self.reported, needed=True)
 
     def give_up_at(self) -> float:
-        """Until when an unavailable store may be waited for, by ``time.monotonic``: after a SIGTERM, for most
-        of the grace period.
+        """The time, by ``time.monotonic``, until which to wait for an unavailable store.
 
-        A trial that yields its place ends its epoch first, which may take much longer. So a process whose
-        epoch goes on after its grace period is not held to it, nor one whose epoch ends when most of it is
-        over: if it is to be killed, giving up would save nothing. One that begins in time to save its end is,
-        however long the last try takes.
+        After a SIGTERM that is most of the grace period. But a trial that yields its place ends its epoch
+        first, which may take much longer. So the limit does not apply to a process whose epoch goes on after
+        its grace period, nor to one whose epoch ends when most of that is over: if it will be killed, giving
+        up would save nothing. It applies to one that begins in time to save its end, however long the last
+        try takes.
         """
         grace = self._trial.grace_seconds if self._trial else math.inf
-        by = self._stopping_since + _GRACE_SHARE * grace
-        is_late = (
-            monotonic() > self._stopping_since + grace
-            if self._ending_since is None
-            else self._ending_since > by
-        )
-        return self._ends_by if is_late else min(self._ends_by, by)
+        limit = self._stopping_since + _GRACE_SHARE * grace
+        if self._ending_since is None:
+            is_late = monotonic() > self._stopping_since + grace
+        else:
+            is_late = self._ending_since > limit
+        return self._ends_by if is_late else min(self._ends_by, limit)
 
     def ask_to_stop(self) -> bool:
-        """A SIGTERM has come.
+        """Take a SIGTERM; True if the trial will end where it can be resumed.
 
-        True: the trial ends where it can be resumed. False: there is nothing to wait for, because no epoch of
-        a trial is being trained, or the grace period is over.
+        It is False if there is nothing to wait for, because no epoch of a trial is being trained, or the
+        grace period is over.
 
         Further SIGTERMs within the grace period change nothing: a batch system sends one to the whole process
         group, and the worker, which receives it too, sends another.
@@ -217,28 +207,25 @@ class Progress:
         return monotonic() - self._stopping_since <= self._trial.grace_seconds
 
     def ask_back(self) -> None:
-        """The platform wants the trial's place, and there is no hurry: the trial ends when its epoch is
-        complete and saved.
+        """End the trial when its epoch is complete and saved, because the platform wants its place.
 
-        At a rung it asks first, and is answered that it ends. A SIGTERM that comes after this begins a grace
-        period, as ever.
-
-        May be called by another thread, and again.
+        At a rung it reports the results first, and the answer is that it ends. A SIGTERM that comes after
+        this begins a grace period, as always. Other threads may call it, several times.
         """
         self._asked_back = True
 
     def look_at_stopping(self) -> bool:
-        """Whether to stop. A trainable that asks is not warned that its epochs are long."""
+        """Whether to stop; a trainable that checks this is not warned that its epochs are long."""
         self._looked = True
-        self._told = self._told or self._asked_back
-        return self._stopping or self._told
+        self._knows_asked_back = self._knows_asked_back or self._asked_back
+        return self._stopping or self._knows_asked_back
 
     def _loop(self) -> Iterator[int]:
         if self._controller and self.epoch and self.epoch == self._controller.granted:
             # An earlier attempt was killed between the rung's checkpoint and its decision. The checkpoint
             # holds what was reported.
             self._ask(self._controller)
-        while self.epoch < self._granted():
+        while self.epoch < self._read_granted():
             if self._asked_back and self._is_saved:
                 self._stop()
             self._begin()
@@ -258,12 +245,12 @@ class Progress:
         """Whether a resume would go on after the last complete epoch."""
         return self.epoch == (self._saver.newest.epoch if self._saver.newest else 0)
 
-    def _granted(self) -> int:
+    def _read_granted(self) -> int:
         self._until = self._controller.granted if self._controller else self._total
         return self._until
 
     def _begin(self) -> None:
-        self._started = self.epoch + 1  # set first: from here on a SIGTERM lets the epoch end and be saved
+        self._started = self.epoch + 1  # This comes first: a SIGTERM from here on lets the epoch be saved.
         self._saver.forget()
         self._ending_since = None
         self.reported = {}
@@ -272,8 +259,8 @@ class Progress:
         self._began = monotonic()
 
     def _complete(self, *, needed: bool = False) -> None:
-        """The epoch is complete. Its checkpoint, if it has one, counts from now on."""
-        if self._diverged is not None:  # the trainable has caught the error
+        """Complete the epoch; its checkpoint, if it has one, counts from now on."""
+        if self._diverged is not None:  # The trainable has caught the error.
             raise Diverged(self._diverged)
         epoch = self.current
         self._note_ending()
@@ -294,16 +281,14 @@ class Progress:
             self._ending_since = monotonic()
 
     def _leave(self) -> None:
-        """The loop was left early.
-
-        An epoch that has reported and saved is complete; any other does not count.
-        """
+        """Take that the loop was left early: an epoch that has reported and saved is complete, no other."""
         if self.closed:
             return
         if self.reported and self._saver.was_requested and self._diverged is None:
             try:
                 self._complete(needed=True)
-            except StoreError as error:  # the interpreter swallows what a generator raises while it is closed
+            except StoreError as error:
+                # The interpreter would swallow it, because a generator is being closed.
                 self.unsaved = error
                 warn(
                     f"the loop was left in epoch {self.current}, whose checkpoint could not be stored: "
@@ -317,14 +302,15 @@ class Progress:
         self._saver.forget()
 
     def _stop_in_epoch(self) -> None:
-        """What was just saved is the complete epoch, or its state half-way; the latter counts for the last
-        complete epoch.
+        """Stop after a save in the epoch, which is complete if its results were reported before.
+
+        Otherwise the checkpoint has a state half-way, and counts for the last complete epoch.
         """
         if self._reported_before_save:
             self._complete()
         else:
             self._count(self.epoch, self._reported_before, needed=True)
-            if self._reports_last:  # this may be the epoch's end, and its report about to come
+            if self._reports_last:  # This may be the epoch's end, and its report may still come.
                 return
         self._stop()
 
@@ -341,14 +327,14 @@ class Progress:
                 f"epoch {self.epoch} ends a rung and has no checkpoint; call run.save(model=…, "
                 "optimizer=…) in every epoch"
             )
-        controller.granted = controller.reached(
+        controller.granted = controller.report_rung(
             self.epoch, values, saved.digest, self._saver.resolve_digest(self._tallies.best_checkpoint)
         )
 
-    def _tallied(self, record: dict[str, Any] | None) -> Tallies:
-        return (
-            Tallies(self._trial.objectives, self._trial.bounded, record) if self._trial else Tallies((), ())
-        )
+    def _make_tallies(self, record: dict[str, Any] | None) -> Tallies:
+        if self._trial is None:
+            return Tallies((), ())
+        return Tallies(self._trial.objectives, self._trial.bounded, record)
 
     def _warn_of_long_epochs(self, seconds: float) -> None:
         if self._trial is None or self._looked or self._warned or seconds <= self._trial.grace_seconds:
@@ -356,29 +342,28 @@ class Progress:
         self._warned = True
         warn(
             f"an epoch takes {seconds:.0f} s, and a trial that is stopped has "
-            f"{self._trial.grace_seconds:.0f} s to save. One that is "
-            "stopped in mid-epoch loses that epoch, unless it calls run.save(…) in mid-epoch when "
-            "run.stopping is True",
+            f"{self._trial.grace_seconds:.0f} s to save. One that is stopped in mid-epoch loses that epoch, "
+            "unless it calls run.save(…) in mid-epoch when run.stopping is True",
             stacklevel=5,  # the line of the loop over epochs
         )
 
 
-def given_epochs(total: int | None) -> int:
-    """The epochs of a script's training, as it gives them to :meth:`Progress.epochs`.
+def check_epochs(total: int | None) -> int:
+    """Check the argument of :meth:`Progress.epochs` in a script.
 
     Raises:
-        InvalidInput: it gives none.
+        InvalidInput: it is None.
     """
     if total is None:
         raise InvalidInput("epochs(total=None) is not accepted outside of a trial: give the number of epochs")
     return int(total)
 
 
-def known_epochs(total: int | None) -> int:
-    """The epochs of a whole training.
+def require_epochs(total: int | None) -> int:
+    """Check that the epochs of the whole training are known.
 
     Raises:
-        InvalidInput: a script has not given them yet.
+        InvalidInput: a script has not set them yet.
     """
     if not total:
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""What an evaluator gives back: metrics, scores of each row, and figures."""
+"""The result of an evaluator: metrics, scores of each row, and figures."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,19 +14,18 @@ _LONGEST = 250
 
 
 class Evaluation:
-    """How good a checkpoint is on a split, by an evaluator of one's own: ``evaluate(run, split) ->
-    Evaluation``.
+    """How good a checkpoint is on a split; your own ``evaluate(run, split)`` returns it.
 
     Args:
         metrics: finite or NaN numbers by name.
         scores: by name one score or loss for each row of the split, in its stored order, shape (rows,). Its
             mean becomes a metric of that name, with an interval, and is compared row by row with the
             champion's; so give scores where a metric is a mean.
-        lower_is_better: which of the names are losses or errors.
+        lower_is_better: the names that are losses or errors.
         figures: by title a :class:`halving.Image`, or a Plotly figure, for the report's page.
 
     Raises:
-        InvalidInput: there is neither a metric nor a score, or something in them is not as said above; the
+        InvalidInput: there is neither a metric nor a score, or an argument is not as described above; the
             message names it.
     """
 
@@ -51,24 +50,25 @@ class Evaluation:
             raise InvalidInput(
                 "an evaluation without metrics and scores is not accepted: give at least one of them"
             )
-        if twice := sorted(set(self.metrics) & set(self.scores)):
+        for name in sorted(set(self.metrics) & set(self.scores)):
             raise InvalidInput(
-                f"metrics.{twice[0]} is not accepted: it is the mean of scores.{twice[0]}; give one of the "
-                "two"
+                f"metrics.{name} is not accepted: it is the mean of scores.{name}; give one of the two"
             )
-        if unknown := [name for name in self.lower_is_better if name not in names]:
-            raise InvalidInput(
-                f"lower_is_better = {unknown[0]!r} is not accepted: give names of {sorted(names)}"
-            )
-        if len(lengths := {len(values) for values in self.scores.values()}) > 1:
+        for name in self.lower_is_better:
+            if name not in names:
+                raise InvalidInput(
+                    f"lower_is_better = {name!r} is not accepted: give names of {sorted(names)}"
+                )
+        lengths = {len(values) for values in self.scores.values()}
+        if len(lengths) > 1:
             raise InvalidInput(
                 f"scores of {sorted(lengths)} rows are not accepted: give one value for each row of the "
                 "split in all of them"
             )
         for title, figure in self.figures.items():
-            if not isinstance(title, str) or (
-                getattr(figure, "kind", None) != "image" and not callable(getattr(figure, "to_json", None))
-            ):
+            is_image = getattr(figure, "kind", None) == "image"
+            is_plotly = callable(getattr(figure, "to_json", None))
+            if not isinstance(title, str) or not (is_image or is_plotly):
                 raise InvalidInput(
                     f"figures.{title} is a {type(figure).__name__}: give a halving.Image or a Plotly figure"
                 )

@@ -1,5 +1,6 @@
-"""The progress of a run that trains in several processes: rank 0's, which the other ranks hear of at each
-collective.
+"""The progress of a run that trains in several processes.
+
+Rank 0 has the progress, and the other ranks get a copy at each collective.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -9,23 +10,22 @@ from halving.checkpoints.sharded.saver import Part
 from halving.distributed.ranks import Ranks
 from halving.errors import StoreError
 from halving.records.run_record import SavedCheckpoint
-from halving.run.epoch_loop import Progress, given_epochs, known_epochs
+from halving.run.epoch_loop import Progress, check_epochs, require_epochs
 
-_END_SECONDS = 20.0  # for which the end of a script's run waits for an unavailable store
+_END_SECONDS = 20.0  # that the end of a script's run waits for an unavailable store
 
 
 class GangProgress:
-    """As :class:`halving.run.epoch_loop.Progress`, on every rank of a gang: rank 0's decides, and each rank
-    is told what has come of it.
+    """A :class:`halving.run.epoch_loop.Progress` on every rank of a gang: rank 0 decides, all get the result.
 
-    A SIGTERM that comes to any rank, at whatever moment, ends all of them at the same :meth:`save` or end of
-    an epoch. So does the platform that wants the trial's place, which rank 0 hears of.
+    A SIGTERM that comes to any rank, at any time, ends all of them at the same :meth:`save` or end of an
+    epoch. So does the platform when it wants the trial's place, which it tells rank 0.
 
     Args:
         ranks: of the gang.
         leading: rank 0's progress; None on the other ranks.
-        max_epochs: of the whole training, in a trial; None in a script, which says it in :meth:`epochs`.
-        part: of another rank: what it does for a checkpoint.
+        max_epochs: of the whole training, in a trial; None in a script, which sets it in :meth:`epochs`.
+        part: the share of another rank in each checkpoint; None on rank 0.
 
     Attributes:
         closed: whether the run is finished.
@@ -37,19 +37,19 @@ class GangProgress:
         self._ranks = ranks
         self._leading = leading
         self._part = part
-        self._asked = False  # a SIGTERM has come, to any rank
-        self._stops = False  # all ranks have been told so, when they asked
+        self._has_sigterm = False  # whether a SIGTERM has come to any rank
+        self._stops = False  # whether look_at_stopping() was true on all ranks
         self._in_trial = max_epochs is not None
         self._max_epochs = max_epochs
-        self._told: dict[str, Any] = {
+        self._shared: dict[str, Any] = {
             "epoch": 0,
             "current": 0,
             "reported": {},
             "checkpoint": None,
             "stopping": False,
         }
-        # leaves rank 0's loop over epochs, which was left early on every rank
-        self._left: Callable[[], object] | None = None
+        # Closes rank 0's loop over epochs, after every rank has left it early.
+        self._close_loop: Callable[[], object] | None = None
         self._closed = False
         self.unsaved: StoreError | None = None
 
@@ -65,30 +65,30 @@ class GangProgress:
 
     @property
     def epoch(self) -> int:
-        return self._leading.epoch if self._leading else int(self._told["epoch"])
+        return self._leading.epoch if self._leading else int(self._shared["epoch"])
 
     @property
     def current(self) -> int:
-        return self._leading.current if self._leading else int(self._told["current"])
+        return self._leading.current if self._leading else int(self._shared["current"])
 
     @property
     def reported(self) -> Mapping[str, float]:
-        return self._leading.reported if self._leading else self._told["reported"]
+        return self._leading.reported if self._leading else self._shared["reported"]
 
     @property
     def checkpoint(self) -> SavedCheckpoint | None:
         if self._leading:
             return self._leading.checkpoint
-        saved = self._told["checkpoint"]
+        saved = self._shared["checkpoint"]
         return SavedCheckpoint(**saved) if saved else None
 
     @property
     def is_stopping(self) -> bool:
-        return self._leading.is_stopping if self._leading else bool(self._told["stopping"])
+        return self._leading.is_stopping if self._leading else bool(self._shared["stopping"])
 
     @property
     def max_epochs(self) -> int:
-        return known_epochs(self._max_epochs)
+        return require_epochs(self._max_epochs)
 
     def resume(self, saved: SavedCheckpoint) -> None:
         self._together("run.restore()", lambda leading: leading.resume(saved))
@@ -104,11 +104,11 @@ class GangProgress:
 
     def epochs(self, total: int | None) -> Iterator[int]:
         if not self._in_trial:
-            self._max_epochs = given_epochs(total)
+            self._max_epochs = check_epochs(total)
         return self._loop(self._leading.epochs(total) if self._leading else iter(()))
 
     def end(self) -> None:
-        """The training is over, on every rank."""
+        """End the training on every rank."""
         if self._in_trial:
             self._together("the end of the training", lambda leading: leading.end())
             self.unsaved = self._leading.unsaved if self._leading else None
@@ -116,36 +116,37 @@ class GangProgress:
             self._together("the end of the training", lambda leading: leading.make_up(_END_SECONDS))
 
     def make_up(self, seconds: float) -> None:
-        """Nothing: it takes all ranks, so it was done in :meth:`end`."""
+        """Do nothing: it takes all ranks, so :meth:`end` has done it."""
 
     def give_up_at(self) -> float:
         return self._leading.give_up_at() if self._leading else float("inf")
 
     def ask_to_stop(self) -> bool:
-        """A SIGTERM has come to this rank: rank 0 hears of it at the next collective, and decides."""
+        """Take a SIGTERM that has come to this rank; rank 0 gets it at the next collective, and decides."""
         if self._leading is not None:
             return self._leading.ask_to_stop()
         if self._closed or not self._in_trial:
             return False
-        self._asked = True
+        self._has_sigterm = True
         if self._part is not None:
             self._part.is_stopping = True
         self._ranks.flag()
         return True
 
     def ask_back(self) -> None:
-        """As :meth:`halving.run.epoch_loop.Progress.ask_back`, of rank 0."""
+        """Call rank 0's :meth:`halving.run.epoch_loop.Progress.ask_back`."""
         if self._leading is not None:
             self._leading.ask_back()
 
     def look_at_stopping(self) -> bool:
-        own = self._leading.look_at_stopping() if self._leading else self._asked
+        own = self._leading.look_at_stopping() if self._leading else self._has_sigterm
         if self._closed:
             return own
         if not self._stops and self._ranks.any_later(own):
-            self._stops = True  # on all ranks, in the same call
-            if not own:  # rank 0, whose place is wanted, would take it for another rank's SIGTERM
-                self._hear_of_stopping()
+            self._stops = True  # It becomes true on all ranks in the same call.
+            # If `own` is true because rank 0's place is wanted, it is no SIGTERM of another rank.
+            if not own:
+                self._note_sigterm()
         return self._stops
 
     def _loop(self, loop: Iterator[int]) -> Iterator[int]:
@@ -153,35 +154,35 @@ class GangProgress:
             while (epoch := self._together("run.epochs()", lambda leading: next(loop, None))) is not None:
                 yield epoch
         except GeneratorExit:
-            # By a `break` all ranks come here; by an error perhaps this one alone. So it waits for the next
-            # collective.
-            self._left = getattr(loop, "close", None)
+            # A `break` brings all ranks here, but an error perhaps only this one. So the loop is closed at
+            # the next collective.
+            self._close_loop = getattr(loop, "close", None)
             raise
 
     def _together(self, call: str, action: Callable[[Progress], Any]) -> Any:
-        """Let rank 0's progress act; every rank is told the result, and how far the run has come by it."""
+        """Apply an action to rank 0's progress; every rank gets its result and a copy of the progress."""
 
         def act() -> dict[str, Any]:
             assert self._leading is not None
-            if self._left is not None:
-                self._left()
-                self._left = None
+            if self._close_loop is not None:
+                self._close_loop()
+                self._close_loop = None
                 self.unsaved = self._leading.unsaved
-            if self._asked:
+            if self._has_sigterm:
                 self._leading.ask_to_stop()
             result = action(self._leading)
-            return {"result": result, "progress": self._as_told()}
+            return {"result": result, "progress": self._as_shared()}
 
         answer = self._ranks.together(
-            call, act, self._part.orders if self._part else None, on_flag=self._hear_of_stopping
+            call, act, self._part.orders if self._part else None, on_flag=self._note_sigterm
         )
-        self._told = answer["progress"]
+        self._shared = answer["progress"]
         return answer["result"]
 
-    def _hear_of_stopping(self) -> None:
-        self._asked = True
+    def _note_sigterm(self) -> None:
+        self._has_sigterm = True
 
-    def _as_told(self) -> dict[str, Any]:
+    def _as_shared(self) -> dict[str, Any]:
         assert self._leading is not None
         leading = self._leading
         saved = self._leading.checkpoint

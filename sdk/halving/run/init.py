@@ -1,4 +1,4 @@
-"""How a run begins: in your own script, or as an attempt at a trial."""
+"""Starting a run: in your own script, or as an attempt at a trial."""
 
 import contextlib
 import operator
@@ -21,7 +21,7 @@ from halving.store.retry import retry_while_unavailable, warn_once
 from halving.store.store import Store
 from halving.trial.context import Controller, TrialContext
 
-# of the runs that this process begins; a rerun of its script finds the one that is meant by it
+# The ordinal of a run among those that this process begins, by which a rerun of its script recognizes it.
 _ORDINALS = count(1)
 
 
@@ -106,13 +106,13 @@ def init(
         )
     run = ranks.together("halving.init()", lambda: id or new_id())
     store = open_store(root, url, token, f"{project}/{run}")
-    agreed = ranks.together("halving.init()", lambda: _agreed(store, project, id, config, seed))
+    settings = ranks.together("halving.init()", lambda: _common_settings(store, project, id, config, seed))
     return Run(
         store,
         project=project,
         run_id=run,
-        params=agreed["params"],
-        seed=agreed["seed"],
+        params=settings["params"],
+        seed=settings["seed"],
         parent=parent,
         strict=strict,
         system_metrics=system_metrics,
@@ -123,7 +123,7 @@ def init(
 
 
 def open_trial(context: TrialContext, controller: Controller, ranks: Ranks = ALONE) -> Run:
-    """Open the run of a trial's attempt, in the trial's process; in a gang, in each of them."""
+    """Open the run of a trial's attempt in the trial's process, or in each process of a gang."""
     return Run(
         Store(context.root),
         project=context.project,
@@ -142,20 +142,24 @@ def open_trial(context: TrialContext, controller: Controller, ranks: Ranks = ALO
 
 
 def _check_seed(seed: Any) -> int | None:
-    """Give a seed as Python's own whole number, which NumPy's and torch's are not.
+    """Convert a seed, which may be NumPy's or torch's, to an int.
 
     Raises:
-        InvalidInput: it is none that every library takes and every database holds.
+        InvalidInput: not every library takes it, or not every database holds it.
     """
+    if seed is None:
+        return None
     with contextlib.suppress(TypeError):
-        number = None if seed is None else operator.index(seed)
-        if not isinstance(seed, bool) and (number is None or 0 <= number < 2**63):
+        number = operator.index(seed)
+        if not isinstance(seed, bool) and 0 <= number < 2**63:
             return number
     raise InvalidInput(f"seed = {seed!r:.200} is not accepted: give a whole number from 0 to 2**63 - 1")
 
 
-def _agreed(store: Store, project: str, id: str | None, config: Any, seed: int | None) -> dict[str, Any]:
-    """What all ranks have in common beside the run's id: its params, and its seed."""
+def _common_settings(
+    store: Store, project: str, id: str | None, config: Any, seed: int | None
+) -> dict[str, Any]:
+    """The params and the seed, which all ranks have in common."""
     if config is None and id is not None:
         records = RunRecords(store, check_name("project", project), check_name("run id", id))
         with contextlib.suppress(NotFound):

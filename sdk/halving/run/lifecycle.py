@@ -1,8 +1,8 @@
-"""What becomes of runs, for notebooks and scripts: tags, the archive and the trash, as ``halving runs
-tag|archive|delete|restore``.
+"""Tagging, archiving, deleting and restoring runs from notebooks and scripts.
 
-What may be deleted is decided with the catalog, of which the SDK knows nothing: it asks the server that the
-runs are sent to, or the application where that is installed beside it.
+``halving runs tag|archive|delete|restore`` does the same. The catalog decides what may be deleted, and the
+SDK knows no catalog: it calls the server that the runs are sent to, or the application where that is
+installed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,11 +31,11 @@ def tag_run(
 
     Args:
         run: an id, the beginning of one, or ``project/run``, which a server needs.
-        tags: by name; None takes one away, and those that are not named stay.
+        tags: by name; None removes a tag, and those that are not named stay.
         root, url, token: where the run is, as :func:`halving.init` has them.
 
     Returns:
-        All tags that the run has then.
+        All tags that the run has afterwards.
 
     Raises:
         NotFound: there is no such run.
@@ -43,56 +43,57 @@ def tag_run(
         StoreError: the store or the server refuses or does not answer.
         ExtraMissing: there is no server, and the application is not installed here.
     """
-    with _opened(root, url, token) as store:
+    with _open(root, url, token) as store:
         if isinstance(store, ServerStore):
-            return dict(_asked(store, run, "tags", {"tags": dict(tags)})["tags"])
-        return dict(_of_application("tag_run")(store, run, tags))
+            return dict(_post_action(store, run, "tags", {"tags": dict(tags)})["tags"])
+        return dict(_find_in_application("tag_run")(store, run, tags))
 
 
 def archive_run(run: str, *, root: Root = None, url: str | None = None, token: str | None = None) -> bool:
-    """Take a run out of the lists; nothing of it goes away.
+    """Archive a run: it is no longer listed, and nothing of it is deleted.
 
-    Arguments, answer and errors as of :func:`delete_run`.
+    Arguments, result and errors are those of :func:`delete_run`.
     """
-    return _changed(run, "archive", root, url, token)
+    return _change(run, "archive", root, url, token)
 
 
 def delete_run(run: str, *, root: Root = None, url: str | None = None, token: str | None = None) -> bool:
-    """Put a run into the trash: it can be restored until the days of the retention policy are over, and is
-    removed then.
+    """Move a run to the trash, from which it is removed after the days of the retention policy.
+
+    Until then it can be restored.
 
     Args:
-        run, root, url, token: as of :func:`tag_run`.
+        run, root, url, token: as in :func:`tag_run`.
 
     Returns:
-        Whether anything changed; False: it was there already.
+        Whether anything changed; False if it was there already.
 
     Raises:
         NotFound: there is no such run.
         InvalidInput: several runs are meant; or it is running, or a champion, a staging version, a report or
             an open sweep needs it.
-        StoreError, ExtraMissing: as of :func:`tag_run`.
+        StoreError, ExtraMissing: as in :func:`tag_run`.
     """
-    return _changed(run, "delete", root, url, token)
+    return _change(run, "delete", root, url, token)
 
 
 def restore_run(run: str, *, root: Root = None, url: str | None = None, token: str | None = None) -> bool:
-    """Take a run back out of the trash or the archive.
+    """Restore a run from the trash or the archive.
 
-    Arguments, answer and errors as of :func:`delete_run`.
+    Arguments, result and errors are those of :func:`delete_run`.
     """
-    return _changed(run, "restore", root, url, token)
+    return _change(run, "restore", root, url, token)
 
 
-def _changed(run: str, action: str, root: Root, url: str | None, token: str | None) -> bool:
-    with _opened(root, url, token) as store:
+def _change(run: str, action: str, root: Root, url: str | None, token: str | None) -> bool:
+    with _open(root, url, token) as store:
         if isinstance(store, ServerStore):
-            return bool(_asked(store, run, action, {})["changed"])
-        return bool(_of_application("change_run")(store, run, action))
+            return bool(_post_action(store, run, action, {})["changed"])
+        return bool(_find_in_application("change_run")(store, run, action))
 
 
 @contextmanager
-def _opened(root: Root, url: str | None, token: str | None) -> Iterator[Store]:
+def _open(root: Root, url: str | None, token: str | None) -> Iterator[Store]:
     if isinstance(root, Store):
         if url is not None or token is not None:
             raise InvalidInput(
@@ -104,20 +105,18 @@ def _opened(root: Root, url: str | None, token: str | None) -> Iterator[Store]:
             yield store
 
 
-def _asked(store: ServerStore, run: str, action: str, body: dict[str, Any]) -> dict[str, Any]:
+def _post_action(store: ServerStore, run: str, action: str, body: dict[str, Any]) -> dict[str, Any]:
     project, slash, name = run.partition("/")
     if not slash:
         raise InvalidInput(f"run {run!r} is not accepted with a server: give project/run")
     return store.post(f"/runs/{quote(project, safe='')}/{quote(name, safe='')}/{action}", body)
 
 
-def _of_application(name: str) -> Callable[..., Any]:
-    """What the application gives beside its commands: a function of the module that it has named for
-    these.
-    """
+def _find_in_application(name: str) -> Callable[..., Any]:
+    """A function of the module in which the application has its commands."""
     for entry in entry_points(group="halving.commands"):
-        if found := getattr(import_module(entry.module), name, None):
-            function: Callable[..., Any] = found
+        function: Callable[..., Any] | None = getattr(import_module(entry.module), name, None)
+        if function is not None:
             return function
     raise ExtraMissing(
         "runs are changed by the catalog, which belongs to the application: install it here, or give url=… "

@@ -1,4 +1,4 @@
-"""The entry of a checkpoint that says what a run's loaders have handed out."""
+"""The entry of a checkpoint with the positions of a run's loaders."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,11 +7,10 @@ from halving.data.loader_states import LoaderStates
 
 
 class LoaderEntry:
-    """The loaders of ``run.dataset`` as one stateful object, with the epoch of the run in which they were
-    saved.
+    """The loaders of ``run.dataset`` as one stateful object, with the run's epoch at the time of the save.
 
     Args:
-        current: the epoch that is being trained; between epochs, the last complete one.
+        current: returns the epoch that is being trained; between epochs, the last complete one.
     """
 
     def __init__(self, loaders: LoaderStates, current: Callable[[], int]) -> None:
@@ -27,16 +26,16 @@ class LoaderEntry:
         return {"epoch": self._current(), "loaders": self._loaders.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Keep it until :meth:`bring_back`: what it means depends on the checkpoint's epoch."""
+        """Keep the state until :meth:`bring_back`, because its meaning depends on the checkpoint's epoch."""
         self._read = state
 
     def bring_back(self, epoch: int, *, own: bool) -> None:
-        """Fill the loaders with what was read, if the checkpoint had any.
+        """Restore the loaders from the state that was loaded, if the checkpoint had one.
 
         Args:
-            epoch: for which the checkpoint counts. Where the state was saved in a later one, that one was not
-                complete.
-            own: the checkpoint is the same run's.
+            epoch: the epoch for which the checkpoint counts. If the state was saved in a later one, that one
+                was not complete.
+            own: whether the checkpoint is the same run's.
         """
         read = self._read
         self._read = None

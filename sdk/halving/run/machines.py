@@ -1,6 +1,4 @@
-"""What a run's record says of the machines on which its ranks are: the record itself is rank 0's, which sees
-its own alone.
-"""
+"""The machines of a run's ranks, for its record, which rank 0 writes."""
 
 import os
 import socket
@@ -10,10 +8,10 @@ from halving.distributed.ranks import Ranks
 
 
 def machines_of(ranks: Ranks) -> dict[str, Any]:
-    """A collective: ``ranks`` with their number, ``nodes`` and, of rank 0's machine, ``CUDA_VISIBLE_DEVICES``
-    of each rank as far as these differ (None: not set).
+    """Collect the number of ranks, of nodes, and the visible GPUs; empty for a training in one process.
 
-    Nothing of a training in one process.
+    The visible GPUs are the different values of ``CUDA_VISIBLE_DEVICES`` (None: not set) among the ranks on
+    rank 0's machine. This is a collective.
     """
     if ranks.world_size == 1:
         return {}

@@ -1,6 +1,4 @@
-"""What a rerun asks of the process that trains again: which of its runs is the one, and where it is
-recorded.
-"""
+"""The request of a rerun to the process that trains again: which of its runs is meant, and how it begins."""
 
 import json
 import os
@@ -12,25 +10,25 @@ from typing import Any, Self
 from halving.errors import InvalidInput
 
 VARIABLE = "HALVING_RERUN"
-"""Names the file with the request."""
+"""The environment variable that has the path of the request's file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RerunRequest:
-    """The run that takes the place of a recorded one.
+    """A request that one run of a process is the rerun of a recorded run.
 
-    Every other run of the process, and of the processes that it starts, goes to a store that is thrown away:
-    the recorded ones that they would continue by their ids stay as they are.
+    Every other run of the process, and of the processes that it starts, goes to a store that is thrown away,
+    so that recorded runs which they would continue by their ids stay as they are.
 
     Attributes:
-        rerun_of: ``project/run`` of the recorded one.
-        parent: what the new run's record says of it.
+        rerun_of: ``project/run`` of the recorded run.
+        parent: entries for the parent in the new run's record.
         root: the store.
-        others: the store of the runs that are not meant.
-        starter: process id of the one that starts the process that is meant.
+        others: the store of the other runs.
+        starter: id of the process that starts the one with the rerun.
         run: the id of the new run.
-        ordinal: which of the runs that the process begins, from 1.
-        params, seed, deterministic: with which it is begun, whatever the script gives.
+        ordinal: the number of the rerun among the runs that the process begins, from 1.
+        params, seed, deterministic: those of the rerun, in place of the script's.
     """
 
     rerun_of: str
@@ -49,9 +47,7 @@ class RerunRequest:
         return self.rerun_of.partition("/")[0]
 
     def means(self, ordinal: int) -> bool:
-        """Whether the run that this process begins as its ``ordinal``-th is the one, and not one of a process
-        that it has started.
-        """
+        """Whether the ``ordinal``-th run of this process is the rerun, in the process that is meant."""
         return self.ordinal == ordinal and os.getppid() == self.starter
 
     def write(self, path: Path) -> None:
@@ -59,7 +55,7 @@ class RerunRequest:
 
     @classmethod
     def from_environment(cls) -> Self | None:
-        """The request that this process is a part of; None: it is no rerun.
+        """Read the request that this process is a part of; None without a rerun.
 
         Raises:
             InvalidInput: the file cannot be read.
@@ -76,11 +72,10 @@ class RerunRequest:
 
 
 def how_begun(ordinal: int) -> dict[str, Any]:
-    """What a run's record says of the process that begins it, so that a rerun finds it: which of its script's
-    runs it is; or why not.
+    """The facts that a rerun of a script needs to recognize a run, or why it cannot, for the run's record.
 
     Args:
-        ordinal: which of the runs that this process begins, from 1.
+        ordinal: the number of the run among those that this process begins, from 1.
     """
     multiprocessing = sys.modules.get("multiprocessing.process")
     if multiprocessing is not None and multiprocessing.parent_process() is not None:

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
     from halving.distributed.training import Training
 
-_END_SECONDS = 20.0  # for which the end of a run waits for an unavailable store
-_TRIAL_END_SECONDS = 90.0  # the same for a trial: when its pod ends, the journal on the pod's disk is lost
-_LAST_SECONDS = 2.0  # the least, also after the grace period
+_END_SECONDS = 20.0  # that the end of a run waits for an unavailable store
+_TRIAL_END_SECONDS = 90.0  # the same for a trial, because the journal on its pod's disk is lost with the pod
+_MIN_END_SECONDS = 2.0  # even after the grace period
 
 
 class Run:
@@ -63,15 +63,15 @@ class Run:
         project, id: the run's name.
         attempt: 1 for a new run, and one more each time it is continued.
         params: the hyperparameters; changing them here changes nothing that is recorded.
-        seed: what the random generators were seeded with; None if they were not.
+        seed: the seed of the random generators; None if they were not seeded.
         store, records: where the run is stored.
-        rank, world_size, local_rank: which process of how many this is, and its number on its node; 0, 1 and
-            0 where there is one.
+        rank, world_size, local_rank: the number of this process, the number of processes, and the number of
+            this process on its node; 0, 1 and 0 in a training of one process.
 
-    Where a training has several processes, each has its run. Rank 0's alone has a record, a metric stream and
-    the platform to ask; :meth:`epochs`, :meth:`report`, :meth:`save`, :meth:`restore` and :attr:`stopping`
-    are collective: all ranks call them, in the same order, and get the same answer. What the others give to
-    :meth:`log` and :meth:`log_artifact` is not recorded.
+    Where a training has several processes, each has its ``Run``. Only that of rank 0 has a record, a metric
+    stream and a connection to the platform. :meth:`epochs`, :meth:`report`, :meth:`save`, :meth:`restore` and
+    :attr:`stopping` are collective: all ranks call them, in the same order, and get the same result. Calls of
+    :meth:`log` and :meth:`log_artifact` on other ranks are not recorded.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ class Run:
         self.rank = ranks.rank
         self.world_size = ranks.world_size
         self.local_rank = ranks.local_rank
-        self._dataset = (
-            Dataset(store, trial.dataset_name, trial.dataset_digest, trial.train_on) if trial else None
-        )
+        self._dataset: Dataset | None = None
+        if trial is not None:
+            self._dataset = Dataset(store, trial.dataset_name, trial.dataset_digest, trial.train_on)
         self._end_seconds = _TRIAL_END_SECONDS if trial else _END_SECONDS
         if deterministic:
             make_deterministic()
@@ -130,7 +130,7 @@ class Run:
                 "seed": seed,
                 "determinism": {"deterministic": deterministic, **determinism_flags()},
                 "started": now(),
-                # makes the record differ from any that another process writes in the same millisecond
+                # The record differs from any that another process writes in the same millisecond.
                 "token": secrets.token_hex(8),
                 **(recorded or {}),
                 **machines,
@@ -144,37 +144,40 @@ class Run:
             self._follow(trial, system_metrics)
             return
         try:
-            self._saver: Saver | AsyncSaver = (
-                self._open_saver(Saver) if ranks.world_size == 1 else self._open_saver(AsyncSaver, ranks)
-            )
+            self._saver: Saver | AsyncSaver
+            if ranks.world_size == 1:
+                self._saver = self._open_saver(Saver)
+            else:
+                self._saver = self._open_saver(AsyncSaver, ranks)
             progress = Progress(self._saver, self.attempt, trial, controller, stop=self._stop)
-            self._progress = (
-                progress
-                if ranks.world_size == 1
-                else GangProgress(ranks, progress, trial.max_epochs if trial else None)
-            )
+            self._progress = progress
+            if ranks.world_size > 1:
+                self._progress = GangProgress(ranks, progress, trial.max_epochs if trial else None)
             if self._dataset is not None:
                 self._dataset.give_up_at = self._progress.give_up_at
             self._loaders = self._loader_entry()
             self._throughput = Throughput(self.log if system_metrics is None else None)
             self._system: SystemMetrics | None = None
             self._forwarded: Forwarded | None = None
-            recover_run(store, project, run_id)  # the journals of attempts that were killed on this machine
+            # Attempts that were killed on this machine have left their journals here.
+            recover_run(store, project, run_id)
             self._writer = MetricWriter(store, project, run_id, self.attempt)
             self._validator = Validator(self._writer, run_id, strict=strict)
             ranks.together("the run's last checkpoint", partial(self._find_resume, trial))
             if system_metrics is not None:
-                self._system = self._sampled(self.log, system_metrics, lambda: self._saver.interval.seconds)
+                self._system = self._start_system_metrics(
+                    self.log, system_metrics, lambda: self._saver.interval.seconds
+                )
             if ranks.world_size > 1:
                 self._forwarded = Forwarded(ranks.connect(), self.log)
-            signals.opened(self)
+            signals.register(self)
         except BaseException:
-            # also Ctrl-C: the attempt is recorded, and without an end it would seem to be running
+            # Also after Ctrl-C the recorded attempt needs an end, without which it would seem to be running.
             self._abandon()
             raise
 
     def _follow(self, trial: TrialContext | None, system_metrics: float | None) -> None:
-        """Open the run of a rank that is not the first: what goes to the store is rank 0's."""
+        """Open the run of a rank that is not the first; only rank 0 writes to the store."""
         self._part = Part(self.store, self._ranks)
         self._progress = GangProgress(self._ranks, None, trial.max_epochs if trial else None, self._part)
         self._loaders = self._loader_entry()
@@ -183,36 +186,31 @@ class Run:
         forwarding: Any = ForwardingWriter(self._ranks.connect())
         self._writer = forwarding
         self._validator = Validator(forwarding, self.id, strict=False)
-        found = self._ranks.together("the run's last checkpoint", dict)
-        self._resume_from = SavedCheckpoint(**found["from"]) if found["from"] else None
-        self._resumes_itself = found["own"]
+        resume = self._ranks.together("the run's last checkpoint", dict)
+        self._resume_from = SavedCheckpoint(**resume["from"]) if resume["from"] else None
+        self._resumes_itself = resume["own"]
         if system_metrics is not None:
-            self._system = self._sampled(partial(self.log, all_ranks=True), system_metrics, None)
-        signals.opened(self)
+            self._system = self._start_system_metrics(partial(self.log, all_ranks=True), system_metrics, None)
+        signals.register(self)
 
-    def _sampled(
+    def _start_system_metrics(
         self, log: Callable[..., object], interval: float, saving: Callable[[], float] | None
     ) -> SystemMetrics:
-        """The system metrics of this rank: of the machine those of its first one, and of its GPUs its own."""
+        """Start sampling this rank's own GPU, and the machine if it is the first rank there."""
         shares = TimeShares(saving, self._ranks.share_waited)
-        own = (
-            self.local_rank
-            if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1 and self.world_size > 1
-            else None
-        )
-        first = self.local_rank == 0
+        shares_machine = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1 and self.world_size > 1
         return SystemMetrics(
             log,
             interval,
             throughput=self._throughput,
             shares=shares.read,
-            machine=first,
-            gpu=own,
+            machine=self.local_rank == 0,
+            gpu=self.local_rank if shares_machine else None,
             name=self.id,
         )
 
     def _find_resume(self, trial: TrialContext | None) -> dict[str, Any]:
-        """Where :meth:`restore` continues, and whether that is a checkpoint of this run."""
+        """Find the checkpoint for :meth:`restore`, and whether it is this run's own."""
         self._resume_from = retry_while_unavailable(
             self.store, f"run {self.id}", self.records.latest_checkpoint
         )
@@ -232,11 +230,11 @@ class Run:
         return f"Run({self.project}/{self.id}, attempt {self.attempt})"
 
     def log(self, values: Mapping[str, Any], *, step: int, all_ranks: bool = False) -> None:
-        """Record values at a step: copied into mapped memory now, written as Parquet a few seconds later by a
-        background thread.
+        """Record values at a step.
 
-        What is logged survives the death of the process; only the death of the machine may lose the last
-        seconds.
+        They are copied into mapped memory now, and a background thread writes them as Parquet a few seconds
+        later. What is logged survives the death of the process; only the death of the machine may lose the
+        last seconds.
 
         Args:
             values: name to number. Accepted are int, float and bool, numpy scalars, 0-d tensors (training
@@ -244,10 +242,10 @@ class Run:
                 dicts of these, whose names are joined by ``/``. Numbers are kept as float64, including NaN
                 and infinities.
             step: the x axis: any integer that suits you (batch, epoch, sample).
-            all_ranks: of a trial in several processes, record each rank's numbers, as ``NAME/rank.K``
-                (``rank.0`` in one process). Without it those of rank 0 are, and the call of any other rank
-                does nothing. The numbers of other ranks are sent to rank 0 about once a second; a rank that
-                is killed takes its last second along.
+            all_ranks: in a trial of several processes, record each rank's numbers, as ``NAME/rank.K``
+                (``rank.0`` in one process). Without it only those of rank 0 are recorded, and the call of any
+                other rank does nothing. The numbers of other ranks are sent to rank 0 about once a second;
+                those of its last second are lost with a rank that is killed.
 
         Raises:
             InvalidInput: a name, value or step is not accepted, in a run with ``strict=True``. Otherwise it
@@ -258,17 +256,15 @@ class Run:
             return
         try:
             if self._writer.appender.fast(values, step):
-                # the hot path: the names of the last call again, with plain numbers
+                # This is the hot path: the names of the last call again, with plain numbers.
                 return
         except Exception:  # noqa: BLE001
-            # other names, other types, a full log segment: the validator takes them
+            # The validator takes other names, other types, and what a full log segment has no room for.
             pass
         self._validator.take(values, step)
 
     def throughput(self, samples: int) -> None:
-        """Count samples (images, tokens, rows) that were trained on; ``system/throughput`` is logged in
-        samples per second.
-        """
+        """Count samples (images, tokens, rows) that were trained on, for ``system/throughput`` per second."""
         try:
             self._throughput.add(samples)
         except InvalidInput as error:
@@ -286,15 +282,12 @@ class Run:
             Diverged: a metric is not finite or out of bounds; it ends the trial, which keeps its last good
                 checkpoint.
         """
-        found = sort_values(metrics)
-        if found.wrong or found.media:
-            raise InvalidInput(
-                next(
-                    iter(found.wrong.values()),
-                    f"report({', '.join(found.media)}) is not accepted: give numbers",
-                )
-            )
-        numbers = found.numbers | {name: float(value) for name, value in found.device.items()}
+        sorted_values = sort_values(metrics)
+        for problem in sorted_values.wrong.values():
+            raise InvalidInput(problem)
+        if sorted_values.media:
+            raise InvalidInput(f"report({', '.join(sorted_values.media)}) is not accepted: give numbers")
+        numbers = sorted_values.numbers | {name: float(value) for name, value in sorted_values.device.items()}
         self.log(numbers, step=self._progress.current)
         self._progress.report(numbers)
 
@@ -316,14 +309,14 @@ class Run:
     def distribute(
         self, model: "nn.Module", optimizer: "torch.optim.Optimizer", **options: Any
     ) -> "Training":
-        """Train a model on all ranks, or on the one that there is, by ``training.step(loss, *batch)``; call
-        it before :meth:`restore`.
+        """Prepare a model for training on all ranks, or on the only one; call it before :meth:`restore`.
 
-        The options are those of :func:`halving.distributed.training.distribute`: ``precision``,
-        ``accumulate``, ``micro_batch``, ``clip``, ``shard``, ``blocks``, ``activation_checkpointing``,
-        ``compile``, ``exact``, ``unused_parameters``, ``skips``, ``out_of_memory``. The model is changed in
-        place, and remains what is evaluated and saved; give what is returned here to :meth:`save` and
-        :meth:`restore`, too.
+        The model is trained by ``training.step(loss, *batch)`` on the result. The options are those of
+        :func:`halving.distributed.training.distribute`: ``precision``, ``accumulate``, ``micro_batch``,
+        ``clip``, ``shard``, ``blocks``, ``activation_checkpointing``, ``compile``, ``exact``,
+        ``unused_parameters``, ``skips``, ``out_of_memory``. The model is changed in
+        place, and remains the one to evaluate and save; give the result to :meth:`save` and :meth:`restore`,
+        too.
 
         Raises:
             InvalidInput: an option is not accepted, a model was distributed before, or something was restored
@@ -337,11 +330,12 @@ class Run:
             "run.save()": self._has_saved,
             "run.distribute()": self._training is not None,
         }
-        if earlier := [call for call, has_been_made in calls.items() if has_been_made]:
-            raise InvalidInput(
-                f"run.distribute() after {earlier[0]} is not accepted: distribute the one model that is "
-                "trained, then restore and save it"
-            )
+        for call, was_made in calls.items():
+            if was_made:
+                raise InvalidInput(
+                    f"run.distribute() after {call} is not accepted: distribute the one model that is "
+                    "trained, then restore and save it"
+                )
         notes = MemoryNotes(self.records, self.attempt, self._rerun_of)
         self._training = distribute(
             self._ranks, self.device, model, optimizer, seed=self.seed, notes=notes, log=self.log, **options
@@ -350,23 +344,21 @@ class Run:
         return self._training
 
     def save(self, **state: Any) -> str | None:
-        """Save a checkpoint.
+        """Save a checkpoint, and return its digest where it is stored already.
 
-        Returns its digest where it is stored already; None where it is written beside training (of many
-        processes, or of a large model: below), or was skipped, because none is due or the store is
-        unavailable.
+        None is returned where the checkpoint is written while training goes on (see below), and where it was
+        skipped, because none is due or the store is unavailable.
 
-        Torch modules, optimizers and anything else with ``state_dict`` are saved by it, and with them the
-        states of the random generators. Inside :meth:`epochs` a checkpoint counts once its epoch is complete,
-        so that it belongs together with what was reported, and an epoch that diverges leaves none. In your
-        own loop it counts at once. What the loaders of :attr:`dataset` have handed out is saved, too.
+        Torch modules, optimizers and anything else with ``state_dict`` are saved by it, together with the
+        states of the random generators and the positions of the loaders of :attr:`dataset`. Inside
+        :meth:`epochs` a checkpoint counts once its epoch is complete, so that it belongs together with what
+        was reported, and an epoch that diverges leaves none. In your own loop it counts at once.
 
         Call it in every epoch, after :meth:`report`. Inside :meth:`epochs` it writes in the first epoch, in
         the last of a rung or of the loop, in the best so far where the best one counts, under SIGTERM, and in
         between only as often as is worth its cost (at most 5 % of the time, at least every 10 minutes). A
-        skipped call takes microseconds. If it turns out at the end of the epoch that the checkpoint is needed
-        after all, it is written then from what the given objects hold then, so do not change them after the
-        call.
+        skipped call takes microseconds. If the checkpoint turns out to be needed at the end of the epoch, the
+        objects are written as they are then, so do not change them after the call.
 
         An unavailable store delays training once, by 2 s: there is a warning, checkpoints are skipped, and
         the first ``save`` after the store is back writes one. (Where the store becomes unavailable in the
@@ -374,12 +366,13 @@ class Run:
         checkpoint (at a rung, in the last epoch, under SIGTERM) it waits for the store, up to ten minutes or
         most of the grace period.
 
-        Where a training has several processes, each saves its part of the tensors. There, and in one process
-        whose first save has 32 MiB of tensors and arrays or more and memory for a copy of them, a checkpoint
-        that is not waited for is copied, and written while training goes on: this returns None, and where it
-        has begun to write, the given objects may change at once. Outside of :meth:`epochs` it waits for the
-        one that is being written. :attr:`checkpoint` is the former one until the new one is written: call
-        :meth:`flush` before you read it. The end of the run waits for it, 20 s, and says if it is not stored.
+        Where a training has several processes, each saves its part of the tensors. There, a checkpoint that
+        is not waited for is copied and written while training goes on; so it is in one process whose first
+        save has 32 MiB or more of tensors and arrays, and memory for a copy of them. This returns None then,
+        and once it has begun to write, the objects may change at once. Outside of :meth:`epochs` it first
+        waits for the checkpoint that is being written. :attr:`checkpoint` remains the previous one until the
+        new one is written; call :meth:`flush` before you read it. The end of the run waits 20 s for it, and
+        warns if it is not stored.
 
         Raises:
             InvalidInput: a value can't be saved, or the training of :meth:`distribute` is not among them; the
@@ -395,21 +388,21 @@ class Run:
         if self.world_size == 1 and not self._has_saved:
             self._choose_saver(state)
         self._has_saved = True
-        return self._progress.save(
-            {**state, serialization.LOADERS: self._loaders} if self._loaders else state
-        )
+        if self._loaders:
+            state = {**state, serialization.LOADERS: self._loaders}
+        return self._progress.save(state)
 
     def restore(self, **state: Any) -> dict[str, Any]:
         """Fill ``state`` from the run's latest checkpoint, and continue counting epochs from there.
 
-        The loaders of :attr:`dataset` continue with the row behind the last one that counts, whether they are
-        open already or are opened later: in the middle of an epoch that was saved there, otherwise with the
-        next epoch. A loader with another seed begins an order of its own, unless the one that was saved is in
-        the middle of an epoch.
+        The loaders of :attr:`dataset` continue behind the last row that counts, whether they are open already
+        or are opened later: in the middle of an epoch that was saved there, otherwise with the next epoch. A
+        loader with another seed begins an order of its own, unless the saved one was in the middle of an
+        epoch.
 
         Returns:
             The values by name. Objects with ``state_dict`` are filled in place; plain values are those of the
-            checkpoint. Without a checkpoint everything is returned as it was given.
+            checkpoint. Without a checkpoint ``state`` is returned.
 
         Raises:
             CheckpointMismatch: the checkpoint lacks one of the names.
@@ -420,7 +413,8 @@ class Run:
         """
         self._check_training("restore", state)
         is_first = not (self._has_saved or self._restored or self._training)
-        if self.world_size == 1 and is_first and (trained := trained_in(state)) is not None:
+        trained = trained_in(state) if self.world_size == 1 and is_first else None
+        if trained is not None:
             self._expect_saves(*trained)
         self._restored = True
         if self._resume_from is None:
@@ -440,27 +434,30 @@ class Run:
         return restored
 
     def flush(self, deadline: float = 5.0) -> bool:
-        """Write every point logged so far to the store, and wait for the checkpoint that is being written
-        beside training, which counts then; return whether that was done within ``deadline`` seconds.
+        """Write every logged point to the store, and finish the checkpoint that is being written.
+
+        Returns:
+            Whether that was done within ``deadline`` seconds.
         """
         ends = monotonic() + deadline
         is_written = self._writer.flush(deadline)
-        return (not self._ranks.leads or self._saver.drain(max(0.0, ends - monotonic()))) and is_written
+        is_saved = not self._ranks.leads or self._saver.drain(max(0.0, ends - monotonic()))
+        return is_saved and is_written
 
     def log_artifact(self, path: str | Path, name: str | None = None) -> str | None:
         """Store a file, or all files of a folder, and attach them to this run.
 
         Args:
-            path: links are what they lead to.
-            name: a file's (default: its own), which may be a path: ``plots/loss.png``. A folder's files are
-                ``NAME/INNER/FILE``.
+            path: the file or folder; links are followed.
+            name: the name of the file (default: its own), which may be a path: ``plots/loss.png``. The files
+                of a folder are ``NAME/INNER/FILE``.
 
         Returns:
-            The digest of a file's content, ``sha256:…``; None of a folder, and on a rank that is not the
-            first: nothing is stored there.
+            The digest of a file's content, ``sha256:…``; None for a folder, and on a rank that is not the
+            first, which stores nothing.
 
         Raises:
-            InvalidInput: there is nothing; something is neither a file nor a folder; a name has a control
+            InvalidInput: nothing is there; something is neither a file nor a folder; a name has a control
                 character, or is no UTF-8. Nothing is stored then.
             AlreadyExists: the run has other content under that name.
             StoreError: the store refuses, or was unavailable for ten minutes (after a SIGTERM: for most of
@@ -482,20 +479,20 @@ class Run:
         )
 
     def finish(self, status: str = "finished") -> None:
-        """Write what is pending and record how the attempt ended.
+        """Write what is pending and record how the attempt ended; it does not raise.
 
         A second call, or one in a forked child, does nothing.
 
         It waits for an unavailable store: 20 s, in a trial 90 s or what is left of its grace period. After
         that the journal and the attempt's end stay on this machine until the run is opened again or ``halving
-        recover`` writes them. It does not raise. Of a script in several processes, a run that ends well ends
-        on all of them together.
+        recover`` writes them. In a script of several processes, a run that ends well ends on all of them
+        together.
         """
         if self._finished or os.getpid() != self._process:
             return
         if status == "finished" and self._ends_together:
             self._ends_together = False
-            with contextlib.suppress(Exception):  # a rank that is gone: the run ends without it
+            with contextlib.suppress(Exception):  # If a rank is gone, the run ends without it.
                 self._progress.end()
         self._finished = self._progress.closed = True
         try:
@@ -505,7 +502,7 @@ class Run:
             else:
                 self._finish_following()
         finally:
-            signals.closed(self)
+            signals.unregister(self)
             self.store.close()
 
     def __enter__(self) -> Self:
@@ -542,10 +539,10 @@ class Run:
 
     @property
     def max_epochs(self) -> int:
-        """Epochs of the whole training if nothing stops it: in a trial those of the last rung, however few
-        are granted so far; else the number given to :meth:`epochs`.
+        """Epochs of the whole training if nothing stops it.
 
-        A learning-rate schedule over these is the same at every rung.
+        In a trial they are those of the last rung, however few are granted so far, so that a learning-rate
+        schedule over them is the same at every rung. In a script they are the argument of :meth:`epochs`.
 
         Raises:
             InvalidInput: in your own script, before ``epochs(n)``.
@@ -554,19 +551,18 @@ class Run:
 
     @property
     def stopping(self) -> bool:
-        """Whether the trial is to end: a SIGTERM has come, so that it must within its grace period, or its
-        place is wanted.
+        """Whether the trial must end: a SIGTERM has begun its grace period, or the platform wants its place.
 
-        Where an epoch takes longer than that, check this between batches, and call :meth:`save` when it is
-        True, with your position in the epoch among the values (a loader of :attr:`dataset` keeps its own):
-        the process ends there. The checkpoint counts for the last complete epoch, and ``restore`` gives the
-        position back.
+        Where an epoch takes longer than the grace period, check this between batches, and call :meth:`save`
+        when it is True, with your position in the epoch among the values (a loader of :attr:`dataset` keeps
+        its own): the process ends there. The checkpoint counts for the last complete epoch, and ``restore``
+        returns the position.
         """
         return self._progress.look_at_stopping()
 
     @property
     def reported(self) -> Mapping[str, float]:
-        """What this epoch has reported so far; between epochs, what the last complete one reported."""
+        """The results reported in this epoch; between epochs, those of the last complete one."""
         return self._progress.reported
 
     @property
@@ -576,27 +572,26 @@ class Run:
 
     @property
     def is_stopping(self) -> bool:
-        """As :attr:`stopping`, for the platform: it is no collective, and no look of the trainable's."""
+        """:attr:`stopping` for the platform: no collective, and not counted as the trainable's check."""
         return self._progress.is_stopping
 
     def end(self) -> None:
-        """The trainable has returned. A collective, as the last of a training."""
+        """End the training, after the trainable has returned; the last collective of a training."""
         if not self._ranks.leads:
             if self._system is not None:
                 self._system.stop()
-            self._writer.flush()  # before rank 0 finishes
+            self._writer.flush()  # Its points must arrive before rank 0 finishes.
         self._progress.end()
 
     def terminate(self) -> bool:
-        """A SIGTERM has come. True: this run will end the process itself, where it can be resumed."""
+        """Take a SIGTERM; True if this run will end the process itself, where it can be resumed."""
         continues = self._progress.ask_to_stop()
         if continues:
-            self._writer.flush(0)  # only begins it
+            self._writer.flush(0)  # This only begins the flush.
         return continues
 
     def ask_back(self) -> None:
-        """The platform wants the trial's place: this run ends the process when its epoch is complete and
-        saved.
+        """End the process when its epoch is complete and saved, because the platform wants the trial's place.
 
         Any thread may call it.
         """
@@ -604,16 +599,14 @@ class Run:
 
     @property
     def unsaved(self) -> StoreError | None:
-        """Where the loop was left and its checkpoint could not be stored, the store's error; else None."""
+        """The store's error, if the loop was left and its checkpoint could not be stored."""
         return self._progress.unsaved
 
     def _open_saver(self, kind: Callable[..., Any], *ranks: Ranks) -> Any:
         return kind(self.store, self.records, self._points_first, lambda: self._progress.give_up_at(), *ranks)
 
     def _expect_saves(self, model: "nn.Module", optimizer: "torch.optim.Optimizer") -> None:
-        """Prepare, before training begins, for saves beside it: the first one then takes no longer than the
-        others.
-        """
+        """Prepare saves beside training before it begins, so that the first one is as quick as the others."""
         if self.world_size == 1 and isinstance(self._saver, Saver) and is_large(model):
             self._save_by(self._open_saver(AsyncSaver, self._ranks))
         saves = self._saver if self._ranks.leads else self._part
@@ -621,9 +614,7 @@ class Run:
             saves.expect(model, optimizer)
 
     def _choose_saver(self, state: Mapping[str, Any]) -> None:
-        """Before the first save of one process: write what is large beside training, as many processes do,
-        and the rest at once.
-        """
+        """Choose the saver before the first save of one process: one beside training for a large state."""
         is_beside = isinstance(self._saver, AsyncSaver)
         prepared = self._saver.prepared_bytes if isinstance(self._saver, AsyncSaver) else 0
         is_wanted = is_worth_a_copy(state, prepared)
@@ -638,21 +629,22 @@ class Run:
         self._progress.save_by(saver)
 
     def _check_training(self, call: str, state: Mapping[str, Any]) -> None:
-        """What a training counts belongs to its checkpoint: without it a resumed one would draw other random
+        """Check that the result of :meth:`distribute` is among the values.
+
+        Its counts belong to a checkpoint: a training that is resumed without them would draw other random
         numbers, or scale anew.
         """
         if self._training is not None and not any(value is self._training for value in state.values()):
             names = ", ".join(f"{name}=…" for name in state)
             raise InvalidInput(
                 f"run.{call}({names}) without what run.distribute() returned is not accepted: add "
-                "training=training to it; "
-                "it is where the training stands"
+                "training=training to it; it is where the training stands"
             )
 
     def _abandon(self) -> None:
         """End an attempt that could not be opened."""
         if "_writer" in vars(self):
-            # it may have come to the writer and not to this
+            # The writer may have been opened, but not yet its validator.
             self._validator = Validator(self._writer, self.id, strict=False)
             self.finish("failed")
             return
@@ -660,11 +652,10 @@ class Run:
             self.records.end(self.attempt, {"status": "failed"})
 
     def _points_first(self) -> bool:
-        """Whether all that was logged is in the store, or in a journal on the same disk.
+        """Write all that was logged; whether it is in the store, or in a journal on the same disk.
 
-        (In a forked child: the parent writes it.)
-
-        It takes one request where the store refuses, and the 5 s of a flush where it does not answer.
+        In a forked child it is True, because the parent writes it. It takes one request where the store
+        refuses, and the 5 s of a flush where it does not answer.
         """
         folder = self.store.folder
         on_same_disk = folder is not None and self._writer.folder.is_relative_to(folder)
@@ -679,13 +670,11 @@ class Run:
         if self._system is not None:
             self._system.stop()
         self._validator.closed = True
-        self._writer.close(_LAST_SECONDS)
+        self._writer.close(_MIN_END_SECONDS)
         self._part.drain(self._end_seconds)
 
     def _begin_retention(self) -> None:
-        """Have what the policy does not keep deleted beside what comes next, once a day; after a trial its
-        sweep's job does.
-        """
+        """Begin once a day to delete what the policy does not keep; after a trial its sweep's job does it."""
         from halving.maintenance.daily import begin_after_run
 
         if not self._is_trial:
@@ -697,8 +686,8 @@ class Run:
         self._throughput.stop()
         if self._forwarded is not None:
             self._forwarded.close()
-        self._validator.closed = True  # only now: these two have logged a last time
-        seconds = max(_LAST_SECONDS, min(self._end_seconds, self._progress.give_up_at() - monotonic()))
+        self._validator.closed = True  # Only now, because the two above have logged a last time.
+        seconds = max(_MIN_END_SECONDS, min(self._end_seconds, self._progress.give_up_at() - monotonic()))
         unsaved: StoreError | str | None = None
         if status != "failed":
             try:
@@ -706,7 +695,8 @@ class Run:
             except StoreError as error:
                 unsaved = error
         self._saver.drain(seconds)
-        if (unsaved := unsaved or self._saver.loss()) is not None:
+        unsaved = unsaved or self._saver.loss()
+        if unsaved is not None:
             warn(f"the last checkpoint of {self.id} could not be stored: {unsaved}")
         complete = self._writer.close(seconds)
         drain = self._writer.drain
@@ -731,16 +721,17 @@ class Run:
                     partial(self.records.end, self.attempt, ended),
                     longest=seconds,
                 )
-            except Exception:  # noqa: BLE001  # whatever the store raises: the end is kept for the recovery
+            except Exception:  # noqa: BLE001
+                # Whatever the store raises, the end is kept for the recovery.
                 complete = False
         kept = self._writer.release(None if complete else ended)
         self._saver.close()
-        for lost in _losses(self, ended, complete, kept):
-            warn(lost, stacklevel=4)
+        for loss in _losses(self, ended, complete, kept):
+            warn(loss, stacklevel=4)
 
 
 def _losses(run: Run, ended: Mapping[str, Any], complete: bool, kept: Path | None) -> list[str]:
-    """What a user must know when the run is over."""
+    """Warnings of what is not in the store when the run is over."""
     lost = []
     if not complete and kept is not None:
         advice = "`halving recover`, or the next attempt of this run on this machine, writes it"

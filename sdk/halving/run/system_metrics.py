@@ -48,29 +48,28 @@ from halving.records.hardware import cpu_quota, memory_limit, usable_cpus
 
 _FIRST = 1.0  # seconds before the first sample: a shorter run imports nothing for it
 _JOIN_SECONDS = 2.0  # seconds that stop() waits for a sensor that hangs
-_MOST_PENDING = 4096  # calls of add() that are kept apart
+_MAX_PENDING = 4096  # calls of add() before their samples are summed up
 
 Log = Callable[..., object]
 """Takes a dict of names and numbers, and ``step=``."""
 
 
 class Throughput:
-    """Samples per second: :meth:`add` counts them, and :class:`SystemMetrics` asks for the :meth:`rate` since
-    its last sample.
+    """Samples per second, counted by :meth:`add` and read by :class:`SystemMetrics`.
 
     Where there are no system metrics, give ``log``: then ``add`` logs ``system/throughput`` itself, at most
-    once per ``interval``. The clock starts with the first call, so the time before the first batch (reading
-    data, compiling) does not count.
+    once per ``interval``. The clock starts with the first call, so that the time before the first batch
+    (reading data, compiling) does not count.
 
     Args:
-        log: what ``add`` logs with; None where :class:`SystemMetrics` does.
+        log: the function that ``add`` logs with; None where :class:`SystemMetrics` logs the rate.
         interval: seconds between two points, with ``log``.
     """
 
     def __init__(self, log: Log | None = None, interval: float = 30.0) -> None:
         self._log = log
         self._interval = check_interval(interval)
-        # its append and popleft are atomic: no lock that a fork could leave locked
+        # Its append and popleft are atomic, so that it needs no lock, which a fork could leave locked.
         self._added: deque[float] = deque()
         self._since: float | None = None
 
@@ -89,16 +88,17 @@ class Throughput:
         if self._since is None:
             self._since = time.monotonic()
             return
-        if len(self._added) >= _MOST_PENDING:
-            # the rate is not asked for (a forked child, a sensor that hangs)
+        if len(self._added) >= _MAX_PENDING:
+            # Nobody reads the rate, as in a forked child or while a sensor hangs.
             self._added.append(self._take())
         self._added.append(float(samples))
         if self._log is not None and time.monotonic() - self._since >= self._interval:
             self._log_rate(self._log)
 
     def rate(self) -> float | None:
-        """Samples per second since the last call, at first since the first ``add``; None before that, and
-        within a millisecond of it.
+        """Samples per second since the last call; None if that is less than a millisecond ago.
+
+        The first call counts from the first ``add``, and returns None before it.
         """
         since = self._since
         now = time.monotonic()
@@ -108,24 +108,25 @@ class Throughput:
         return self._take() / (now - since)
 
     def stop(self) -> None:
-        """Log the rate of what was counted since the last point; only with ``log``."""
+        """Log the rate since the last point, where this has a ``log``."""
         if self._log is not None and self._added:
             self._log_rate(self._log)
 
     def _take(self) -> float:
         total = 0.0
-        with suppress(IndexError):  # it is empty
+        with suppress(IndexError):  # The deque is empty.
             while True:
                 total += self._added.popleft()
         return total
 
     def _log_rate(self, log: Log) -> None:
-        if (rate := self.rate()) is not None:
+        rate = self.rate()
+        if rate is not None:
             log({"system/throughput": rate}, step=int(time.time()))
 
 
 class SystemMetrics:
-    """Samples until :meth:`stop`.
+    """Samples the machine's load in a thread until :meth:`stop`.
 
     It never raises into training: a sensor that fails is left out of that sample and tried again.
 
@@ -136,7 +137,7 @@ class SystemMetrics:
         log: called by the sampling thread.
         interval: seconds between samples.
         throughput: its rate is logged with each sample.
-        shares: gives more values for each sample.
+        shares: returns more values for each sample.
         machine: whether to sample the machine's CPU, memory of all processes, disk and network.
         gpu: the only one of the visible GPUs that is sampled; None for all.
         name: names the thread: ``halving-system-NAME``.
@@ -170,15 +171,12 @@ class SystemMetrics:
         )
         try:
             self._thread.start()
-        except BaseException:  # the system gives no thread, or Ctrl-C
+        except BaseException:  # The system has no more threads, or Ctrl-C came.
             self._ended.set()
             raise
 
     def stop(self) -> None:
-        """End the thread, with a last sample if there was a first one.
-
-        It waits at most 2 s for a sensor that hangs.
-        """
+        """End the thread after a last sample, if there was a first one; wait at most 2 s for it."""
         if os.getpid() != self._process or self._thread is threading.current_thread():
             return
         self._ended.set()
@@ -193,13 +191,15 @@ class SystemMetrics:
             self._sample()
             wait = self._interval
             sampled = time.monotonic()
-        if sampled is not None and time.monotonic() - sampled >= first:  # a rate over less than that is noise
+        # A rate over less time is noise.
+        if sampled is not None and time.monotonic() - sampled >= first:
             self._sample()
 
     def _sample(self) -> None:
-        with suppress(Exception):  # training goes on without this sample
+        with suppress(Exception):  # Training goes on without this sample.
             values = self._machine.read() | self._gpus.read()
-            if self._throughput is not None and (rate := self._throughput.rate()) is not None:
+            rate = self._throughput.rate() if self._throughput is not None else None
+            if rate is not None:
                 values["system/throughput"] = rate
             if self._shares is not None:
                 values |= self._shares()
@@ -212,8 +212,7 @@ class _Machine:
 
     def __init__(self, *, only_process: bool = False) -> None:
         self._only_process = only_process
-        # when each counter was last read, and what it was
-        self._counters: dict[str, tuple[float, float]] = {}
+        self._counters: dict[str, tuple[float, float]] = {}  # when each was last read, and its value
         self._primed = False
 
     def read(self) -> dict[str, float]:
@@ -222,28 +221,37 @@ class _Machine:
         except ImportError:
             return {}
         values: dict[str, float] = {}
-        of_all = (self._cpu, self._memory, self._process, self._disk_space, self._disk, self._network)
-        for sensor in (self._process,) if self._only_process else of_all:
-            with suppress(Exception):  # it is left out of this sample and tried again with the next
+        sensors = [self._process]
+        if not self._only_process:
+            sensors += [self._cpu, self._memory, self._disk_space, self._disk, self._network]
+        for sensor in sensors:
+            with suppress(Exception):  # It is left out of this sample and tried again with the next.
                 values |= sensor(psutil)
         return values
 
     def _cpu(self, psutil: Any) -> dict[str, float]:
-        if quota := cpu_quota():
-            used = self._rates({"system/cpu/percent": quota[1].cpu_seconds()})
-            return {name: 100 * cpus / min(quota[0], usable_cpus()) for name, cpus in used.items()}
-        each = psutil.cpu_percent(None, percpu=True)
-        self._primed, measured = True, self._primed  # the first call has nothing to compare with and says 0
-        allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(each))
-        # LXC shows a container its own CPUs only, numbered from 0, while its affinity has the machine's
+        quota = cpu_quota()
+        if quota is not None:
+            limit, group = quota
+            used = self._rates({"system/cpu/percent": group.cpu_seconds()})
+            return {name: 100 * cpus / min(limit, usable_cpus()) for name, cpus in used.items()}
+        percents = psutil.cpu_percent(None, percpu=True)
+        if not self._primed:
+            self._primed = True
+            return {}  # The first call has nothing to compare with, and its result is 0.
+        allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(percents))
+        # LXC shows a container only its own CPUs, numbered from 0, while its affinity has the machine's
         # numbers.
-        usable = [each[cpu] for cpu in allowed] if max(allowed) < len(each) else each
-        return {"system/cpu/percent": sum(usable) / len(usable)} if measured else {}
+        if max(allowed) < len(percents):
+            percents = [percents[cpu] for cpu in allowed]
+        return {"system/cpu/percent": sum(percents) / len(percents)}
 
     def _memory(self, psutil: Any) -> dict[str, float]:
-        if limit := memory_limit():
-            used = limit[1].memory_used()
-            return {"system/memory/used": float(used), "system/memory/percent": 100 * used / limit[0]}
+        limited = memory_limit()
+        if limited is not None:
+            limit, group = limited
+            used = group.memory_used()
+            return {"system/memory/used": float(used), "system/memory/percent": 100 * used / limit}
         memory = psutil.virtual_memory()
         return {"system/memory/used": float(memory.used), "system/memory/percent": float(memory.percent)}
 
@@ -255,7 +263,7 @@ class _Machine:
 
     def _disk(self, psutil: Any) -> dict[str, float]:
         counters = psutil.disk_io_counters()
-        if counters is None:  # no disk has counters, as in some containers
+        if counters is None:  # No disk has counters, as in some containers.
             return {}
         return self._rates(
             {"system/disk/read": counters.read_bytes, "system/disk/write": counters.write_bytes}
@@ -272,8 +280,9 @@ class _Machine:
         return self._rates({"system/network/sent": sent, "system/network/received": received})
 
     def _rates(self, counters: dict[str, float]) -> dict[str, float]:
-        """Per second since the last sample; there is none for a counter that fell (an interface was
-        removed).
+        """The rate of each counter per second since the last sample.
+
+        There is none for a counter that fell, because an interface was removed.
         """
         now = time.monotonic()
         rates = {}
@@ -302,27 +311,27 @@ class _Gpus:
                 pynvml.nvmlInit()
                 self._handles = _visible(pynvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
             except Exception:  # noqa: BLE001
-                # no driver, or one that is being replaced: the next sample tries again
+                # There is no driver, or it is being replaced; the next sample tries again.
                 return {}
         values: dict[str, float] = {}
         for number, handle in enumerate(self._handles):
             if self._only is not None and number != self._only:
                 continue
             for sensor in (_utilization, _gpu_memory, _temperature, _power):
-                with suppress(Exception):  # as above
+                with suppress(Exception):  # It is left out of this sample and tried again with the next.
                     values |= sensor(pynvml, handle, f"system/gpu.{number}")
         if self._handles and not values:
-            self._handles = None  # the driver was reloaded: the handles are no longer valid
+            self._handles = None  # The driver was reloaded, and the handles are no longer valid.
         return values
 
 
 def _visible(nvml: Any, listed: str | None) -> list[Any]:
     """The handles of the GPUs named by ``CUDA_VISIBLE_DEVICES``, in its order.
 
-    As CUDA reads it: entries are numbers or beginnings of UUIDs (``GPU-…``, ``MIG-…``). An entry that names
-    no GPU ends the list, and a GPU that is named twice makes none visible. NVML numbers GPUs by their place
-    on the bus, CUDA the fastest first: on a machine with different GPUs the numbers agree under
-    ``CUDA_DEVICE_ORDER=PCI_BUS_ID``.
+    It is read as CUDA reads it: entries are numbers or beginnings of UUIDs (``GPU-…``, ``MIG-…``). An entry
+    that names no GPU ends the list, and a GPU that is named twice makes none visible. NVML numbers GPUs by
+    their place on the bus, CUDA the fastest first. On a machine with different GPUs the numbers agree only
+    under ``CUDA_DEVICE_ORDER=PCI_BUS_ID``.
     """
     count = nvml.nvmlDeviceGetCount()
     if listed is None:
@@ -330,12 +339,12 @@ def _visible(nvml: Any, listed: str | None) -> list[Any]:
     chosen: list[str] = []
     uuids: dict[str, int] = {}
     for entry in (part.strip() for part in listed.split(",")):
-        if entry.startswith("MIG-"):  # NVML accepts only the complete name
+        if entry.startswith("MIG-"):  # NVML accepts only the complete name.
             name = entry
         elif entry.startswith("GPU-"):
-            uuids = uuids or {_uuid(nvml, index): index for index in range(count)}
-            found = [uuid for uuid in uuids if uuid.startswith(entry)]
-            name = str(uuids[found[0]]) if len(found) == 1 else ""
+            uuids = uuids or {_uuid_of(nvml, index): index for index in range(count)}
+            matches = [uuid for uuid in uuids if uuid.startswith(entry)]
+            name = str(uuids[matches[0]]) if len(matches) == 1 else ""
         else:
             name = entry if entry.isdecimal() and int(entry) < count else ""
         if not name:
@@ -348,9 +357,9 @@ def _visible(nvml: Any, listed: str | None) -> list[Any]:
     return [by_uuid(name) if name.startswith("MIG-") else by_index(int(name)) for name in chosen]
 
 
-def _uuid(nvml: Any, index: int) -> str:
+def _uuid_of(nvml: Any, index: int) -> str:
     uuid = nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index))
-    return uuid.decode() if isinstance(uuid, bytes) else str(uuid)  # bytes from older versions
+    return uuid.decode() if isinstance(uuid, bytes) else str(uuid)  # Older versions return bytes.
 
 
 def _utilization(nvml: Any, handle: Any, prefix: str) -> dict[str, float]:
@@ -368,7 +377,8 @@ def _gpu_memory(nvml: Any, handle: Any, prefix: str) -> dict[str, float]:
 def _temperature(nvml: Any, handle: Any, prefix: str) -> dict[str, float]:
     try:
         degrees = nvml.nvmlDeviceGetTemperatureV(handle, nvml.NVML_TEMPERATURE_GPU)
-    except (AttributeError, nvml.NVMLError):  # older bindings or drivers know only the older call
+    except (AttributeError, nvml.NVMLError):
+        # Older bindings and drivers have only the older call.
         degrees = nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
     return {f"{prefix}/temperature": float(degrees)}
 
@@ -378,7 +388,7 @@ def _power(nvml: Any, handle: Any, prefix: str) -> dict[str, float]:
 
 
 def check_interval(interval: float) -> float:
-    """The seconds between two samples, checked.
+    """Check the seconds between two samples.
 
     Raises:
         InvalidInput: not a number above 0.

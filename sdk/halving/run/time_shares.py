@@ -1,17 +1,15 @@
-"""Where the time of a training goes, sampled with the system metrics; percent of the time since the last
-sample, 0-100.
+"""Where the time of a training goes, sampled with the system metrics.
 
-========================  ===========================================================================
-``system/data_wait``      the training waited for the next batch of a loader of ``run.dataset``
-``system/collectives``    the rank was in a collective, waiting for the others or exchanging with them: ours,
-and those of DDP or of the
-                          trainable on gloo. It is sampled ten times a second. Those on GPUs do not count: the
-                          process goes on meanwhile
-``system/saves``          a checkpoint was written
-========================  ===========================================================================
+Each is a percentage (0-100) of the time since the last sample:
 
-What is left is computing, and what nobody measures: a loader of your own, Python between two steps. A
-collective under which the backward pass goes on (DDP's buckets) counts as a collective.
+- ``system/data_wait``: the training waited for the next batch of a loader of ``run.dataset``.
+- ``system/collectives``: the rank was in a collective, waiting for other ranks or exchanging data with them.
+  Collectives of Halving count, and those of DDP or of the trainable on gloo. It is sampled ten times a
+  second. Collectives on GPUs do not count, because the process goes on meanwhile.
+- ``system/saves``: a checkpoint was written.
+
+The rest is computing, and what nobody measures: a loader of your own, Python between two steps. A collective
+under which the backward pass goes on (DDP's buckets) counts as a collective.
 """
 
 from collections.abc import Callable
@@ -24,8 +22,9 @@ class TimeShares:
     """Shares of the time between two calls of :meth:`read`.
 
     Args:
-        saving: seconds spent writing checkpoints so far; None on a rank that writes none itself.
-        in_collectives: the share, 0 to 1, of the time since it was last asked; None where it is not known.
+        saving: returns the seconds spent writing checkpoints so far; None on a rank that writes none itself.
+        in_collectives: returns the share, 0 to 1, of the time since its last call, or None where it is
+            unknown.
     """
 
     def __init__(
@@ -36,24 +35,28 @@ class TimeShares:
         self._before = self._now()
 
     def read(self) -> dict[str, float]:
-        """The shares that are known, by name."""
-        (began, waited, saved), self._before = self._before, self._now()
-        seconds = self._before[0] - began
-        found: dict[str, float] = {}
+        """The shares that can be measured, by name."""
+        began, waited_before, saved_before = self._before
+        self._before = self._now()
+        ends, waited, saved = self._before
+        seconds = ends - began
+        shares: dict[str, float] = {}
         if seconds <= 0:
-            return found
+            return shares
         if WAITED.batches:
-            found["system/data_wait"] = _percent((self._before[1] - waited) / seconds)
-        if (share := self._in_collectives()) is not None:
-            found["system/collectives"] = _percent(share)
+            shares["system/data_wait"] = _percent((waited - waited_before) / seconds)
+        in_collectives = self._in_collectives()
+        if in_collectives is not None:
+            shares["system/collectives"] = _percent(in_collectives)
         if self._saving is not None:
-            found["system/saves"] = _percent((self._before[2] - saved) / seconds)
-        return found
+            shares["system/saves"] = _percent((saved - saved_before) / seconds)
+        return shares
 
     def _now(self) -> tuple[float, float, float]:
-        return monotonic(), WAITED.seconds, self._saving() if self._saving is not None else 0.0
+        saved = self._saving() if self._saving is not None else 0.0
+        return monotonic(), WAITED.seconds, saved
 
 
 def _percent(share: float) -> float:
-    """Of what began before the last sample and ended after it, all counts now."""
+    """A share in percent, at most 100, because a wait is counted as a whole when it ends."""
     return 100 * min(1.0, max(0.0, share))

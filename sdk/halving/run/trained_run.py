@@ -1,11 +1,11 @@
-"""A trained run, as a predictor or an evaluator gets it.
+"""The trained run that is passed to a predictor or an evaluator.
 
 ``predict(run, table)`` gets rows without their target, a ``pyarrow.Table``, and returns one of
 
 - a prediction for each row: a list, a numpy array or a tensor of shape (rows,), of the target's kind;
 - the probability of each class: an array of shape (rows, classes), its columns in the sorted order of all
   classes of the dataset's target;
-- the same with the classes named: a dict of class to an array of shape (rows,).
+- the same as a dict of class to an array of shape (rows,).
 
 Probabilities lie within 0..1 and sum to 1 in each row; the predicted class is the most probable one.
 
@@ -43,8 +43,6 @@ class TrainedRun:
         self.checkpoint = checkpoint_digest
 
     def restore(self, **state: Any) -> dict[str, Any]:
-        """Fill ``state`` from the checkpoint, as :meth:`halving.Run.restore` does, but leave the random
-        generators as they are.
-        """
+        """Fill ``state`` from the checkpoint like :meth:`halving.Run.restore`, but no random generators."""
         load = partial(restore, self.store, self.checkpoint, state, with_rng=False)
         return retry_while_unavailable(self.store, f"restore() of {self.checkpoint}", load)

@@ -8,8 +8,7 @@ Range = tuple[float | None, float | None]
 
 
 def accepted_ranges(finite: Iterable[str], divergence: Mapping[str, Range]) -> dict[str, Range]:
-    """Metric to the values that it may take all the time; one without bounds, ``(None, None)``, must be
-    finite.
+    """The range of each metric that must always be within one; ``(None, None)`` means that it must be finite.
 
     Args:
         finite: the objectives, and the metrics that must be in bounds at the rungs.
@@ -19,11 +18,11 @@ def accepted_ranges(finite: Iterable[str], divergence: Mapping[str, Range]) -> d
 
 
 def problem(metric: str, value: float, accepted: Range, where: str) -> str | None:
-    """What is wrong with a value, or None.
+    """Describe a value that is not finite or not in its range; None if it is accepted.
 
     Args:
-        metric: what to call it.
-        where: at which step or epoch it came.
+        metric: the name in the description.
+        where: the step or epoch of the value.
     """
     low, high = accepted
     if not math.isfinite(value):

@@ -1,6 +1,4 @@
-"""The contract between a trainable and the platform that runs it: what a trial is given, and what it asks at
-a rung.
-"""
+"""The contract between a trainable and the platform: a trial's context, and its question at a rung."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -8,30 +6,31 @@ from typing import Any, Protocol
 
 
 class Controller(Protocol):
-    """Decides how far a trial may train. The platform's controller asks the worker; tests have their own."""
+    """Decides how far a trial may train; the platform's controller asks the worker."""
 
     granted: int
-    """Epochs granted so far: the trial trains up to this one and then asks."""
+    """Epochs granted so far, after which the trial reports and asks again."""
 
-    def reached(
+    def report_rung(
         self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None
     ) -> int:
-        """Report the objectives at the granted epoch and return the new grant; one that is not above
-        ``epoch`` means: stop here.
+        """Report the objectives at the granted epoch and return the new grant.
+
+        A grant that is not above ``epoch`` means that the trial stops here.
 
         Args:
             epoch: epochs trained.
             values: metric to value, all finite: the summary of each objective, and the last value of each
                 bounded metric.
-            checkpoint: digest of the checkpoint saved at this epoch; a resume continues from it.
-            best_checkpoint: where the first objective is summarised by its best value, digest of the
-                checkpoint of that value's epoch.
+            checkpoint: the digest of this epoch's checkpoint, from which a resume continues.
+            best_checkpoint: the digest of the best epoch's checkpoint, where the best value of the first
+                objective counts.
         """
 
 
 @dataclass(frozen=True)
 class ObjectiveRule:
-    """How a trial's reports of an objective are summarised in one value.
+    """A rule that summarises a trial's reports of an objective in one value.
 
     Attributes:
         metric: its name in ``run.report``.
@@ -49,7 +48,7 @@ class ObjectiveRule:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialContext:
-    """What the platform gives to a trial's process: plain data.
+    """The description of a trial for its process, as plain data.
 
     The process has no connection and no credential but the store's.
 
@@ -59,13 +58,13 @@ class TrialContext:
         divergence: metric to ``(min, max)``, in which None leaves an end open. A value outside, NaN or an
             infinity ends the trial at once.
         max_epochs: epochs at the last rung.
-        grace_seconds: from SIGTERM to SIGKILL.
+        grace_seconds: the time from SIGTERM to SIGKILL.
         train_on: stored splits of the dataset that together are the trial's train split.
         deterministic: as in :func:`halving.init`.
-        start_from: the checkpoint of another run that a trial without one of its own goes on from, with the
-            fields of :class:`halving.records.run_record.SavedCheckpoint`; its epochs count.
-        resources: what this attempt was given of a machine or a cluster, with the names of the sweep's spec
-            and a number for each; a rerun asks for the same.
+        start_from: the checkpoint of another run from which a trial without one of its own continues, with
+            the fields of :class:`halving.records.run_record.SavedCheckpoint`; its epochs count.
+        resources: this attempt's resources of a machine or a cluster, with the names of the sweep's spec and
+            a number for each; a rerun requests the same.
     """
 
     root: str
@@ -89,22 +88,20 @@ class TrialContext:
     resources: dict[str, Any] = field(default_factory=dict)
 
     def as_recorded(self) -> dict[str, Any]:
-        """What the run's record has of it, beside its params, seed and parent: by this, the trial can be
-        trained again.
-        """
-        given = asdict(self)
-        return {name: given[name] for name in _RECORDED}
+        """The part for the run's record, which a rerun needs beside params, seed and parent."""
+        values = asdict(self)
+        return {name: values[name] for name in _RECORDED}
 
     @classmethod
-    def from_record(cls, recorded: Mapping[str, Any], **given: Any) -> "TrialContext":
-        """A context of what :meth:`as_recorded` gave, with ``given`` for the rest, as JSON has it."""
-        known = {name: recorded[name] for name in _RECORDED if name in recorded} | given
-        known["objectives"] = tuple(ObjectiveRule(**rule) for rule in known["objectives"])
-        known["bounded"] = tuple(known["bounded"])
-        known["train_on"] = tuple(known.get("train_on", ("train",)))
-        known["divergence"] = {metric: (low, high) for metric, (low, high) in known["divergence"].items()}
-        return cls(**known)
+    def from_record(cls, recorded: Mapping[str, Any], **rest: Any) -> "TrialContext":
+        """Create a context from :meth:`as_recorded` and the ``rest``, both as JSON has them."""
+        values = {name: recorded[name] for name in _RECORDED if name in recorded} | rest
+        values["objectives"] = tuple(ObjectiveRule(**rule) for rule in values["objectives"])
+        values["bounded"] = tuple(values["bounded"])
+        values["train_on"] = tuple(values.get("train_on", ("train",)))
+        values["divergence"] = {metric: (low, high) for metric, (low, high) in values["divergence"].items()}
+        return cls(**values)
 
 
 _OF_THE_ATTEMPT = {"root", "project", "run", "attempt", "params", "seed", "parent", "provenance"}
-_RECORDED = [one.name for one in fields(TrialContext) if one.name not in _OF_THE_ATTEMPT]
+_RECORDED = [field.name for field in fields(TrialContext) if field.name not in _OF_THE_ATTEMPT]

@@ -1,10 +1,9 @@
-"""What the pods of a gang and the trial's worker say to each other through the gang's rendezvous store
-(torch's ``TCPStore``).
+"""The keys by which the pods of a gang and the trial's worker communicate in the gang's rendezvous store.
 
-The store lives in the worker, so that the loss of no pod takes it along. Pods that have started say so; the
-worker names those that form the gang; each of them counts beats, and says at its end how its ranks ended. A
-pod that gives a collective up says so at once, and the others then say where their ranks are that do not
-answer. All values are text or JSON.
+The store is torch's ``TCPStore`` in the worker, so that it survives the loss of any pod. Pods register when
+they have started; the worker names those that form the gang; each of them counts beats, and writes at its end
+how its ranks ended. A pod that gives a collective up writes that at once, and the others then write where
+their silent ranks are. All values are text or JSON.
 """
 
 import json
@@ -16,16 +15,14 @@ from halving.errors import InvalidInput
 from halving.trial.messages import Granted, Interrupted, Message, Raised, Ready, from_bytes, to_bytes
 
 VARIABLE = "HALVING_GANG"
-"""Names the gang to the process of one of its pods."""
+"""The environment variable with the place of a pod's process in its gang."""
 FORMATION = "halving/formation"
 """The pods that form the gang, in the order of their ranks: a JSON list of names."""
 HANG = "halving/hang"
-"""A collective that the ranks of a pod have given up, as the last such pod says it: JSON of
-:class:`halving.distributed.hang.Hang`.
-"""
+"""The collective that a pod was the last to give up: JSON of :class:`halving.distributed.hang.Hang`."""
 BEAT_SECONDS = 0.5
-"""Between two beats of a pod, and two looks at :data:`HANG`."""
-_MOST_CHARACTERS = 20_000  # of an error; the catalog keeps no more
+"""The time between two beats of a pod, and between two reads of :data:`HANG`."""
+_MAX_CHARACTERS = 20_000  # of an error, because the catalog keeps no more
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ class GangPlace:
     """A pod's place in its gang.
 
     Attributes:
-        host, port: of the rendezvous store.
+        host, port: the address of the rendezvous store.
         pod: the pod's name.
     """
 
@@ -46,7 +43,7 @@ class GangPlace:
 
 
 def place_of(variable: str) -> GangPlace:
-    """Read :data:`VARIABLE`.
+    """Parse the value of :data:`VARIABLE`.
 
     Raises:
         InvalidInput: it is not accepted.
@@ -60,50 +57,48 @@ def place_of(variable: str) -> GangPlace:
 
 
 def own_place() -> GangPlace | None:
-    """The place of this process's pod in its gang; None where a trial has one pod."""
+    """The place of this process's pod in its gang; None in a trial of one pod."""
     variable = os.environ.get(VARIABLE)
     return place_of(variable) if variable else None
 
 
-def here(pod: str) -> str:
+def here_key(pod: str) -> str:
     """The key of a pod that has started and waits to be named in :data:`FORMATION`."""
     return f"halving/here/{pod}"
 
 
-def beat(pod: str) -> str:
+def beat_key(pod: str) -> str:
     """The key of a pod's count of beats."""
     return f"halving/beat/{pod}"
 
 
-def signalled(pod: str) -> str:
+def signalled_key(pod: str) -> str:
     """The key of a pod that has received SIGTERM."""
     return f"halving/signalled/{pod}"
 
 
-def hung(pod: str) -> str:
-    """The key of the collective that was given up, as :data:`HANG`, with where the ranks of this pod are that
-    did not answer.
-    """
+def hung_key(pod: str) -> str:
+    """The key of a :data:`HANG` with the stacks of this pod's silent ranks."""
     return f"halving/hung/{pod}"
 
 
-def ended(pod: str) -> str:
-    """The key of how the ranks of a pod ended, as :func:`end_to_bytes` gives it."""
+def ended_key(pod: str) -> str:
+    """The key of how the ranks of a pod ended, in the form of :func:`end_to_bytes`."""
     return f"halving/ended/{pod}"
 
 
 def end_to_bytes(message: Message | None) -> bytes:
-    """How the ranks of a pod ended; None if they have saved a checkpoint after a SIGTERM.
+    """Convert how the ranks of a pod ended to bytes, with only the end of a very long error.
 
-    Of a very long error the end is kept.
+    None means that they have saved a checkpoint after a SIGTERM.
     """
-    if isinstance(message, Raised) and len(message.error) > _MOST_CHARACTERS:
-        message = replace(message, error=f"…{message.error[-_MOST_CHARACTERS:]}")
+    if isinstance(message, Raised) and len(message.error) > _MAX_CHARACTERS:
+        message = replace(message, error=f"…{message.error[-_MAX_CHARACTERS:]}")
     return b"null" if message is None else to_bytes(message)
 
 
 def end_from_bytes(data: bytes) -> Message | None:
-    """As :func:`end_to_bytes` was given it.
+    """Parse the bytes of :func:`end_to_bytes`.
 
     Raises:
         InvalidInput: it is no message of a trial.
@@ -117,5 +112,5 @@ def end_from_bytes(data: bytes) -> Message | None:
 
 
 def is_wrong(message: Message | None) -> bool:
-    """Whether ranks that ended so have broken the gang, or were ended themselves."""
+    """Whether ranks that ended this way have broken the gang, or were ended themselves."""
     return message is None or isinstance(message, Raised | Interrupted)

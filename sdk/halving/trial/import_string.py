@@ -16,7 +16,8 @@ def import_function(field: str, path: str) -> Callable[..., Any]:
     """Import the function that ``module:function`` names.
 
     Raises:
-        InvalidInput: naming the field, what is missing and what the module has instead.
+        InvalidInput: there is no such function; the message names the field, what is missing and the
+            functions of the module.
     """
     add_working_folder()
     module_name, _, name = path.partition(":")
@@ -30,7 +31,7 @@ def import_function(field: str, path: str) -> Callable[..., Any]:
         ) from None
     function: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(function):
-        # For a package, also what it re-exports from its own modules.
+        # A package's functions include those that it re-exports from its own modules.
         defined = sorted(
             key
             for key, value in vars(module).items()
@@ -45,21 +46,19 @@ def import_function(field: str, path: str) -> Callable[..., Any]:
 
 
 def source_digest(path: str) -> str | None:
-    """SHA-256, in hex, of the source file of ``module:function``; None where there is no such file."""
+    """SHA-256, in hex, of the source file of ``module:function``; None without such a file."""
     add_working_folder()
     try:
-        found = find_spec(path.partition(":")[0])
-    except ModuleNotFoundError:  # of a package that contains the module
+        spec = find_spec(path.partition(":")[0])
+    except ModuleNotFoundError:  # The package of the module is missing.
         return None
-    return (
-        hashlib.sha256(Path(found.origin).read_bytes()).hexdigest()
-        if found and found.origin and found.has_location
-        else None
-    )
+    if spec is None or not spec.origin or not spec.has_location:
+        return None
+    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
 
 
 def add_working_folder() -> None:
-    """Let functions be imported from the folder in which a sweep was started; installed packages come first.
+    """Add the folder in which a sweep was started to Python's path, behind installed packages.
 
     A script's own folder is on its path, but the processes that Dagster spawns for a job's steps have no such
     entry.
@@ -69,6 +68,8 @@ def add_working_folder() -> None:
 
 
 def where(error: BaseException) -> str:
-    """Where an error was raised: ``file.py:17``."""
+    """The place where an error was raised: ``file.py:17``."""
     frames = traceback.extract_tb(error.__traceback__)
-    return f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else "unknown place"
+    if not frames:
+        return "unknown place"
+    return f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}"

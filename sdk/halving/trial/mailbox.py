@@ -1,11 +1,10 @@
-"""A mailbox in the store: how a trial in its own pod and its worker exchange messages, with no network port
-between them.
+"""A mailbox in the store for a trial in its own pod and its worker, with no network port between them.
 
 Each end writes its own numbered messages, each created once, and looks for the next message of the other end:
 ``runs/project=P/RUN/mail/ATTEMPT/trial-000001.json`` and ``worker-000001.json``. A message outlives the
-process that sent it. What the trial is lies there from the beginning, as ``task.json``. That the worker wants
-the trial back has no number, for it is heard of while the trial trains, and is nothing to be said twice:
-``asked-back.json``.
+process that sent it. The description of the trial is there from the beginning, as ``task.json``. When the
+worker wants the trial back, it creates ``asked-back.json``, which has no number, because it is read while the
+trial trains, and is written once.
 """
 
 import logging
@@ -20,18 +19,18 @@ from halving.store.store import Store
 from halving.trial.messages import Granted, Message, Ready, from_bytes, to_bytes
 
 VARIABLE = "HALVING_MAILBOX"
-"""Names the mailbox to the process of a pod."""
+"""The environment variable with the mailbox of a pod's process."""
 
-# between two looks: about one GET a second for each waiting end
-_FIRST_SECONDS = 0.05
-_LONGEST_SECONDS = 1.0
+# Between two looks there are these pauses, so that each waiting end makes about one GET a second.
+_MIN_SECONDS = 0.05
+_MAX_SECONDS = 1.0
 _SEND_SECONDS = 300.0  # how long a message waits for an unavailable store
 
 _log = logging.getLogger(__name__)
 
 
 def mail_folder(project: str, run: str, attempt: int) -> str:
-    """Where the mail of an attempt lies in the store."""
+    """The folder of an attempt's mailbox in the store."""
     return f"runs/project={project}/{run}/mail/{attempt:04d}"
 
 
@@ -90,8 +89,7 @@ class Mailbox:
         self._expect_soon()
 
     def ask_back(self) -> None:
-        """Say, as the worker, that the trial is to end with its epoch; saying it again changes nothing and
-        asks the store for nothing.
+        """Tell the trial, as the worker, to end with its epoch; a second call does nothing.
 
         Raises:
             StoreError: the store is unavailable, or refuses.
@@ -99,12 +97,12 @@ class Mailbox:
         if self._has_asked_back:
             return
         with suppress(AlreadyExists):
-            # a trial that has written something else there has asked for its own end
+            # A trial that has written something else there will end as well.
             self._store.create(self._asking, b"{}", sole=True)
         self._has_asked_back = True
 
     def is_asked_back(self) -> bool:
-        """Whether the worker has said so.
+        """Whether the worker has called :meth:`ask_back`.
 
         Raises:
             StoreError: the store is unavailable.
@@ -112,7 +110,7 @@ class Mailbox:
         return self._store.exists(self._asking)
 
     def catch_up(self) -> None:
-        """Go on after what an earlier process has sent for this end.
+        """Continue after the messages that an earlier process has sent for this end.
 
         Raises:
             StoreError: the store was unavailable for five minutes, or refuses.
@@ -123,10 +121,10 @@ class Mailbox:
         self._sent = sum(name.startswith(f"{self._sends}-") for name in names)
 
     def receive(self, timeout: float) -> Message | Granted | Ready | None:
-        """The next message, or None when none has come within ``timeout`` seconds.
+        """Wait for the next message; None when none has come within ``timeout`` seconds.
 
         Raises:
-            InvalidInput: what has come is no message.
+            InvalidInput: the content is no message.
         """
         until = time.monotonic() + timeout
         while True:
@@ -144,10 +142,10 @@ class Mailbox:
             time.sleep(min(pause, left))
 
     def look(self) -> Message | Granted | Ready | None:
-        """The next message, if it is there.
+        """Read the next message, if it is there.
 
         Raises:
-            InvalidInput: what is there is no message.
+            InvalidInput: the content is no message.
             OSError: the store is unavailable.
         """
         try:
@@ -160,7 +158,7 @@ class Mailbox:
         return message
 
     def clear(self) -> None:
-        """Delete all messages: the attempt is over, and the catalog holds its result.
+        """Delete all messages, when the attempt is over and the catalog has its result.
 
         Raises:
             OSError: the store refused; then they stay.
@@ -169,8 +167,8 @@ class Mailbox:
             self._store.delete(f"{self._folder}/{name}")
 
     def _expect_soon(self) -> None:
-        """Begin with short pauses again: an answer may come soon."""
-        self._looks = backoff(_FIRST_SECONDS, _LONGEST_SECONDS)
+        """Begin with short pauses again, because an answer may come soon."""
+        self._looks = backoff(_MIN_SECONDS, _MAX_SECONDS)
 
 
 def _task_file(folder: str) -> str:

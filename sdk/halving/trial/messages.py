@@ -15,14 +15,14 @@ from halving.store.store import blob_name
 
 @dataclass(frozen=True)
 class RungResult:
-    """How far a trial has come, and with what.
+    """A trial's progress and results.
 
     Attributes:
         epoch: the last one that counts.
         values: metric to value: the summary of each objective, and the last value of each bounded metric.
-        checkpoint: digest of the checkpoint of this epoch.
-        best_checkpoint: where the best value of the first objective counts, digest of the checkpoint of that
-            value's epoch.
+        checkpoint: the digest of this epoch's checkpoint.
+        best_checkpoint: the digest of the checkpoint of the best epoch, where the best value of the first
+            objective counts.
     """
 
     epoch: int
@@ -46,7 +46,8 @@ class ReturnedEarly(RungResult):
 class Granted:
     """The platform's answer: train up to ``epochs`` in all; if that is no more than before, stop.
 
-    ``complete``: the trial is complete.
+    Attributes:
+        complete: whether the trial is complete.
     """
 
     epochs: int
@@ -60,7 +61,11 @@ class Stopped:
 
 @dataclass(frozen=True)
 class Raised:
-    """The trainable raised. ``final``: it would only raise again, so the trial is not tried again."""
+    """The trainable raised an error.
+
+    Attributes:
+        final: whether it would raise again, so that the trial is not tried again.
+    """
 
     error: str
     final: bool
@@ -69,8 +74,9 @@ class Raised:
 
 @dataclass(frozen=True)
 class Interrupted:
-    """The trial received SIGTERM and has saved its checkpoint (sent by a trial in a pod; one on the worker's
-    machine just ends), or its store was unavailable for too long.
+    """The trial received SIGTERM and has saved its checkpoint, or its store was unavailable for too long.
+
+    After a SIGTERM only a trial in a pod sends it; one on the worker's machine just ends.
     """
 
     reason: str
@@ -78,13 +84,13 @@ class Interrupted:
 
 @dataclass(frozen=True)
 class Ready:
-    """The process of a rerun in a pod has looked around, and trains when :class:`Granted` comes.
+    """The report of a rerun's process in a pod, which trains when :class:`Granted` comes.
 
     A trial of a sweep sends none.
 
     Attributes:
-        environment: as :func:`halving.records.provenance.environment` gives it.
-        trainable_sha256: of the trainable's source file; None where there is none.
+        environment: the result of :func:`halving.records.provenance.environment`.
+        trainable_sha256: the hash of the trainable's source file; None without one.
     """
 
     environment: dict[str, Any]
@@ -95,46 +101,46 @@ Message = ReachedRung | Stopped | ReturnedEarly | Raised | Interrupted
 _KINDS: dict[str, type] = {
     kind.__name__: kind for kind in (ReachedRung, Stopped, ReturnedEarly, Raised, Interrupted, Granted, Ready)
 }
-_MOST = 2**31  # epochs: a database keeps 32 bits of them
+_MAX_EPOCHS = 2**31  # because a database keeps 32 bits of them
 _DIGESTS = ("checkpoint", "best_checkpoint")
 
 
 def to_bytes(message: Message | Granted | Ready) -> bytes:
-    """A message as JSON. Equal messages give equal bytes."""
+    """Convert a message to JSON; equal messages become equal bytes."""
     return json.dumps({"kind": type(message).__name__, **asdict(message)}, sort_keys=True).encode()
 
 
 def from_bytes(data: bytes) -> Message | Granted | Ready:
-    """Read a message from JSON.
+    """Parse a message from JSON.
 
     Raises:
         InvalidInput: it is not a message; the error names the field.
     """
     try:
-        given = json.loads(data)
+        content = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"a message is not accepted: {error}; give JSON") from None
-    named = given.pop("kind", None) if isinstance(given, dict) else None
+    named = content.pop("kind", None) if isinstance(content, dict) else None
     kind = _KINDS.get(named) if isinstance(named, str) else None
     if kind is None:
         raise InvalidInput(f"a message is not accepted: give an object whose kind is one of {sorted(_KINDS)}")
     wanted = {field.name: field.type for field in fields(kind)}
-    if given.keys() != wanted.keys():
+    if content.keys() != wanted.keys():
         raise InvalidInput(
-            f"a message {kind.__name__} with {sorted(given)} is not accepted: give {sorted(wanted)}"
+            f"a message {kind.__name__} with {sorted(content)} is not accepted: give {sorted(wanted)}"
         )
-    for name, value in given.items():
+    for name, value in content.items():
         if not _fits(value, wanted[name]):
             raise InvalidInput(f"{kind.__name__}.{name} = {value!r:.80} is not accepted: give {wanted[name]}")
         if name in _DIGESTS and value is not None:
             blob_name(value)
-    message: Message | Granted | Ready = kind(**given)
+    message: Message | Granted | Ready = kind(**content)
     return message
 
 
 def _fits(value: Any, wanted: Any) -> bool:
     if wanted is int:
-        return type(value) is int and 0 <= value < _MOST
+        return type(value) is int and 0 <= value < _MAX_EPOCHS
     if wanted == dict[str, float]:
         return isinstance(value, dict) and all(
             type(number) in (int, float) and abs(number) <= sys.float_info.max for number in value.values()

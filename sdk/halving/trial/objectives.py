@@ -1,7 +1,7 @@
 """A trial's objectives over its epochs: the value at the end, the best so far, or a moving average.
 
 The tallies are saved in each checkpoint's record. A resumed trial continues with those of its checkpoint, so
-that epochs that are trained again count once.
+that epochs which are trained again count once.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from halving.trial.context import ObjectiveRule
 
 @dataclass
 class _Tally:
-    """What one metric has reported up to an epoch.
+    """A summary of one metric's reports up to an epoch.
 
     Attributes:
         epoch, value: the last report.
@@ -35,7 +35,7 @@ class Tallies:
 
     Args:
         objectives, bounded: as in :class:`halving.trial.context.TrialContext`.
-        record: to continue from a checkpoint, what :meth:`as_record` returned for it.
+        record: the result of :meth:`as_record` for the checkpoint to continue from.
 
     Attributes:
         best_checkpoint: digest of the checkpoint of the first objective's best epoch; None where its best
@@ -50,9 +50,9 @@ class Tallies:
     ) -> None:
         self._objectives = objectives
         self._bounded = bounded
-        held = record or {}
-        self._tallies = {metric: _Tally(**tally) for metric, tally in held.get("metrics", {}).items()}
-        self.best_checkpoint: str | None = held.get("best_checkpoint")
+        saved = record or {}
+        self._tallies = {metric: _Tally(**tally) for metric, tally in saved.get("metrics", {}).items()}
+        self.best_checkpoint: str | None = saved.get("best_checkpoint")
 
     def as_record(self) -> dict[str, Any]:
         """Plain data for the checkpoint's record."""
@@ -69,9 +69,7 @@ class Tallies:
         return all(rule.metric in reported for rule in self._objectives)
 
     def improved_by(self, reported: Mapping[str, float]) -> bool:
-        """Whether the best of the first objective counts, and an epoch with these reports is the best so
-        far.
-        """
+        """Whether these reports are the best so far, where the best value of the first objective counts."""
         main = self._objectives[0] if self._objectives else None
         if main is None or main.summary != "best" or main.metric not in reported:
             return False
@@ -83,7 +81,7 @@ class Tallies:
 
         Args:
             reported: metric to value; objectives and bounded metrics are finite.
-            checkpoint: digest of what the epoch saved, if it saved anything.
+            checkpoint: the digest of the epoch's checkpoint, if it saved one.
         """
         if self.improved_by(reported):
             self.best_checkpoint = checkpoint
@@ -98,21 +96,21 @@ class Tallies:
             ObjectiveMissing: one was not reported in this epoch, where the value at the end counts, or in no
                 epoch.
         """
-        found = {rule.metric: self._summary(rule, epoch, reported) for rule in self._objectives}
+        values = {rule.metric: self._summary(rule, epoch, reported) for rule in self._objectives}
         for metric in self._bounded:
             if metric not in self._tallies:
                 raise ObjectiveMissing(
                     f"metric {metric!r}, which the sweep bounds, was not reported up to epoch {epoch}: "
-                    f"{_listed(reported)}; "
-                    f"call run.report({metric}=…), or remove it from the sweep's bounds"
+                    f"{_describe_reports(reported)}; call run.report({metric}=…), or remove it from the "
+                    "sweep's bounds"
                 )
-            found.setdefault(metric, self._tallies[metric].value)
-        return found
+            values.setdefault(metric, self._tallies[metric].value)
+        return values
 
     def _count(self, rule: ObjectiveRule, epoch: int, value: float) -> None:
         tally = self._tallies.get(rule.metric)
-        if tally is not None and tally.epoch == epoch:  # counted already: it is an objective and bounded
-            return
+        if tally is not None and tally.epoch == epoch:
+            return  # It is counted already, because it is an objective and bounded.
         if tally is None:
             self._tallies[rule.metric] = _Tally(epoch, value, value, epoch, [value])
             return
@@ -127,9 +125,9 @@ class Tallies:
         tally = self._tallies.get(rule.metric)
         if tally is None or (rule.summary == "end" and tally.epoch != epoch):
             raise ObjectiveMissing(
-                f"objective {rule.metric!r} was not reported in epoch {epoch}: {_listed(reported)}; "
-                f"call run.report({rule.metric}=…) in every epoch, or name another objective.metric in the "
-                "sweep"
+                f"objective {rule.metric!r} was not reported in epoch {epoch}: "
+                f"{_describe_reports(reported)}; call run.report({rule.metric}=…) in every epoch, or name "
+                "another objective.metric in the sweep"
             )
         if rule.summary == "best":
             return tally.best
@@ -140,5 +138,5 @@ def _is_better(value: float, than: float, maximize: bool) -> bool:
     return value > than if maximize else value < than
 
 
-def _listed(reported: Mapping[str, float]) -> str:
+def _describe_reports(reported: Mapping[str, float]) -> str:
     return f"it reported {sorted(reported)}" if reported else "it reported nothing"

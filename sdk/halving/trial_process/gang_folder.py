@@ -1,6 +1,4 @@
-"""The folder in which the ranks of a gang leave something for their agent, and what becomes of those of
-killed agents.
-"""
+"""The folder in which the ranks of a gang write files for their agent."""
 
 import contextlib
 import fcntl
@@ -13,17 +11,17 @@ from pathlib import Path
 
 _PREFIX = "halving-gang-"
 _LOCK = "lock"
-_NEW_SECONDS = 60.0  # in which a folder that nobody has locked may be about to be
+_NEW_SECONDS = 60.0  # in which a new folder may not be locked yet
 
 
 @contextlib.contextmanager
 def gang_folder() -> Iterator[Path]:
     """A new folder for the files of one gang on this machine, which is removed at the end.
 
-    It is locked by the agent, and by the ranks that are forked from it, as long as one of them lives. What
-    was left by a gang of which none does, because its agent was killed, is removed first.
+    It is locked as long as the agent lives, or one of the ranks that are forked from it. Folders of gangs
+    whose processes were all killed are removed first.
     """
-    _remove_left()
+    _remove_abandoned()
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     try:
         with (folder / _LOCK).open("w") as lock:
@@ -33,15 +31,12 @@ def gang_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _remove_left() -> None:
+def _remove_abandoned() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):  # a living gang's; or another removes it
-            found = folder.lstat()
-            if (
-                found.st_uid != os.geteuid()
-                or folder.is_symlink()
-                or time.time() - found.st_mtime < _NEW_SECONDS
-            ):
+        with contextlib.suppress(OSError):  # The gang lives, or another process removes the folder.
+            status = folder.lstat()
+            is_new = time.time() - status.st_mtime < _NEW_SECONDS
+            if is_new or status.st_uid != os.geteuid() or folder.is_symlink():
                 continue
             if (folder / _LOCK).exists():
                 with (folder / _LOCK).open() as lock:

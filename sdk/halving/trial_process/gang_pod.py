@@ -1,9 +1,7 @@
-"""A pod of a gang: it waits until its trial's worker names the pods that form the gang, and runs the ranks of
-its node to their end.
+"""A pod of a gang, which waits until the worker has formed the gang, and then runs the ranks of its node.
 
-Rank 0 speaks with the worker through the mailbox, as every trial does. How the ranks of a node ended the pod
-says in the gang's rendezvous store, because of many pods that end the worker has to find the one that was the
-reason.
+Rank 0 communicates with the worker through the mailbox, as every trial does. Each pod writes how its ranks
+ended to the gang's rendezvous store, because the worker must find the one of many ends that was the reason.
 """
 
 import importlib
@@ -27,13 +25,13 @@ from halving.trial.gang import (
     FORMATION,
     HANG,
     GangPlace,
-    beat,
+    beat_key,
     end_to_bytes,
-    ended,
-    here,
-    hung,
+    ended_key,
+    here_key,
+    hung_key,
     is_wrong,
-    signalled,
+    signalled_key,
 )
 from halving.trial_process.gang import attend as attend_ranks
 from halving.trial_process.gang import guarding, run_rank
@@ -46,8 +44,8 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 60.0
 _LOOK_SECONDS = 0.2
-_LAST_BEAT_SECONDS = 2.0  # for the store to take it
-_WORKER_LOST_SECONDS = 10.0  # without the store, until the ranks are asked to save a checkpoint
+_LAST_BEAT_SECONDS = 2.0  # for the store to take the last beat
+_WORKER_LOST_SECONDS = 10.0  # without the store, before the ranks must save a checkpoint
 
 
 def attend(
@@ -59,22 +57,22 @@ def attend(
     threads: int,
     processes: int,
 ) -> None:
-    """The main function of a gang's pod.
+    """Run a pod of a gang.
 
     Args:
-        place: of this pod.
+        place: the place of this pod.
         context, trainable, granted, channel, threads, processes: as for
-            :func:`halving.trial_process.gang.run_gang`; ``processes`` of this node.
+            :func:`halving.trial_process.gang.run_gang`; ``processes`` are those of this node.
 
     Raises:
         SystemExit: the ranks ended wrongly; with status 143 after a SIGTERM, when the checkpoint is saved.
         torch.distributed.DistError: the worker's store cannot be reached.
     """
-    with suppress(Exception):  # what cannot be imported each rank says by itself
-        importlib.import_module(trainable.partition(":")[0])  # before the ranks are forked
-    store = _connected(place)
+    with suppress(Exception):  # Each rank reports an error of the import by itself.
+        importlib.import_module(trainable.partition(":")[0])  # The ranks are forked after it.
+    store = _connect(place)
     pods = _formation(store, place)
-    beats = _Beats(_connected(place), place.pod)
+    beats = _Beats(_connect(place), place.pod)
     beats.start()
     with gang_folder() as folder, guarding() as guardian:
         arguments = (context, trainable, granted, channel, threads, str(folder), guardian)
@@ -85,18 +83,18 @@ def attend(
             processes,
             rendezvous,
             folder,
-            on_sigterm=beats.asked.set,
+            on_sigterm=beats.has_sigterm.set,
             on_hang=partial(_tell_of_hang, store, place.pod),
             hang_elsewhere=lambda: beats.hang,
         )
-    beats.close()  # an interpreter that ends while a thread waits in the store's C++ may hang
+    beats.close()  # An interpreter that ends while a thread waits in the store's C++ may hang.
     if pods[0] == place.pod and message is not None and not is_wrong(message):
         channel.send(message)
     with suppress(RuntimeError):
-        # torch's errors of a store that is gone with the worker: nobody is there to be told
-        if beats.asked.is_set():
-            store.set(signalled(place.pod), "")
-        store.set(ended(place.pod), end_to_bytes(message).decode())
+        # torch raises it if the store is gone with the worker, and then nobody needs the end.
+        if beats.has_sigterm.is_set():
+            store.set(signalled_key(place.pod), "")
+        store.set(ended_key(place.pod), end_to_bytes(message).decode())
     if message is None:
         sys.exit(signals.STATUS)
     if is_wrong(message):
@@ -104,18 +102,17 @@ def attend(
 
 
 def _tell_of_hang(store: "TCPStore", pod: str, hang: Hang) -> None:
-    """Tell the worker, and the other pods, whose ranks may be those that did not come."""
-    with suppress(RuntimeError):  # the worker is gone
-        store.set(hung(pod), hang.to_text())
+    """Report a hang to the worker, and to the other pods, whose ranks may be the missing ones."""
+    with suppress(RuntimeError):  # The worker is gone.
+        store.set(hung_key(pod), hang.to_text())
         store.set(HANG, hang.to_text())
 
 
 def rendezvous_in(store: "TCPStore", place: GangPlace, pods: list[str]) -> "RendezvousHandler":
-    """The rendezvous of a gang whose members are known: in the worker's store, so that none of them has to
-    outlive the others.
+    """The rendezvous of a gang with known members, in the worker's store, so that any of them may end first.
 
-    torchrun's own agrees on its members by itself, with pickles; its static one has the store in the first of
-    them.
+    torchrun's own rendezvous negotiates its members with pickles; its static one has the store in the first
+    member.
     """
     from torch.distributed import PrefixStore
     from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
@@ -150,7 +147,7 @@ def rendezvous_in(store: "TCPStore", place: GangPlace, pods: list[str]) -> "Rend
     return Formed()
 
 
-def _connected(place: GangPlace) -> "TCPStore":
+def _connect(place: GangPlace) -> "TCPStore":
     from torch.distributed import TCPStore
 
     timeout = timedelta(seconds=_CONNECT_SECONDS)
@@ -159,7 +156,7 @@ def _connected(place: GangPlace) -> "TCPStore":
 
 def _formation(store: "TCPStore", place: GangPlace) -> list[str]:
     """Wait until the gang is formed with this pod; one that is left out waits until it is deleted."""
-    store.set(here(place.pod), "")
+    store.set(here_key(place.pod), "")
     while True:
         if store.check([FORMATION]):
             pods: Any = json.loads(store.get(FORMATION))
@@ -169,12 +166,12 @@ def _formation(store: "TCPStore", place: GangPlace) -> list[str]:
 
 
 class _Beats(threading.Thread):
-    """Tells the worker twice a second that this node is there.
+    """Tells the worker twice a second that this node is alive.
 
-    Where the worker is gone, the ranks save a checkpoint and end.
+    If the worker is gone, the ranks save a checkpoint and end.
 
     Attributes:
-        asked: set when a SIGTERM has come, which the worker hears of at once.
+        has_sigterm: set when a SIGTERM has come, which is then reported at once.
         hang: a collective that a pod of the gang has given up.
     """
 
@@ -182,7 +179,7 @@ class _Beats(threading.Thread):
 
     def __init__(self, store: "TCPStore", pod: str) -> None:
         super().__init__(name="halving-gang-beats", daemon=True)
-        self.asked = threading.Event()
+        self.has_sigterm = threading.Event()
         self._store = store
         self._pod = pod
         self._over = threading.Event()
@@ -192,20 +189,20 @@ class _Beats(threading.Thread):
 
         heard = time.monotonic()
         while not self._over.is_set():
-            asked = self.asked.is_set()
+            is_stopping = self.has_sigterm.is_set()
             try:
-                self._store.add(beat(self._pod), 1)
-                if asked:
-                    self._store.set(signalled(self._pod), "")
+                self._store.add(beat_key(self._pod), 1)
+                if is_stopping:
+                    self._store.set(signalled_key(self._pod), "")
                 if self.hang is None and self._store.check([HANG]):
-                    with suppress(InvalidInput):  # of an image with another version of the SDK
+                    with suppress(InvalidInput):  # The other image has another version of the SDK.
                         self.hang = Hang.from_text(self._store.get(HANG).decode())
                 heard = time.monotonic()
             except dist.DistError:
                 if time.monotonic() - heard > _WORKER_LOST_SECONDS:
                     os.kill(os.getpid(), signal.SIGTERM)
                     return
-            (self._over if asked else self.asked).wait(BEAT_SECONDS)
+            (self._over if is_stopping else self.has_sigterm).wait(BEAT_SECONDS)
 
     def close(self) -> None:
         self._over.set()

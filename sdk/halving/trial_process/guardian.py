@@ -1,9 +1,8 @@
-"""What ends processes that this one has started and that outlive it, wherever they hang: a small process
-beside it, which watches it.
+"""A small process that watches this one, and kills processes that this one has started and that outlive it.
 
-No thread of theirs could: one that is stopped, or hangs in C and holds the interpreter's lock, runs none. The
-guardian is a child of the process that it watches, not of those that it may kill, so that a trainable that
-waits for all of its children does not meet it.
+No thread of theirs could end them: a process that is stopped, or hangs in C and holds the interpreter's lock,
+runs no thread. The guardian is a child of the process that it watches, not of those that it may kill, so that
+a trainable that waits for all of its children does not wait for it.
 
 This file is also the guardian's program. It is run by itself, so that it needs nothing but the standard
 library and starts in milliseconds.
@@ -24,9 +23,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def be_killed_with_parent() -> None:
-    """Have the kernel kill this process when the one that has forked it dies: at once, also where it hangs in
-    C.
-    """
+    """Have the kernel kill this process at once when its parent dies, even if it hangs in C."""
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -34,12 +31,10 @@ def be_killed_with_parent() -> None:
 
 
 class Guardian:
-    """Kills the processes that it is told of when this one has been dead for so long.
-
-    Only on Linux; elsewhere it does nothing.
+    """Kills registered processes some time after this process's death, on Linux; elsewhere it does nothing.
 
     Args:
-        seconds: from this process's death on, in which the others may end by themselves.
+        seconds: the time after this process's death, in which the others may end by themselves.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -55,31 +50,31 @@ class Guardian:
             str(_began(os.getpid())),
             str(seconds),
         ]
-        # perhaps Python's own
+        # Python may need it to find its own library.
         libraries = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
-            # who reads this process's output to its end does not wait for the guardian's end
+            # A process that reads this one's output to its end must not wait for the guardian's end.
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
             env=libraries,
-            start_new_session=True,  # what ends this process by its group does not end the guardian
+            start_new_session=True,  # A signal to this process's group must not end the guardian.
         )
 
     def watch(self, pid: int) -> None:
-        """Kill this process, too. Any process may say so that has been forked from this one."""
+        """Register a process; any process that has been forked from this one may call it."""
         began = _began(pid)
         if self._process is None or began is None:
             return
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # somebody has killed the guardian
-            # as a whole: it is shorter than PIPE_BUF
+        with contextlib.suppress(BrokenPipeError):  # Somebody has killed the guardian.
+            # A line that is shorter than PIPE_BUF is written as a whole.
             os.write(self._process.stdin.fileno(), f"{pid} {began}\n".encode())
 
     def end(self) -> None:
-        """Kill nothing any more."""
+        """End the guardian, which then kills nothing."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -88,20 +83,22 @@ class Guardian:
 
 
 def _began(pid: int) -> int | None:
-    """When a process began, in ticks of the machine's clock, which tells it from a later one with its number;
-    None where it has died.
+    """The start of a process in ticks of the machine's clock; None if it has died.
+
+    It distinguishes the process from a later one with the same number.
     """
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    state, *numbers = status.rpartition(")")[2].split()  # its name, which is before, may contain spaces
-    # proc_pid_stat(5): field 22, of which the state is the third
+    state, *numbers = status.rpartition(")")[2].split()  # The name before it may contain spaces.
+    # In proc_pid_stat(5) it is field 22; the state is field 3.
     return None if state in ("Z", "X") else int(numbers[18])
 
 
 def _main(parent: int, began: int, seconds: float) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # they are for the process that it watches
+    # These signals are meant for the process that is watched.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     wards: set[tuple[int, int]] = set()
     orphaned_at: float | None = None
@@ -119,7 +116,7 @@ def _main(parent: int, began: int, seconds: float) -> None:
 
 
 def _read_wards() -> set[tuple[int, int]]:
-    """The processes that were named since the last call: each its number and when it began."""
+    """The number and the start of each process that was registered since the last call."""
     lines = b""
     while select.select([0], [], [], 0)[0] and (data := os.read(0, select.PIPE_BUF)):
         lines += data

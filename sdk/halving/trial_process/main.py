@@ -1,6 +1,4 @@
-"""The main function of a trial's process: run the trainable, ask the platform at each rung, and report how
-the attempt ended.
-"""
+"""A trial's process, which runs the trainable, asks the platform at each rung, and reports its end."""
 
 import contextlib
 import os
@@ -35,7 +33,7 @@ from halving.trial.import_string import import_function
 from halving.trial.messages import Granted, Interrupted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
 from halving.trial.objectives import Tallies
 
-_PLACE_IN_CALLBACK = "\n\nAt:\n"  # pybind11's
+_PLACE_IN_CALLBACK = "\n\nAt:\n"  # as pybind11 writes it
 _FINAL = (Diverged, ObjectiveMissing, CheckpointMissing, CheckpointMismatch, InvalidInput)
 
 
@@ -45,26 +43,26 @@ class Channel(Protocol):
     def send(self, message: Message, /) -> None: ...
 
     def recv(self) -> Granted:
-        """The answer to the message that was sent last."""
+        """Wait for the answer to the last message."""
 
 
 @runtime_checkable
 class HeedingChannel(Channel, Protocol):
     """A connection by which the platform can ask for the trial back.
 
-    A pipe is none: there, it sends a signal.
+    A pipe is none, because there the platform sends a signal.
     """
 
     def heeding(self, ask_back: Callable[[], object]) -> AbstractContextManager[None]:
-        """In this block, call ``ask_back``, from any thread, when the platform wants the trial's place."""
+        """Within the block, call ``ask_back`` from any thread when the platform wants the trial's place."""
 
 
 class Platform:
-    """The controller of a trial that the platform runs: it asks the platform for each decision.
+    """A controller that asks the platform for each decision.
 
     Args:
-        leave: ends the process when the other end of the pipe is closed. Raising instead would let the
-            trainable handle it.
+        leave: ends the process when the other end of the pipe is closed, because the trainable could catch an
+            exception.
 
     Attributes:
         complete: whether the platform has answered that the trial is complete.
@@ -76,7 +74,7 @@ class Platform:
         self._leave = leave
         self.complete = False
 
-    def reached(
+    def report_rung(
         self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None
     ) -> int:
         try:
@@ -89,22 +87,22 @@ class Platform:
 
 
 def run_trial(context: TrialContext, trainable: str, granted: int, channel: Channel, threads: int) -> None:
-    """The main function of a trial's process.
+    """Run a trial in its process, and send the platform how it ended.
 
     Args:
         context: the trial.
         trainable: ``module:function``.
         granted: epochs to train before asking the platform.
-        channel: to the platform.
+        channel: the connection to the platform.
         threads: CPU threads that the trial may use.
 
     Raises:
-        SystemExit: with status 143, after a SIGTERM, when the checkpoint is saved. No message is sent: the
-            sender of the signal knows.
+        SystemExit: with status 143, after a SIGTERM, when the checkpoint is saved. No message is sent,
+            because the sender of the signal knows.
     """
     if parent_process() and sys.platform == "linux":
-        # A child of a fork server starts children by another one, which outlives it with its data loaders. A
-        # script's children, and a rank's, are forked.
+        # A child of a fork server would start children by another fork server, which outlives it with its
+        # data loaders. So they are forked, as those of a script or a rank.
         set_start_method("fork", force=True)
     channel.send(train_trial(context, trainable, granted, channel, threads))
 
@@ -117,41 +115,42 @@ def train_trial(
     threads: int,
     join: Callable[[], Ranks] = lambda: ALONE,
 ) -> Message:
-    """Run the trainable and give how the attempt ended; as :func:`run_trial`, which sends that.
+    """Run the trainable and return how the attempt ended; :func:`run_trial` describes the arguments.
 
     Args:
-        join: gives the ranks among which this process is one. The channel is used by rank 0.
+        join: returns the ranks of which this process is one. Only rank 0 uses the channel.
     """
-    # Ctrl-C reaches the whole process group, but it is the worker that then decides about the trial and ends
-    # this process.
+    # Ctrl-C reaches the whole process group, but the worker decides about the trial and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signals.listen(even_ignored=True)
     run: Run | None = None
     ended: Message
     try:
         train = import_function("trainable", trainable)
-        if torch := sys.modules.get("torch"):
+        torch = sys.modules.get("torch")
+        if torch is not None:
             torch.set_num_threads(threads)
         controller = Platform(channel, granted, lambda: _leave(run))
         run = open_trial(context, controller, join())
         _stop_with_parent(run)
-        with (
-            channel.heeding(run.ask_back)
-            if run.rank == 0 and isinstance(channel, HeedingChannel)
-            else contextlib.nullcontext()
-        ):
+        heeding: AbstractContextManager[None] = contextlib.nullcontext()
+        if run.rank == 0 and isinstance(channel, HeedingChannel):
+            heeding = channel.heeding(run.ask_back)
+        with heeding:
             train(run)
             run.end()
         _end_if_stopping(run)
-        ended = _ended(run, controller, context)
+        ended = _end_message(run, controller, context)
         run.finish("paused" if isinstance(ended, Stopped) and not controller.complete else "finished")
-    except Exception as error:  # noqa: BLE001  # whatever the trainable raises is the attempt's result
-        if (parent := parent_process()) and not parent.is_alive():
-            _leave(run)  # this may be the only reason why it raised: the terminal or a pipe is closed
+    except Exception as error:  # noqa: BLE001
+        # Any error of the trainable is the attempt's result.
+        parent = parent_process()
+        if parent and not parent.is_alive():
+            _leave(run)  # The error may only mean that the terminal or a pipe is closed.
         is_final = _is_final(error)
         if run and not is_final:
-            _end_if_stopping(run)  # a SIGTERM that also went to its children makes data loaders raise
-        if isinstance(error, StoreUnavailable):  # not the trial's own fault
+            _end_if_stopping(run)  # Data loaders raise after a SIGTERM that also went to them.
+        if isinstance(error, StoreUnavailable):  # It is not the trial's own fault.
             ended = Interrupted(f"the store was unavailable: {error}")
         else:
             newest = run.checkpoint.digest if run and run.checkpoint else None
@@ -159,15 +158,13 @@ def train_trial(
                 error.add_note(_what_was_allocated(run))
             ended = Raised(_without_own_frames(error), is_final, newest)
         if run:
-            with contextlib.suppress(StoreError):  # whatever the store does, the platform gets the message
+            with contextlib.suppress(StoreError):  # The platform gets the message in any case.
                 run.finish("failed")
     return ended
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether an error would happen again in another attempt, so that the platform does not try its trial
-    again.
-    """
+    """Whether an error would happen again in another attempt, so that the trial is not tried again."""
     if isinstance(error, MicroBatchTooLarge):
         return False
     return isinstance(error, _FINAL) or is_out_of_memory(error)
@@ -177,16 +174,16 @@ def _what_was_allocated(run: Run | None) -> str:
     rank = run.rank if run else int(os.environ.get("RANK", "0"))
     device = None
     if run and "torch" in sys.modules:
-        with contextlib.suppress(Exception):  # a GPU whose memory was not enough to begin with it
+        with contextlib.suppress(Exception):  # The GPU's memory may not suffice even to use it.
             device = run.device
     return (
-        f"rank {rank} ran out of memory: {describe_memory(device)}. It would again, so the trial is not "
-        "tried again: load or compute less at once. (out_of_memory='halve' of run.distribute is for what "
+        f"rank {rank} ran out of memory: {describe_memory(device)}. It would again, so the trial is not tried "
+        "again: load or compute less at once. (out_of_memory='halve' of run.distribute is for what "
         "training.step computes)"
     )
 
 
-def _ended(run: Run, controller: Platform, context: TrialContext) -> Stopped | ReturnedEarly:
+def _end_message(run: Run, controller: Platform, context: TrialContext) -> Stopped | ReturnedEarly:
     if run.rank or run.epoch >= controller.granted:
         return Stopped()
     if run.unsaved is not None:
@@ -196,8 +193,8 @@ def _ended(run: Run, controller: Platform, context: TrialContext) -> Stopped | R
         reports = ", ".join(f"{rule.metric}=…" for rule in context.objectives)
         raise ObjectiveMissing(
             f"the trainable returned at epoch {run.epoch} of {controller.granted} without "
-            f"run.report({reports}) and run.save(…) "
-            "in an epoch of its own; loop over run.epochs() and call both in every epoch"
+            f"run.report({reports}) and run.save(…) in an epoch of its own; loop over run.epochs() and call "
+            "both in every epoch"
         )
     tallies = Tallies(context.objectives, context.bounded, saved.tallies)
     return ReturnedEarly(
@@ -213,7 +210,8 @@ def _end_if_stopping(run: Run) -> None:
 
 def _stop_with_parent(run: Run) -> None:
     """End this process when its worker dies."""
-    if parent := parent_process():
+    parent = parent_process()
+    if parent is not None:
 
         def watch() -> None:
             parent.join()
@@ -223,26 +221,22 @@ def _stop_with_parent(run: Run) -> None:
 
 
 def _leave(run: Run | None) -> NoReturn:
-    """End this process without finishing the run: the worker has died, and another one will continue the
-    trial.
-    """
+    """End this process without finishing the run, because another worker will continue the trial."""
     if run:
         run.flush()
-    os._exit(1)  # a normal exit would finish the run
+    os._exit(1)  # A normal exit would finish the run.
 
 
 def _without_own_frames(error: BaseException) -> str:
-    """The traceback, beginning with the trainable's first frame.
+    """The traceback from the trainable's first frame on, with the error in its last line.
 
-    Its last line says what happened. PyTorch's errors of a callback in C++, such as DDP's when another rank
-    is gone, have where the callback was behind it; that is left out.
+    PyTorch's errors of a callback in C++, such as DDP's when another rank is gone, have the callback's place
+    behind the message; that is left out.
     """
-    trace = (
-        error.__traceback__.tb_next
-        if error.__traceback__ and error.__traceback__.tb_next
-        else error.__traceback__
-    )
+    trace = error.__traceback__
+    if trace and trace.tb_next:
+        trace = trace.tb_next
     text = "".join(traceback.format_exception(type(error), error, trace)).strip()
-    said = message_of(error)
-    what, at, _ = said.partition(_PLACE_IN_CALLBACK)
-    return text.replace(said.strip(), what.strip()) if at else text
+    message = message_of(error)
+    short, mark, _ = message.partition(_PLACE_IN_CALLBACK)
+    return text.replace(message.strip(), short.strip()) if mark else text

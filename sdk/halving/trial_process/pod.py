@@ -1,7 +1,7 @@
 """``python -m halving.trial_process.pod``: a trial in its own pod, in any image that has the SDK.
 
-``HALVING_ROOT`` names the store, and ``HALVING_MAILBOX`` the attempt's mailbox in it, in which the trial is
-described and its worker answers. The pod needs no other address and no other credential.
+``HALVING_ROOT`` names the store, and ``HALVING_MAILBOX`` the attempt's mailbox in it, which has the trial's
+description and the answers of its worker. The pod needs no other address and no other credential.
 """
 
 import json
@@ -27,17 +27,17 @@ from halving.trial.messages import Granted, Interrupted, Message, Raised
 from halving.trial_process import gang, gang_pod
 from halving.trial_process.main import run_trial
 
-_UNANSWERED_SECONDS = 600.0  # a worker waits less than that for an unavailable database
-# between two looks whether the trial is asked back, each a request to the store
+_UNANSWERED_SECONDS = 600.0  # longer than a worker waits for an unavailable database
+# Each look whether the trial is asked back is a request to the store.
 _ASKED_BACK_LOOK_SECONDS = 10.0
-_LAST_LOOK_SECONDS = 2.0  # for a look that is under way when the training is over
+_LAST_LOOK_SECONDS = 2.0  # for a look that has begun when the training is over
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a trial's process is started with; as in :func:`halving.trial_process.gang.run_gang`."""
+    """The task of a trial's process, with the arguments of :func:`halving.trial_process.gang.run_gang`."""
 
     context: TrialContext
     trainable: str
@@ -53,8 +53,8 @@ class MailChannel:
     """A trial's connection to its worker, through the store.
 
     Args:
-        in_gang: what comes last is not sent by rank 0, which has sent all before, but by the process that it
-            was forked from.
+        in_gang: whether the last message is sent by the process from which rank 0 was forked, and all others
+            by rank 0.
     """
 
     def __init__(self, mailbox: Mailbox, *, in_gang: bool = False) -> None:
@@ -67,9 +67,9 @@ class MailChannel:
         self._mailbox.send(message)
 
     def recv(self) -> Granted:
-        """The worker's answer.
+        """Wait for the worker's answer.
 
-        When none has come for ten minutes, the worker is gone, and this process ends as by SIGTERM.
+        After ten minutes without one the worker is taken to be gone, and this process ends as by SIGTERM.
         """
         answer = self._mailbox.receive(_UNANSWERED_SECONDS)
         if answer is None:
@@ -83,7 +83,7 @@ class MailChannel:
 
     @contextmanager
     def heeding(self, ask_back: Callable[[], object]) -> Iterator[None]:
-        """In this block, call ``ask_back`` once the worker wants the trial back, from a thread of its own."""
+        """Within the block, call ``ask_back`` from another thread when the worker wants the trial back."""
         over = threading.Event()
         looking = threading.Thread(
             target=self._look_whether_asked_back,
@@ -104,7 +104,8 @@ class MailChannel:
                 if self._mailbox.is_asked_back():
                     ask_back()
                     return
-            except OSError as error:  # the training goes on, and the next look asks again
+            except OSError as error:
+                # The training goes on, and there will be another look.
                 _log.warning("cannot look whether the trial is asked back: %s", error)
 
 
@@ -122,10 +123,10 @@ def main() -> None:
     mailbox = Mailbox(store, folder, sends="trial", reads="worker")
     place = own_place()
     try:
-        task = _understood(read_task(store, folder))
+        task = _parse_task(read_task(store, folder))
     except InvalidInput as error:
         if place is None:
-            # of a gang's pods only that of rank 0 may send, and which one that is nobody knows yet
+            # In a gang only rank 0's pod may send, and it is not known yet which one that is.
             mailbox.send(Raised(str(error), final=True, checkpoint=None))
         sys.exit(str(error))
     # The worker knows the image's name, and this process what the image contains.
@@ -134,15 +135,15 @@ def main() -> None:
     parent = {**task.context.parent, "trainable_sha256": source_digest(task.trainable)}
     context = replace(task.context, root=store.root, provenance=captured, parent=parent)
     channel = MailChannel(mailbox, in_gang=place is not None or task.processes > 1)
-    given = (context, task.trainable, task.granted, channel, task.threads)
+    arguments = (context, task.trainable, task.granted, channel, task.threads)
     if place is not None:
-        gang_pod.attend(place, *given, task.processes)
+        gang_pod.attend(place, *arguments, task.processes)
         return
     try:
         if task.processes > 1:
-            gang.run_gang(*given, task.processes)
+            gang.run_gang(*arguments, task.processes)
         else:
-            run_trial(*given)
+            run_trial(*arguments)
     except SystemExit as ended:
         if ended.code == signals.STATUS:
             channel.send(
@@ -153,11 +154,11 @@ def main() -> None:
         raise
 
 
-def _understood(data: bytes) -> Task:
+def _parse_task(data: bytes) -> Task:
     try:
-        given: dict[str, Any] = json.loads(data)
-        context = given.pop("context")
-        return Task(context=TrialContext.from_record({}, **context), **given)
+        fields: dict[str, Any] = json.loads(data)
+        context = fields.pop("context")
+        return Task(context=TrialContext.from_record({}, **context), **fields)
     except (TypeError, ValueError, KeyError) as error:
         raise InvalidInput(
             f"the trial's task is not accepted by the halving SDK of this image: {error}; install the SDK "

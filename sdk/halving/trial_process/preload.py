@@ -1,8 +1,6 @@
-"""What every trial would import for itself.
+"""Imports that every trial needs; the fork server makes them last, before trials are forked from it.
 
-The fork server imports it last, before trials are forked from it.
-
-``torch.optim`` imports ``torch._dynamo`` (and sympy with it) only when the first optimizer is made, which
+``torch.optim`` imports ``torch._dynamo`` (and sympy with it) only when the first optimizer is created, which
 takes more than a second in each process; Parquet is first needed when the first points are written.
 """
 
@@ -18,6 +16,6 @@ if "torch" in sys.modules:
     with contextlib.suppress(ImportError):
         import torch._dynamo  # noqa: F401
 
-# All of it stays for as long as the server lives: the collector of a trial need not look through it, which
-# would also copy every page of it that it touches.
+# All of it stays as long as the server lives. The collector of a trial need not search it, which would copy
+# every page of it that it touches.
 gc.freeze()

@@ -1,6 +1,4 @@
-"""Where a rank is that does not answer, as its node's agent finds out: also one that is stopped, or that
-holds the interpreter's lock.
-"""
+"""The stack of a silent rank, which its node's agent reads even if the rank is stopped or hangs in C."""
 
 import contextlib
 import faulthandler
@@ -11,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-_SIGNAL = signal.SIGRTMIN + 14  # the trainable may use SIGUSR1 and SIGUSR2
+_SIGNAL = signal.SIGRTMIN + 14  # because the trainable may use SIGUSR1 and SIGUSR2
 _WAIT_SECONDS = 1.0
 _LOOK_SECONDS = 0.05
 _OWN_FRAME = "halving/trial_process/"
@@ -19,19 +17,17 @@ _FIRST_LINE = len(f"{0:#018x}\n")
 
 
 def answer_to_agent(folder: Path, rank: int) -> None:
-    """In a rank's process: have its stacks written to ``folder`` when :func:`stacks_of` asks, whatever it is
-    doing then.
-    """
-    file = _path(folder, rank).open("w")  # for as long as the process lives
-    file.write(f"{threading.get_ident():#018x}\n")  # of this thread, as faulthandler writes it
+    """Have the stacks of this rank's process written to ``folder`` whenever :func:`stacks_of` asks."""
+    file = _path(folder, rank).open("w")  # It stays open as long as the process lives.
+    file.write(f"{threading.get_ident():#018x}\n")  # This thread's number, in faulthandler's form.
     file.flush()
     faulthandler.register(_SIGNAL, file, all_threads=True)
 
 
 def stacks_of(pids: Mapping[int, int], folder: Path) -> dict[int, str]:
-    """Where the main threads of ranks are, for those that answer within a second.
+    """The main threads' stacks of the ranks that answer within a second.
 
-    One that is stopped goes on, for it is about to be killed, and its stack says so.
+    A rank that is stopped is continued, because it will be killed anyway, and its stack says so.
 
     Args:
         pids: rank to process.
@@ -49,21 +45,22 @@ def stacks_of(pids: Mapping[int, int], folder: Path) -> dict[int, str]:
             break
         before = sizes
         time.sleep(_LOOK_SECONDS)
-    found = {}
+    stacks = {}
     for rank in pids:
         with contextlib.suppress(OSError):
-            if stack := main_stack(_path(folder, rank).read_text()):
-                found[rank] = (
-                    f"its process was stopped by a signal (SIGSTOP), here:\n{stack}"
-                    if rank in stopped
-                    else stack
-                )
-    return found
+            stack = main_stack(_path(folder, rank).read_text())
+            if stack and rank in stopped:
+                stack = f"its process was stopped by a signal (SIGSTOP), here:\n{stack}"
+            if stack:
+                stacks[rank] = stack
+    return stacks
 
 
 def main_stack(text: str) -> str:
-    """The main thread's stack from the trainable on, the outermost call first, of what faulthandler wrote
-    behind that thread's number.
+    """Parse the main thread's stack from the trainable on, the outermost call first.
+
+    Args:
+        text: the main thread's number, and the dump of faulthandler.
     """
     main, _, dump = text.partition("\n")
     for part in dump.split("\n\n"):
@@ -71,7 +68,8 @@ def main_stack(text: str) -> str:
         if main and main in head:
             lines = frames.rstrip().splitlines()[::-1]
             own = [number for number, line in enumerate(lines) if _OWN_FRAME in line]
-            return "\n".join(lines[own[-1] + 1 :] or lines if own else lines)
+            trainable = lines[own[-1] + 1 :] if own else []
+            return "\n".join(trainable or lines)
     return ""
 
 

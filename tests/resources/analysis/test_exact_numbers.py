@@ -9,7 +9,7 @@ from sqlalchemy import create_engine, literal, select
 
 from halving.query.run_filter import Field
 from halving.query.run_filter import literal as written
-from halving.query.run_filter_match import _compare, _typed
+from halving.query.run_filter_match import _compare, _filter_value
 from halving.query.run_filter_parser import parse_filter
 from resources.analysis.run_index import Refresher
 from resources.analysis.run_index.exact_numbers import (
@@ -45,7 +45,7 @@ def test_sql_and_records_compare_numbers_as_python_does(
 ) -> None:
     right = OPERATORS[sign](value, other)
     asked = parse_filter(f"params.x {sign} {written(other)}").where
-    assert _compare(_typed(value, "any"), sign, asked.value, False) == right  # type: ignore[arg-type, union-attr]
+    assert _compare(_filter_value(value, "any"), sign, asked.value, False) == right  # type: ignore[arg-type, union-attr]
     with ENGINE.connect() as connection:
         clause = compare(literal(nearest(value)), literal(key_of(value)), sign, other)
         assert bool(connection.scalar(select(clause))) == right

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import insert, text, update
 
 from halving import InvalidInput
-from halving.cli.output import moment
+from halving.cli.output import local_time
 from halving.query.run_filter import InvalidFilter
 from halving.query.run_filter_parser import parse_fields, parse_filter
 from halving.store.json_files import to_json
@@ -96,7 +96,7 @@ def test_a_run_that_began_where_the_calendar_ends_keeps_no_other_from_being_list
             sum(group["count"] for group in select_groups(session, parse_filter(""), parse_fields("started")))
             == 2
         )
-    assert moment(record["started"]) == record["started"]
+    assert local_time(record["started"]) == record["started"]
 
 
 def test_columns_are_what_runs_have_with_their_types(either_backend: Backend) -> None:

@@ -12,7 +12,7 @@ import yaml
 
 from halving import NotFound, Store
 from halving.query.runs import read_run
-from halving.rerun.rerun import Options, planned, rerun
+from halving.rerun.rerun import Options, plan_rerun, rerun
 from resources.analysis.trial_history import history_of
 from resources.backend import Backend
 from resources.execution.worker import TrialRunner
@@ -127,7 +127,7 @@ def test_of_a_snapshot_what_is_gone_is_fetched_before_a_rerun_or_named(
         rerun(backend.store, "small", key, OPTIONS)
     remote.create(f"shards/sha256/{shard[:2]}/{shard}", content)
     with pytest.warns(UserWarning, match="it was fetched again from"):
-        planned(backend.store, "small", key)
+        plan_rerun(backend.store, "small", key)
     assert place.read_bytes() == content
     manifest.unlink()
     with pytest.raises(NotFound, match=f"no dataset snapshot points {ran.snapshot.digest}"):

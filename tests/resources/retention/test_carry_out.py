@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from halving import InvalidInput, NotFound, Store, StoreError
-from halving.records.amendments import amend, staged
+from halving.records.amendments import amend, with_lifecycle
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.store.cold import add_cold_root
 from halving.store.store import digest_of
@@ -645,7 +645,7 @@ def test_a_run_with_a_damaged_amendment_stays_in_the_trash_and_the_rest_goes_on(
         {"provenance": {}, "seed": None, "determinism": {}, "started": datetime.now(UTC).isoformat()},
     )
     script.end(1, {"status": "finished", "time": datetime.now(UTC).isoformat(), "summary": {}})
-    amend(store, script.folder, lambda newest: staged(newest, "deleted", "ada"))
+    amend(store, script.folder, lambda newest: with_lifecycle(newest, "deleted", "ada"))
     done = carried_out(backend, 45, {**POLICY, "trash": {"days": 30}})
     assert left(store, sweep) == {0: [], 1: [3], 2: [], 3: [], 4: [1, 2, 3]}
     run = trial_key(sweep, 4)

@@ -20,7 +20,7 @@ from sqlalchemy import select
 from halving import Store
 from halving.maintenance.compaction import compact
 from halving.query.runs import list_names, list_runs
-from halving.records.amendments import amend, staged
+from halving.records.amendments import amend, with_lifecycle
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.store.files import Files
 from halving.store.json_files import now as this_moment
@@ -157,7 +157,7 @@ def fill(store: Store, catalog: Catalog, spec: SweepSpec) -> Filled:
     trashed = begin(store, "other", "trashed")
     trashed.add_artifact("weights", put(b"of a deleted run", stays=False), 1)
     trashed.end(1, {"status": "finished", "time": this_moment(), "summary": {}})
-    amend(store, "runs/project=other/trashed", lambda before: staged(before, "deleted", "ada"))
+    amend(store, "runs/project=other/trashed", lambda before: with_lifecycle(before, "deleted", "ada"))
     put(b"of nobody", stays=False)
     return filled
 

@@ -11,7 +11,7 @@ from halving.metrics.segments import encode, live_folder, points_table, segment_
 from halving.query.run_filter_match import match_runs
 from halving.query.run_filter_parser import parse_filter
 from halving.query.runs import list_runs, read_run
-from halving.records.amendments import amend, newest_amendment, staged
+from halving.records.amendments import amend, newest_amendment, with_lifecycle
 from halving.records.run_record import RunRecords
 from halving.store.json_files import now
 from resources.analysis.run_index import Refresher, select_page
@@ -303,7 +303,8 @@ def test_a_restore_in_the_moment_of_the_removal_is_first_or_refused(
         trash,
         "_why_needed",
         lambda *_: (
-            amend(backend.store, f"runs/project=p/{run}", lambda now: staged(now, "active", "b")) and None
+            amend(backend.store, f"runs/project=p/{run}", lambda now: with_lifecycle(now, "active", "b"))
+            and None
         ),
     )
     (kept,) = emptied(backend, days=1, after=2)

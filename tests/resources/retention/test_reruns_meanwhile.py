@@ -12,7 +12,7 @@ import pytest
 from halving import Store
 from halving.query.runs import read_run
 from halving.records.run_record import RunRecords, SavedCheckpoint
-from halving.rerun.verdict import judged
+from halving.rerun.verdict import judge_rerun
 from resources.backend import Backend
 from resources.catalog import RungResultRow, TrialRow, utcnow
 from resources.catalog.trial_key import trial_key
@@ -118,7 +118,7 @@ def test_a_rerun_between_marks_and_deletion_has_all_records_and_names_lost_weigh
     save(store, "again", weights="sha256:weights")
     begun[0].finish()
     assert RunRecords(store, "small", run).checkpoints() == before
-    verdict = judged(store, read_run(store, "small", run), read_run(store, "small", "again"), ())
+    verdict = judge_rerun(store, read_run(store, "small", run), read_run(store, "small", "again"), ())
     assert (verdict.verdict, verdict.points, verdict.first_difference) == ("identical", len(_LOSSES), None)
     assert verdict.weights_equal is equal
     assert verdict.not_compared == [line.format(run=run) for line in said]

@@ -22,7 +22,7 @@ import halving
 from halving import Store
 from halving.cli.main import main
 from halving.cli.output import duration
-from halving.cli.runs import pointed
+from halving.cli.runs import point_at
 from halving.query.api import leaderboard, sql
 from halving.query.run_details import code_of
 from halving.query.runs import RunAttempt, RunInfo
@@ -260,7 +260,7 @@ def test_a_wrong_filter_is_shown_with_a_caret_below_the_place(command: Halving) 
 def test_the_caret_stands_below_its_column_however_long_the_line_is(
     text: str, column: int, lines: list[str]
 ) -> None:
-    assert pointed(text, column).split("\n") == lines
+    assert point_at(text, column).split("\n") == lines
 
 
 def test_a_name_that_no_run_has_is_said_beside_the_answer_but_is_no_error(
@@ -342,7 +342,7 @@ def test_show_says_which_checkpoints_the_store_did_not_take(store: Store, comman
         # by an image that means something else
         run.records.add_checkpoint(saved._replace(epoch=8, missed={"n": 1}))
     output = " ".join(command("show", "r").out.split())
-    assert "skipped, which were not due or not taken by the store" in output
+    assert "skipped, because they were not due or the store did not take them" in output
     assert (
         "not taken attempt 1 skipped 2 checkpoints, from 2026-03-01 10:00:00 UTC on, and none was stored "
         "before it ended: it is full "

@@ -94,8 +94,8 @@ def test_a_clock_that_is_wrong_is_named_with_its_way_and_how_far(store: Store, o
 
 def test_a_disk_that_is_nearly_full_is_a_warning_and_a_full_one_an_error(store: Store) -> None:
     free = os.statvfs("/").f_blocks * os.statvfs("/").f_frsize * 1000
-    assert next(finding.level for finding in check_disk(store, few=free)) == WARNING
-    assert next(finding.level for finding in check_disk(store, least=free, few=free)) == ERROR
+    assert next(finding.level for finding in check_disk(store, recommended=free)) == WARNING
+    assert next(finding.level for finding in check_disk(store, minimum=free, recommended=free)) == ERROR
 
 
 @pytest.mark.folder

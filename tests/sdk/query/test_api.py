@@ -247,7 +247,7 @@ def test_a_time_window_and_time_as_x_follow_the_clock(form: str, tmp_path: Path)
     points=st.integers(1, 12),
 )
 def test_smoothing_is_what_a_plain_loop_gives(values: list[float], weight: float, points: int) -> None:
-    from halving.query.curve_table import smoothed
+    from halving.query.curve_table import smoother_of
 
     array = np.array(values, np.float64)
     ema = []
@@ -263,9 +263,9 @@ def test_smoothing_is_what_a_plain_loop_gives(values: list[float], weight: float
         state = weight * state + (1 - weight) * value
         ema.append(state / (1 - weight ** len(seen)))
         mean.append(sum(seen[-points:]) / len(seen[-points:]))
-    np.testing.assert_allclose(smoothed({"ema": weight})(array), ema, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(smoothed({"mean": points})(array), mean, rtol=1e-9, atol=1e-9)
-    np.testing.assert_array_equal(smoothed(None)(array), array)
+    np.testing.assert_allclose(smoother_of({"ema": weight})(array), ema, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(smoother_of({"mean": points})(array), mean, rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(smoother_of(None)(array), array)
 
 
 @pytest.mark.parametrize("form", FORMS)

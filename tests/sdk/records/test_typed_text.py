@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halving.records.typed_text import typed, typed_params
+from halving.records.typed_text import parse_text, typed_params
 from tests.properties import examples
 
 
@@ -34,13 +34,13 @@ from tests.properties import examples
     ],
 )
 def test_a_text_that_is_a_number_or_a_flag_is_one(text: str, value: Any) -> None:
-    assert typed(text) == value
-    assert type(typed(text)) is type(value)
+    assert parse_text(text) == value
+    assert type(parse_text(text)) is type(value)
 
 
 @pytest.mark.parametrize("text", ["nan", "NaN"])
 def test_nan_is_a_number(text: str) -> None:
-    assert str(typed(text)) == "nan"
+    assert str(parse_text(text)) == "nan"
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_nan_is_a_number(text: str) -> None:
     ],
 )
 def test_any_other_text_stays_one(text: str) -> None:
-    assert typed(text) == text
+    assert parse_text(text) == text
 
 
 @settings(max_examples=examples(300))
 @given(st.booleans() | st.integers() | st.floats(allow_nan=False))
 def test_what_python_writes_of_a_value_is_that_value(value: Any) -> None:
-    assert typed(str(value)) == value
-    assert type(typed(str(value))) is type(value)
+    assert parse_text(str(value)) == value
+    assert type(parse_text(str(value))) is type(value)
 
 
 @pytest.mark.parametrize(

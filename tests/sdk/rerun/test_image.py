@@ -20,10 +20,10 @@ from halving.query.runs import RunInfo, read_run
 from halving.records import provenance
 from halving.records.run_record import SavedCheckpoint
 from halving.rerun import rerun as rerun_module
-from halving.rerun.attribution import check_arms, kept_of, run_experiment
-from halving.rerun.experiment import ALL, Planned, experiment, last_value
+from halving.rerun.attribution import check_arms, read_kept, run_experiment
+from halving.rerun.experiment import ALL, Planned, last_value, plan_experiment
 from halving.rerun.factors import differences
-from halving.rerun.image import ImagePlan, known_before, known_in_pod
+from halving.rerun.image import ImagePlan, differences_before_start, pod_differences
 from halving.rerun.kept_reruns import KeptReruns
 from halving.rerun.plan import Plan, plan_of
 from halving.rerun.pods import COMMAND, PodRerun
@@ -91,14 +91,14 @@ def test_a_pod_gets_the_recorded_image_resources_variables_params_and_seed_and_t
     assert (asked.image, asked.resources, asked.rerun_of) == (IMAGE, {"cpus": 2}, "p/r")
     assert asked.variables == {"PYTHONHASHSEED": "0"}, "and none that was not set"
     request = asked.request
-    assert (request.given["params"], request.given["seed"], request.epochs, request.threads) == (
+    assert (request.context["params"], request.context["seed"], request.epochs, request.threads) == (
         {"lr": 0.1},
         3,
         3,
         2,
     )
-    assert request.given["run"] == asked.run
-    assert request.given["parent"]["rerun_of"] == "p/r"
+    assert request.context["run"] == asked.run
+    assert request.context["parent"]["rerun_of"] == "p/r"
     assert (request.image, request.recorded) == (IMAGE, {**TRIAL, "resources": {"cpus": 2}})
 
 
@@ -131,7 +131,7 @@ def test_a_tag_and_an_attempt_in_another_image_are_named_and_strict_refuses_befo
     later = {2: {"provenance": {"image": IMAGE}}, 3: {"provenance": {"image": "registry.example/train:2"}}}
     found = planned(of_an_image("registry.example/train:1", later)).image
     assert found is not None
-    assert list(map(str, known_before(found, "registry.example/train@sha256:34"))) == [
+    assert list(map(str, differences_before_start(found, "registry.example/train@sha256:34"))) == [
         f"image: attempt 2 was in the image {IMAGE}, is in that of attempt 1",
         "image: attempt 3 was in the image registry.example/train:2, is in that of attempt 1",
         "image: registry.example/train:1 was named without its digest, is registry.example/train@sha256:34",
@@ -259,7 +259,7 @@ def test_a_pod_that_describes_itself_in_another_form_is_refused(environment: dic
     with pytest.raises(
         InvalidInput, match=f"the environment that the pod of the image {IMAGE} describes is not accepted"
     ):
-        known_in_pod(image, ENVIRONMENT, Ready(environment, None))
+        pod_differences(image, ENVIRONMENT, Ready(environment, None))
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_what_comes_with_an_image_is_one_arm_of_an_explanation_and_the_rest_has_
         parent={"trainable_sha256": "b" * 64},
         trial={"resources": {"cpus": 8}},
     )
-    wanted = experiment(own, other, "score", 2, build=False)
+    wanted = plan_experiment(own, other, "score", 2, build=False)
     assert [(arm.name, arm.factors) for arm in wanted.arms] == [
         ("as it was", ()),
         ("image", ("code", "packages", "image")),
@@ -345,7 +345,7 @@ def test_of_one_image_another_trainable_is_an_arm_and_what_differs_in_it_without
         parent={"trainable": "in_image:other", "trainable_sha256": "b" * 64},
         provenance={"packages": {"numpy": "2.1"}},
     )
-    wanted = experiment(with_record(), other, "score", 2, build=False)
+    wanted = plan_experiment(with_record(), other, "score", 2, build=False)
     assert [arm.name for arm in wanted.arms] == ["as it was", "code"]
     changed = wanted.arms[1].plan
     assert (changed.trainable, changed.image) == (
@@ -360,7 +360,7 @@ def test_of_one_image_another_trainable_is_an_arm_and_what_differs_in_it_without
         InvalidInput,
         match=r"both ran in the image .*; it is named without its digest, so it may have been two images",
     ):
-        experiment(
+        plan_experiment(
             with_record(tag), with_record(tag, parent={"trainable_sha256": "b" * 64}), "score", 2, build=False
         )
 
@@ -374,7 +374,7 @@ def test_more_cpus_cannot_be_changed_and_a_pod_is_not_compared_with_a_worktree(s
         InvalidInput,
         match=r"hardware: every pod asks for what \{'cpus': 2\} says, and runs where the cluster puts it",
     ):
-        experiment(own, more, "score", 2, build=False)
+        plan_experiment(own, more, "score", 2, build=False)
     info, plan = own
     here = replace(plan, name="p/here", image=None, commit="c" * 40)
     for pair in (((info, here), own), (own, (info, here))):
@@ -382,8 +382,8 @@ def test_more_cpus_cannot_be_changed_and_a_pod_is_not_compared_with_a_worktree(s
             InvalidInput,
             match=r"cannot be compared by reruns: p/r trains in a pod of its image, and p/here in a worktree",
         ):
-            experiment(*pair, "score", 2, build=False)
-    wanted = experiment(own, with_record(params={"lr": 0.2}), "score", 2, build=False)
+            plan_experiment(*pair, "score", 2, build=False)
+    wanted = plan_experiment(own, with_record(params={"lr": 0.2}), "score", 2, build=False)
     with pytest.raises(InvalidInput, match="no cluster is at hand"):
         check_arms(store, wanted, {}, Options(repository=Path("/nowhere")), None)
     with pytest.raises(InvalidInput, match="--env is not accepted for run p/r"):
@@ -393,7 +393,7 @@ def test_more_cpus_cannot_be_changed_and_a_pod_is_not_compared_with_a_worktree(s
 def test_of_an_image_that_is_named_by_a_tag_a_call_says_so_before_it_takes_reruns_over(store: Store) -> None:
     kept = KeptReruns(store, build=False, in_pods=True)
     plans = [with_record(name)[1] for name in (IMAGE, "registry.example/train:1", "registry.example/train:1")]
-    assert kept.not_seen(plans) == ["the image registry.example/train:1"]
+    assert kept.unwatched_sources(plans) == ["the image registry.example/train:1"]
 
 
 @pytest.mark.parametrize(
@@ -424,9 +424,9 @@ def test_a_trial_with_image_and_commit_is_trained_in_a_worktree_only_on_demand(
     found = of_an_image()
     found.record["provenance"]["git"] = {"commit": "c" * 40, "dirty": False}
     monkeypatch.setenv("HALVING_IMAGE_DIGEST", here)
-    monkeypatch.setattr(rerun_module, "planned", lambda *_: (found, planned(found)))
+    monkeypatch.setattr(rerun_module, "plan_rerun", lambda *_: (found, planned(found)))
     monkeypatch.setattr(rerun_module, "read_points", lambda *_: {"score": None})
-    monkeypatch.setattr(rerun_module, "prepared", in_worktree)
+    monkeypatch.setattr(rerun_module, "prepare_interpreter", in_worktree)
     options = Options(repository=Path("/nowhere"), accepted=accepted)
     # Without a cluster a pod is refused; with this one it trains nothing.
     with pytest.raises(Reached if not in_a_pod else (InvalidInput, RerunFailed)):
@@ -586,11 +586,11 @@ def test_effects_of_image_and_param_are_measured_in_pods_and_trained_once(
 
     own = recorded(IMAGE, 0.1)
     other = recorded(OTHER_IMAGE, 0.2)
-    wanted = experiment(own, other, "score", 2, build=False)
+    wanted = plan_experiment(own, other, "score", 2, build=False)
     values = last_value(store, own[0], "score"), last_value(store, other[0], "score")
     kept = KeptReruns(store, build=False, in_pods=True)
     attribution = run_experiment(
-        store, wanted, values, options, kept, kept_of(wanted, kept), told.append, pods
+        store, wanted, values, options, kept, read_kept(wanted, kept), told.append, pods
     )
     assert values == (pytest.approx(0.3), pytest.approx(5.6))
     effects = {one.name: (one.effect, one.error) for one in attribution.effects}
@@ -604,7 +604,7 @@ def test_effects_of_image_and_param_are_measured_in_pods_and_trained_once(
     assert [(info.record["provenance"]["image"], info.record["seed"]) for info in runs] == [
         (image, seed) for image in (IMAGE, OTHER_IMAGE, IMAGE, OTHER_IMAGE) for seed in (3, 4)
     ]
-    assert len(kept_of(wanted, kept)) == len(wanted.reruns) == len(pods.heard) - 2
+    assert len(read_kept(wanted, kept)) == len(wanted.reruns) == len(pods.heard) - 2
     assert not [line for line in told if "the trainable's source was" in line], (
         "each arm is compared with the record of its own image"
     )

@@ -125,13 +125,13 @@ def test_a_trial_is_trained_in_one_go_to_the_epoch_of_its_newest_checkpoint(stor
     assert plan.incomplete == ()  # the command is the platform's
     request = trial_request(plan, store, "r-rerun-1")
     assert (request.epochs, request.threads, request.trainable) == (9, 2, "m:train")
-    assert request.given["parent"] == {
+    assert request.context["parent"] == {
         "trainable": "m:train",
         "snapshot": "sha256:d",
         "dataset": "digits",
         "rerun_of": "p/r",
     }
-    assert (request.given["seed"], request.recorded["max_epochs"], request.given["attempt"]) == (3, 27, 1)
+    assert (request.context["seed"], request.recorded["max_epochs"], request.context["attempt"]) == (3, 27, 1)
 
 
 def test_attempts_in_another_number_of_processes_than_the_first_which_a_rerun_has_are_named() -> None:

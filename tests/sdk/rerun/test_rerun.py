@@ -199,8 +199,8 @@ def test_a_rerun_that_differs_names_the_first_step_and_metric_by_how_much_and_th
     store: Store, checkout: Path, recorded: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded()
-    original = rerun_module.planned
-    monkeypatch.setattr(rerun_module, "planned", lambda *given: _another_seed(*original(*given)))
+    original = rerun_module.plan_rerun
+    monkeypatch.setattr(rerun_module, "plan_rerun", lambda *given: _another_seed(*original(*given)))
     verdict = again(store, checkout)
     assert verdict.verdict == "differs"
     first = verdict.first_difference
@@ -347,8 +347,8 @@ def test_the_commands_status_tells_a_difference_from_a_failure(
     recorded()
     command = ["rerun", "p/r", "--root", store.root, "--repository"]
     assert main([*command, str(tmp_path)]) == 2
-    original = rerun_module.planned
-    monkeypatch.setattr(rerun_module, "planned", lambda *given: _another_seed(*original(*given)))
+    original = rerun_module.plan_rerun
+    monkeypatch.setattr(rerun_module, "plan_rerun", lambda *given: _another_seed(*original(*given)))
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # this process goes on
     assert main([*command, str(checkout)]) == 1
 

@@ -7,7 +7,7 @@ import pytest
 from halving import Store
 from halving.query.runs import RunInfo, read_run
 from halving.records.run_record import RunRecords, SavedCheckpoint
-from halving.rerun.verdict import expected_ends, judged
+from halving.rerun.verdict import expected_ends, judge_rerun
 from tests.sdk.run.test_run import start
 
 
@@ -35,16 +35,19 @@ def test_a_trial_that_ended_after_its_newest_checkpoint_is_compared_up_to_it(
     store: Store, status: str
 ) -> None:
     recorded = run_of(store, "r", [0.3, 0.2, float("nan")], status=status, weights={2: "a"})
-    verdict = judged(store, recorded, run_of(store, "n", [0.3, 0.2], weights={2: "a"}), ())
+    verdict = judge_rerun(store, recorded, run_of(store, "n", [0.3, 0.2], weights={2: "a"}), ())
     assert (verdict.verdict, verdict.points, verdict.weights_equal) == ("identical", 2, True)
     assert verdict.not_compared == [
         f"1 metric points that the trial logged after its newest checkpoint, before it ended as {status}",
     ]
-    assert judged(store, recorded, run_of(store, "m", [0.3, 0.1], weights={2: "a"}), ()).verdict == "differs"
+    assert (
+        judge_rerun(store, recorded, run_of(store, "m", [0.3, 0.1], weights={2: "a"}), ()).verdict
+        == "differs"
+    )
 
 
 def test_a_finished_trial_is_compared_whole(store: Store) -> None:
-    verdict = judged(store, run_of(store, "r", [0.3, 0.2, 0.1]), run_of(store, "n", [0.3, 0.2]), ())
+    verdict = judge_rerun(store, run_of(store, "r", [0.3, 0.2, 0.1]), run_of(store, "n", [0.3, 0.2]), ())
     assert (verdict.verdict, verdict.not_compared) == ("differs", ["weights: run.save saved none"])
     assert verdict.first_difference is not None
     assert (verdict.first_difference.step, verdict.first_difference.rerun) == (3, None)
@@ -79,7 +82,7 @@ def test_weights_are_compared_at_equal_epochs_or_said_not_to_be(
     equal: bool | None,
     said: list[str],
 ) -> None:
-    verdict = judged(
+    verdict = judge_rerun(
         store, run_of(store, "r", [1.0], weights=recorded), run_of(store, "n", [1.0], weights=rerun), ()
     )
     assert (verdict.weights_equal, verdict.not_compared) == (equal, said)
@@ -90,14 +93,14 @@ def test_weights_are_compared_at_equal_epochs_or_said_not_to_be(
 def test_artifacts_are_named_as_not_compared(store: Store) -> None:
     recorded = run_of(store, "r", [1.0], weights={1: "a"})
     RunRecords(store, "p", "r").add_artifact("model.ckpt", "sha256:1", 3)
-    assert judged(store, recorded, run_of(store, "n", [1.0], weights={1: "a"}), ()).not_compared == [
+    assert judge_rerun(store, recorded, run_of(store, "n", [1.0], weights={1: "a"}), ()).not_compared == [
         "1 artifacts"
     ]
 
 
 def test_what_may_help_is_said_only_of_two_runs_that_came_to_their_end(store: Store) -> None:
     def unexplained(status: str) -> Any:
-        return judged(
+        return judge_rerun(
             store, run_of(store, f"r-{status}", [1.0], status=status), run_of(store, f"n-{status}", [2.0]), ()
         ).unexplained
 

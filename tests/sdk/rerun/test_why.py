@@ -22,14 +22,14 @@ from halving.cli.why import _conclusion, _print_attribution, _tell_cost
 from halving.query.runs import RunAttempt, RunInfo, list_runs, read_run
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.rerun import attribution, kept_reruns
-from halving.rerun.attribution import Attribution, effect_of, kept_of, run_experiment
+from halving.rerun.attribution import Attribution, effect_of, read_kept, run_experiment
 from halving.rerun.experiment import (
     ALL,
     Arm,
     Experiment,
     all_differences,
-    experiment,
     last_value,
+    plan_experiment,
     with_factors,
 )
 from halving.rerun.factors import differences, environment_differences
@@ -124,7 +124,7 @@ def as_trained(store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[[Value
                 run.log({"score": values(plan.changed, plan.seed or 0)}, step=1)
             return read_run(store, "p", name)
 
-        monkeypatch.setattr(attribution, "prepared", prepared)
+        monkeypatch.setattr(attribution, "prepare_interpreter", prepared)
         monkeypatch.setattr(attribution, "train", train)
 
     return give
@@ -172,7 +172,7 @@ def explained(
     """What the command does once it knows what to train."""
     kept = KeptReruns(store, build=False)
     values = last_value(store, infos[0], wanted.metric), last_value(store, infos[1], wanted.metric)
-    return run_experiment(store, wanted, values, OPTIONS, kept, kept_of(wanted, kept), tell)
+    return run_experiment(store, wanted, values, OPTIONS, kept, read_kept(wanted, kept), tell)
 
 
 def test_shares_are_of_the_recorded_change_and_what_is_left_of_it_has_a_row_of_its_own(
@@ -275,8 +275,8 @@ def test_a_rerun_is_trained_again_where_anything_that_it_is_trained_by_is_anothe
     as_trained(lambda changed, seed: float(seed))
     explained(store, wanted := asked(infos, "params"), infos)
 
-    def known(experiment: Experiment, *, build: bool = False) -> int:
-        return len(kept_of(experiment, KeptReruns(store, build=build)))
+    def known(plan_experiment: Experiment, *, build: bool = False) -> int:
+        return len(read_kept(plan_experiment, KeptReruns(store, build=build)))
 
     assert known(wanted) == 6
     assert known(replace(wanted, metric="other")) == 6
@@ -333,17 +333,20 @@ def test_of_packages_whose_files_no_record_sees_a_call_says_so_before_it_takes_r
     built_of = {"packages_from": {"mine": "checkout:sdk", "old": "file:///home/ada/old"}}
     plan = replace(PLAN, environment=built_of)
     other = replace(PLAN, environment={"packages_from": {"new": "file:///home/ada/new"}})
-    assert KeptReruns(store, build=True).not_seen([plan, other]) == [
+    assert KeptReruns(store, build=True).unwatched_sources([plan, other]) == [
         "old from file:///home/ada/old",
         "new from file:///home/ada/new",
     ]
     kept = KeptReruns(store, build=False)
-    assert kept.not_seen([plan]) == ["lib from file:///home/ada/lib"]  # and mine from the worktree
+    assert kept.unwatched_sources([plan]) == ["lib from file:///home/ada/lib"]  # and mine from the worktree
     wanted = asked(recorded_in(store, 0.0, 1.0), "params", seeds=2)
-    _tell_cost(wanted, {}, kept.not_seen([plan]), build=False)
+    _tell_cost(wanted, {}, kept.unwatched_sources([plan]), build=False)
     assert "note:" not in capsys.readouterr().err  # all are trained now
     _tell_cost(
-        wanted, {("params", 0): kept_reruns.KeptRerun("r", {}, 1.0)}, kept.not_seen([plan]), build=False
+        wanted,
+        {("params", 0): kept_reruns.KeptRerun("r", {}, 1.0)},
+        kept.unwatched_sources([plan]),
+        build=False,
     )
     assert (
         "note: nothing says whether lib from file:///home/ada/lib is what it was then"
@@ -393,14 +396,14 @@ def test_of_two_trials_data_epochs_and_settings_are_arms_of_their_own_and_of_a_s
     }
     other = replace(info, record={**info.record, "trial": trial})
     plans = replace(PLAN, trial=TRIAL, epochs=3), replace(PLAN, trial=trial, epochs=9)
-    found = experiment((one, plans[0]), (other, plans[1]), "score", 2, build=False)
+    found = plan_experiment((one, plans[0]), (other, plans[1]), "score", 2, build=False)
     assert [arm.name for arm in found.arms] == ["as it was", "data", "epochs", "settings", ALL]
     assert [arm.plan.epochs for arm in found.arms] == [3, 3, 9, 3, 9]
     assert found.arms[-1].plan.trial == trial
     on_other_data = replace(
         info, parent={"dataset": "x"}, record={**info.record, "parent": {"dataset": "x"}, "params": {"lr": 9}}
     )
-    left_out = experiment((info, PLAN), (on_other_data, PLAN), "score", 2, build=False).left_out
+    left_out = plan_experiment((info, PLAN), (on_other_data, PLAN), "score", 2, build=False).left_out
     assert left_out == {"data": "a script reads its data itself"}
 
 
@@ -547,20 +550,22 @@ def test_what_cannot_be_explained_by_reruns_is_refused_before_anything_is_traine
         InvalidInput,
         match=r"no factor in which the two runs differ can be changed here \(seed: what seeds do",
     ):
-        experiment(one, with_record(seed=2), "score", 2, build=False)
+        plan_experiment(one, with_record(seed=2), "score", 2, build=False)
     with pytest.raises(
         InvalidInput, match="cannot be compared by reruns: one is a trial, the other a script's run"
     ):
-        experiment(one, (info, replace(plan, trial=TRIAL)), "score", 2, build=False)
+        plan_experiment(one, (info, replace(plan, trial=TRIAL)), "score", 2, build=False)
     older = with_record(provenance={**plan.environment, "packages": {"numpy": "0.9"}})
     with pytest.raises(InvalidInput, match="packages: only with --env"):
-        experiment(one, older, "score", 2, build=False)
-    assert [arm.name for arm in experiment(one, older, "score", 2, build=True).arms] == [
+        plan_experiment(one, older, "score", 2, build=False)
+    assert [arm.name for arm in plan_experiment(one, older, "score", 2, build=True).arms] == [
         "as it was",
         "packages",
     ]
-    with pytest.raises(InvalidInput, match=r"python: both are Python 3\.11, and which patch release"):
-        experiment(one, with_record(provenance={"python": {"version": "3.11.9"}}), "score", 2, build=True)
+    with pytest.raises(InvalidInput, match=r"python: both are Python 3\.11, and the patch release"):
+        plan_experiment(
+            one, with_record(provenance={"python": {"version": "3.11.9"}}), "score", 2, build=True
+        )
 
 
 @pytest.fixture

@@ -85,9 +85,9 @@ def test_a_trial_that_was_granted_more_in_the_same_moment_trains_no_more_and_los
     store: Store,
 ) -> None:
     class Late(Grants):
-        def reached(self, *given: Any) -> int:
+        def report_rung(self, *given: Any) -> int:
             run.ask_back()
-            return super().reached(*given)
+            return super().report_rung(*given)
 
     run = trial(store, Late(2, 5))
     begun = list[int]()

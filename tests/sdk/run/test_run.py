@@ -36,7 +36,7 @@ class Grants:
         self.digests: list[str] = []
         self.best: list[str | None] = []
 
-    def reached(
+    def report_rung(
         self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None
     ) -> int:
         self.asked.append((epoch, values))
@@ -642,7 +642,7 @@ def test_a_pause_ends_the_loop_and_a_later_attempt_continues_from_it(store: Stor
 
 def test_a_trial_killed_before_its_decision_asks_again_and_trains_nothing_again(store: Store) -> None:
     class Killed(Grants):
-        def reached(
+        def report_rung(
             self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None
         ) -> int:
             raise ConnectionResetError("the worker is gone")

@@ -65,7 +65,7 @@ def pod(tmp_path: Path, store: Store) -> Iterator[tuple[subprocess.Popen[bytes],
     process = subprocess.Popen(
         [sys.executable, "-m", "halving.trial_process.pod"], env=env, cwd=tmp_path, start_new_session=True
     )
-    wait_for(lambda: stores[0].check([gang.here("pod-0")]), 120, "the pod")
+    wait_for(lambda: stores[0].check([gang.here_key("pod-0")]), 120, "the pod")
     stores[0].set(gang.FORMATION, json.dumps(["pod-0"]))
     wait_for(RunRecords(store, "p", "s.0001").checkpoints, 120, "a checkpoint")
     yield process, stores
@@ -79,10 +79,10 @@ def test_a_sigterm_has_all_ranks_save_and_the_worker_hears_of_it(
 ) -> None:
     process, (worker,) = pod
     process.terminate()
-    wait_for(lambda: worker.check([gang.ended("pod-0")]), 60, "its end")
-    assert gang.end_from_bytes(worker.get(gang.ended("pod-0"))) is None
-    assert worker.check([gang.signalled("pod-0")])
-    assert worker.add(gang.beat("pod-0"), 0) > 0
+    wait_for(lambda: worker.check([gang.ended_key("pod-0")]), 60, "its end")
+    assert gang.end_from_bytes(worker.get(gang.ended_key("pod-0"))) is None
+    assert worker.check([gang.signalled_key("pod-0")])
+    assert worker.add(gang.beat_key("pod-0"), 0) > 0
     assert process.wait(60) == 143
     assert status(store) == "terminated"
 

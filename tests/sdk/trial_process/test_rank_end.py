@@ -6,7 +6,7 @@ import pytest
 
 from halving.records.memory_kills import MemoryKills
 from halving.trial.messages import Message, Raised, Stopped
-from halving.trial_process.rank_end import RankEnd, how_ended
+from halving.trial_process.rank_end import RankEnd, find_end
 
 _ENDED = Raised("ValueError: no", final=False, checkpoint=None)
 _FINAL = Raised("Diverged: no", final=True, checkpoint=None)
@@ -44,4 +44,4 @@ def test_how_a_gang_ended_is_said_by_the_rank_that_was_the_reason(
 ) -> None:
     for rank, end in ends.items():
         RankEnd(rank, float(rank), end).write(tmp_path)
-    assert how_ended(tmp_path, codes, None, MemoryKills(), asked=asked) == message
+    assert find_end(tmp_path, codes, None, MemoryKills(), has_sigterm=asked) == message

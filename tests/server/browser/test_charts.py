@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import halving
-from halving.query.curve_table import smoothed as ema
+from halving.query.curve_table import smoother_of as ema
 from halving.query.run_filter import Between, Condition, In
 from halving.query.run_filter_parser import parse_filter
 from resources.backend import Backend

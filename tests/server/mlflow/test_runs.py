@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from halving.query.run_filter_match import match_runs
 from halving.query.run_filter_parser import parse_filter
 from halving.query.runs import list_runs, read_run
-from halving.records.amendments import amend, staged
+from halving.records.amendments import amend, with_lifecycle
 from resources.analysis.run_index.rebuild import rebuild
 from resources.backend import Backend
 from resources.catalog import TrackedRunRow
@@ -134,7 +134,7 @@ TEXTS = {
 
 
 @pytest.fixture
-def typed(api: Api, client: TestClient) -> list[str]:
+def parse_text(api: Api, client: TestClient) -> list[str]:
     """Six runs, the newest last, with the params of TEXTS, in the index."""
     runs = []
     for number in range(6):
@@ -442,6 +442,6 @@ def test_a_change_of_which_only_the_store_or_only_the_catalog_knows_is_made_in_b
             wanted,
             wanted,
         )
-    amend(state.store, f"runs/project=Default/{run}", lambda fields: staged(fields, "active", "ada"))
+    amend(state.store, f"runs/project=Default/{run}", lambda fields: with_lifecycle(fields, "active", "ada"))
     api("runs/delete", run_id=run)
     assert read_run(state.store, "Default", run).lifecycle == "deleted"

@@ -51,7 +51,7 @@ class Formed:
             own.host, own.port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=10)
         )
         for node in range(2):
-            self.says.set(gang.here(f"pod-{node}"), "")
+            self.says.set(gang.here_key(f"pod-{node}"), "")
         self.process.start()
         while not self.process.started:
             self.process.receive(0.0)
@@ -60,7 +60,7 @@ class Formed:
         """How it ended; meanwhile the second pod beats."""
         while self.process.alive:
             if beating:
-                self.says.add(gang.beat("pod-1"), 1)
+                self.says.add(gang.beat_key("pod-1"), 1)
             if message := self.process.receive(0.01):
                 return message
         return self.process.receive(0.0)
@@ -80,7 +80,7 @@ def test_a_gang_whose_collective_hung_ends_although_a_pod_that_beats_says_nothin
     form_gang: Callable[[], Formed],
 ) -> None:
     gang_of_two = form_gang()
-    gang_of_two.says.set(gang.hung("pod-0"), HANG.to_text())
+    gang_of_two.says.set(gang.hung_key("pod-0"), HANG.to_text())
     ended = gang_of_two.until_it_ends(beating=True)
     assert ended == Raised(f"node 1 of the gang (rank 1): {describe(HANG)}", final=False, checkpoint=None)
 
@@ -90,8 +90,8 @@ def test_a_lost_pod_is_a_better_reason_than_the_collective_that_it_missed(
 ) -> None:
     monkeypatch.setattr(gang_process, "_HUNG_BEAT_SECONDS", 0.0)
     gang_of_two = form_gang()
-    gang_of_two.says.set(gang.hung("pod-0"), HANG.to_text())
-    gang_of_two.says.set(gang.ended("pod-0"), gang.end_to_bytes(Raised(describe(HANG), False, None)).decode())
+    gang_of_two.says.set(gang.hung_key("pod-0"), HANG.to_text())
+    gang_of_two.says.set(gang.ended_key("pod-0"), gang.end_to_bytes(Raised(describe(HANG), False, None)).decode())
     ended = gang_of_two.until_it_ends(beating=False)
     assert isinstance(ended, Interrupted)
     assert ended.reason.startswith("node 1 of the gang (rank 1): pod pod-1 has not been heard of for")
@@ -109,10 +109,11 @@ def test_a_lost_pod_is_a_better_reason_than_the_collective_that_it_missed(
 )
 def test_what_is_no_hang_is_no_reason(form_gang: Callable[[], Formed], said: str) -> None:
     gang_of_two = form_gang()
-    gang_of_two.says.set(gang.hung("pod-0"), said)
+    gang_of_two.says.set(gang.hung_key("pod-0"), said)
     for node in range(2):
         gang_of_two.says.set(
-            gang.ended(f"pod-{node}"), gang.end_to_bytes(Raised("ValueError: negative", False, None)).decode()
+            gang.ended_key(f"pod-{node}"),
+            gang.end_to_bytes(Raised("ValueError: negative", False, None)).decode(),
         )
     ended = gang_of_two.until_it_ends(beating=True)
     assert ended == Raised("node 0 of the gang (rank 0): ValueError: negative", final=False, checkpoint=None)
@@ -122,7 +123,7 @@ def test_a_very_long_error_of_a_pod_is_read_to_its_end(form_gang: Callable[[], F
     gang_of_two = form_gang()
     for node in range(2):
         long = Raised("a frame 🏖\n" * 100_000 + "ValueError: negative", False, None)
-        gang_of_two.says.set(gang.ended(f"pod-{node}"), gang.end_to_bytes(long).decode())
+        gang_of_two.says.set(gang.ended_key(f"pod-{node}"), gang.end_to_bytes(long).decode())
     ended = gang_of_two.until_it_ends(beating=True)
     assert isinstance(ended, Raised)
     assert not ended.final

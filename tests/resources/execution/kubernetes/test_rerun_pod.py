@@ -48,7 +48,7 @@ class Rerun:
     ) -> None:
         self.cluster.created = lambda manifest: self._say(manifest, messages)
         request = TrialRequest(
-            recorded={}, given={"root": "s3://b/p"}, trainable="m:train", epochs=9, threads=1, image=IMAGE
+            recorded={}, context={"root": "s3://b/p"}, trainable="m:train", epochs=9, threads=1, image=IMAGE
         )
         rerun = PodRerun(
             rerun_of="p/s.0007",
