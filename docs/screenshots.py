@@ -1,5 +1,6 @@
-"""Take the pictures in ``docs/images`` from Dagster's UI, the page and the report, on the data of ``make
-demo``: ``make screenshots``.
+"""Take the pictures in ``docs/images``, on the data of ``make demo``: ``make screenshots``.
+
+They are of Dagster's UI, the page and the report.
 """
 
 import os
@@ -104,14 +105,14 @@ def _shoot(
     page.get_by_text(awaited).first.wait_for()
     if click:
         page.get_by_text(click, exact=True).first.click()
-    time.sleep(3)  # the graph and the charts still move into place
+    time.sleep(3)  # The graph and the charts still move into place.
     page.screenshot(path=IMAGES / name)
     page.close()
 
 
 def _shoot_trusted(browser: Browser) -> None:
-    """The report of a sweep with slices and a final training, which the demo has not."""
-    shown = {
+    """Take pictures of the report of a sweep with slices and a final training, which the demo has not."""
+    changes = {
         "name": "trusted",
         "max_trials": 12,
         "slices": ["label", "label >= 5"],
@@ -119,7 +120,7 @@ def _shoot_trusted(browser: Browser) -> None:
     }
     with tempfile.TemporaryDirectory(prefix="halving-pictures-") as root:
         spec = Path(root) / "trusted.yaml"
-        spec.write_text(yaml.safe_dump({**yaml.safe_load(DEMO.read_text()), **shown}))
+        spec.write_text(yaml.safe_dump({**yaml.safe_load(DEMO.read_text()), **changes}))
         lab = {**os.environ, "HALVING_ROOT": root, "DAGSTER_HOME": str(Path(root) / "dagster")}
         subprocess.run([sys.executable, "-m", "halving.cli.main", "sweep", str(spec)], env=lab, check=True)
         (report,) = Path(root).glob("reports/*.html")
@@ -131,9 +132,9 @@ def _shoot_trusted(browser: Browser) -> None:
 
 
 def _clip(page: Page, first: str, after: str, name: str) -> None:
-    """What stands between two headings."""
+    """Take a picture of what stands between two headings."""
     top, below = (
-        page.get_by_role("heading", name=heading, exact=True).evaluate("(one) => one.offsetTop")
+        page.get_by_role("heading", name=heading, exact=True).evaluate("(heading) => heading.offsetTop")
         for heading in (first, after)
     )
     page.screenshot(

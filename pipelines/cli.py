@@ -33,7 +33,7 @@ from pipelines import (
     cli_trial,
     cli_views,
 )
-from pipelines.cli_runs import change_run as change_run  # the SDK looks for both in this module
+from pipelines.cli_runs import change_run as change_run  # The SDK imports both from this module.
 from pipelines.cli_runs import tag_run as tag_run
 from pipelines.cli_views import backend_of, console_of, newest_sweep
 
@@ -41,17 +41,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _REFRESH_SECONDS = 1.0
-_SHARE = 20  # progress is looked up for at most one part in so many of the time: the cores are for the trials
+# Reading the progress takes at most this part of the time, because the cores are for the trials.
+_MAX_SHARE = 1 / 20
 _CONTROLS = {
     "pause": "start no more trials of a sweep; running ones save a checkpoint and stop",
     "resume": "continue a paused sweep where it stands",
     "stop": "end the search of a sweep now and evaluate what it found",
     "extend": "allow a running sweep to start more trials",
 }
-# pipelines.jobs.ALLOW_DEPRECATED, which is not imported for it
+# These are ALLOW_DEPRECATED, REFRESH and COMMAND of pipelines.jobs, whose import would take seconds.
 _ALLOW_DEPRECATED = "halving/allow_deprecated"
-_REFRESH = "halving/refresh"  # pipelines.jobs.REFRESH
-_COMMAND = "halving/command"  # pipelines.jobs.COMMAND
+_REFRESH = "halving/refresh"
+_COMMAND = "halving/command"
 
 
 def add_commands(commands: Any) -> None:
@@ -115,12 +116,11 @@ def add_commands(commands: Any) -> None:
     cli_retention.add_retention_command(commands)
     cli_backup.add_backup_commands(commands)
     cli_compact.add_workers(commands.choices["compact"])
-    # The SDK's command, with an observation of the trial in Dagster when it is done.
+    # These commands of the SDK do more where the application is installed.
     commands.choices["rerun"].set_defaults(run=cli_rerun.run_rerun)
     commands.choices["why"].set_defaults(run=cli_rerun.run_why)
-    commands.choices["runs"].set_defaults(run=cli_runs.run_list)  # the SDK's, with what the catalog knows
+    commands.choices["runs"].set_defaults(run=cli_runs.run_list)
     commands.choices["show"].set_defaults(run=cli_runs.run_details)
-    # the SDK's, with the checks of all that it does not know
     commands.choices["doctor"].set_defaults(run=_doctor)
 
 
@@ -131,10 +131,10 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    """Run the job ``sweep`` with Dagster's own command, write its log to a file and show its progress.
+    """Run the job ``sweep`` by Dagster's own command, write its log to a file and show its progress.
 
-    JSON: what ``halving leaderboard --json`` gives for the sweep, and ``error``, null unless the job failed;
-    progress then goes to the standard error.
+    JSON: as ``halving leaderboard --json`` for the sweep, and ``error``, null unless the job failed; progress
+    then goes to the standard error.
     """
     import yaml
 
@@ -150,11 +150,12 @@ def _sweep(arguments: argparse.Namespace) -> int:
             f"--refresh is not accepted: the spec names the snapshot {spec.snapshot!r}, and that stays as "
             "it is"
         )
-    concurrency_of(spec)  # raises when a trial needs more than this machine or cluster has
+    concurrency_of(spec)  # It raises when a trial needs more than this machine or cluster has.
     backend = backend_of(arguments)
     console = console_of(arguments)
     goes_on = has_unfinished(backend.catalog, spec, "job")
-    forecast = check_gpu_hours(backend.catalog, spec, goes_on=goes_on)  # raises when there are too few left
+    # It raises when too few GPU-hours are left.
+    forecast = check_gpu_hours(backend.catalog, spec, goes_on=goes_on)
     home = cli_views.dagster_home(backend.store)
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -166,16 +167,19 @@ def _sweep(arguments: argparse.Namespace) -> int:
     environment["HALVING_ROOT"] = backend.store.root
     log = home / "logs" / f"{spec.name}-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.log"
     log.parent.mkdir(exist_ok=True)
-    # Dagster gets the checked spec as its own YAML reader understands it, which takes 1e-4 and JSON's 1e-06
-    # for texts.
+    # Dagster's own YAML reader takes 1e-4 and JSON's 1e-06 for texts, so it gets the checked spec in a form
+    # that it understands.
     checked = log.with_suffix(".yaml")
     checked.write_text(yaml.safe_dump(json.loads(spec.canonical_json()), allow_unicode=True))
     command = secrets.token_hex(8)
     # Dagster's own command line, which waits for other first sweeps on this instance.
     dagster = [sys.executable, "-m", "pipelines.dagster_storage"]
     job = [*dagster, "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(checked)]
-    chosen = {_ALLOW_DEPRECATED: arguments.allow_deprecated, _REFRESH: arguments.refresh}
-    tags = {_COMMAND: command, **{tag: "true" for tag, is_chosen in chosen.items() if is_chosen}}
+    tags = {_COMMAND: command}
+    if arguments.allow_deprecated:
+        tags[_ALLOW_DEPRECATED] = "true"
+    if arguments.refresh:
+        tags[_REFRESH] = "true"
     job += ["--tags", json.dumps(tags)]
     console.print(f"[bold]{spec.name}[/]: {spec.objective.direction} {spec.objective.metric}, {spec.rungs}")
     if spec.resources.largest.gpus:
@@ -183,7 +187,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     for warning in lint(spec):
         console.print(f"[yellow]note:[/] {warning}")
     console.print(f"Dagster's log: {log}", style="dim")
-    known = _ended_sweep(backend, spec)
+    previous = _ended_sweep(backend, spec)
     with log.open("w") as output:
         process = subprocess.Popen(
             job,
@@ -193,13 +197,13 @@ def _sweep(arguments: argparse.Namespace) -> int:
             start_new_session=True,
             preexec_fn=_end_with_parent,
         )
-        # When the command is terminated or its terminal is closed, its job ends as by Ctrl-C; under nohup it
+        # When the command is terminated or its terminal is closed, its job ends as by Ctrl-C. Under nohup it
         # goes on.
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _interrupt)
         try:
-            _show_progress(console, backend, spec, process, known)
+            _show_progress(console, backend, spec, process, previous)
         except KeyboardInterrupt:
             process.send_signal(signal.SIGINT)
             process.wait()
@@ -207,74 +211,69 @@ def _sweep(arguments: argparse.Namespace) -> int:
                 f"\nstopped; the same command resumes the sweep: [bold]halving sweep {arguments.spec}[/]"
             )
             return 130
-    failure = (
-        f"failed: {_first_failure(home, command)}\nDagster's log has the rest: {log}"
-        if process.returncode
-        else None
-    )
-    status = _conclude(console, backend, spec, arguments, failure, known)
+    failure = None
+    if process.returncode:
+        failure = f"failed: {_first_failure(home, command)}\nDagster's log has the rest: {log}"
+    status = _conclude(console, backend, spec, arguments, failure, previous)
     cli_retention.clear_away(console, backend.store)
     return status
 
 
 def _show_progress(
-    console: "Console", backend: Any, spec: Any, process: "subprocess.Popen[bytes]", known: str | None
+    console: "Console", backend: Any, spec: Any, process: "subprocess.Popen[bytes]", previous: str | None
 ) -> None:
-    """On a terminal one line that is updated, elsewhere a new line every ten seconds."""
+    """Show progress until the job ends: on a terminal in one line, elsewhere a new line every ten seconds."""
     from rich.live import Live
     from rich.text import Text
 
     began = time.monotonic()
     last = 0.0
-    shown = (
-        Live(Text("starting"), console=console, refresh_per_second=4, transient=True)
-        if console.is_terminal
-        else nullcontext()
-    )
-    with shown as live:
+    display: Any = nullcontext()
+    if console.is_terminal:
+        display = Live(Text("starting"), console=console, refresh_per_second=4, transient=True)
+    with display as live:
         while process.poll() is None:
-            asked = time.monotonic()
-            line = f"{asked - began:4.0f} s  {_progress(backend, spec, known)}"
-            took = time.monotonic() - asked
+            started = time.monotonic()
+            line = f"{started - began:4.0f} s  {_progress(backend, spec, previous)}"
+            seconds = time.monotonic() - started
             if live:
                 live.update(Text(line))
             elif time.monotonic() - last >= 10:
                 console.print(line, highlight=False)
                 last = time.monotonic()
-            time.sleep(max(_REFRESH_SECONDS, _SHARE * took))
+            time.sleep(max(_REFRESH_SECONDS, seconds / _MAX_SHARE))
 
 
-def _progress(backend: Any, spec: Any, known: str | None) -> str:
+def _progress(backend: Any, spec: Any, previous: str | None) -> str:
+    """The progress of the spec's newest sweep in one line, unless that is the previous one."""
     from resources.analysis.summary import summarize
 
     sweep = newest_sweep(backend, spec)
-    if sweep is None or sweep == known:
+    if sweep is None or sweep == previous:
         return "taking the dataset's snapshot"
     summary = summarize(backend.catalog, sweep)
     counts = summary.counts
     best = summary.best
     done = counts.get("completed", 0)
-    shown = f"{counts.get('running', 0)} running, {counts.get('paused', 0)} paused, {done} done"
-    shown += f", {counts['failed']} failed" if counts.get("failed") else ""
-    shown += (
-        f"; best {summary.objective} {best.objective:.4f} ({best.key}, {best.epochs} epochs)" if best else ""
-    )
-    started = sum(counts.values()) - counts.get("suggested", 0)
-    phase = f"trials {started}/{summary.planned}" if summary.status == "searching" else summary.status
+    trials = f"{counts.get('running', 0)} running, {counts.get('paused', 0)} paused, {done} done"
+    if counts.get("failed"):
+        trials += f", {counts['failed']} failed"
+    if best:
+        trials += f"; best {summary.objective} {best.objective:.4f} ({best.key}, {best.epochs} epochs)"
+    phase = summary.status
+    hint = ""
+    if summary.status == "searching":
+        started = sum(counts.values()) - counts.get("suggested", 0)
+        phase = f"trials {started}/{summary.planned}"
+        hints = {"pause": f"; paused, halving resume {sweep} continues it", "stop": "; being stopped"}
+        hint = hints.get(summary.control, "")
     if summary.status == "searching" and summary.final:
         phase = f"final training {sum(trial.complete for trial in summary.final)}/{summary.final_seeds}"
-        shown = (
-            (
-                f"{sum(trial.status == 'running' for trial in summary.final)} running, with the params of "
-                f"{best.key}"
-            )
-            if best
-            else ""
-        )
-    hints = {"pause": f"; paused, halving resume {sweep} continues it", "stop": "; being stopped"}
-    hint = hints.get(summary.control, "") if summary.status == "searching" else ""
-    hint += f"; waits: {summary.held_back}" if summary.held_back else ""
-    return f"{sweep}  {phase}: {shown}{hint}"
+        running = sum(trial.status == "running" for trial in summary.final)
+        trials = f"{running} running, with the params of {best.key}" if best else ""
+    if summary.held_back:
+        hint += f"; waits: {summary.held_back}"
+    return f"{sweep}  {phase}: {trials}{hint}"
 
 
 def _conclude(
@@ -283,13 +282,13 @@ def _conclude(
     spec: Any,
     arguments: argparse.Namespace,
     failure: str | None,
-    known: str | None,
+    previous: str | None,
 ) -> int:
     from resources.analysis.summary import summarize
     from resources.registry.leaderboard import leaderboard_of
 
     sweep = newest_sweep(backend, spec)
-    if sweep is None or sweep == known:
+    if sweep is None or sweep == previous:
         console.print(failure, style="red", highlight=False)
         return 1
     if arguments.json:
@@ -325,19 +324,17 @@ def _first_failure(home: Path, command: str) -> str:
                 for entry in instance.all_logs(run.run_id, of_type=failures):
                     return _message(entry.get_dagster_event())
     except Exception as error:  # noqa: BLE001
-        # whatever a wrong dagster.yaml or its database raises: the job failed for the same
+        # A wrong dagster.yaml, or its database, may raise anything; the job failed for the same reason.
         return f"Dagster's event log cannot be read: {error}; halving doctor says more"
     return "the job ended before its run began"
 
 
 def _message(event: Any) -> str:
-    """Why a step or run failed: the description of an expected failure, else the error that was raised
-    first.
-    """
-    failed = event.step_failure_data if event.is_step_failure else event.job_failure_data
+    """Why a step or run failed: the text of an expected failure, else the error that was raised first."""
+    failure = event.step_failure_data if event.is_step_failure else event.job_failure_data
     # A run that something else marked as failed, such as Dagster's daemon, has no data of its failure.
-    error = getattr(failed, "error", None)
-    expected = getattr(failed, "user_failure_data", None)
+    error = getattr(failure, "error", None)
+    expected = getattr(failure, "user_failure_data", None)
     if expected and expected.description:
         return str(expected.description)
     while error and error.cause:
@@ -346,7 +343,7 @@ def _message(event: Any) -> str:
 
 
 def _ended_sweep(backend: Any, spec: Any) -> str | None:
-    """The newest sweep of this spec if it is over: this launch then starts another one."""
+    """The newest sweep of this spec if it is over; this launch then starts another one."""
     from resources.scheduling.sweeps import OPEN
 
     sweep = newest_sweep(backend, spec)
@@ -361,10 +358,10 @@ def _interrupt(*_: object) -> NoReturn:
 
 
 def _end_with_parent() -> None:
-    """In the job's process: end as by Ctrl-C when the command that started it is killed (Linux only).
+    """Let the job's process end as by Ctrl-C when the command that started it is killed (Linux only).
 
-    Only that command sends it signals, so it ignores none of them, even if the command itself was started to
-    ignore some.
+    It is called in the job's process. Only the command sends it signals, so it ignores none of them, even if
+    the command itself was started to ignore some.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)

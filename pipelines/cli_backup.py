@@ -21,21 +21,21 @@ def add_backup_commands(commands: Any) -> None:
     description = (
         "copy the store and the catalog to another place; what an earlier backup has is not copied again"
     )
-    made = add_command(
+    backup = add_command(
         commands, "backup", description, run_backup, place=place
     ).add_mutually_exclusive_group()
-    made.add_argument(
+    backup.add_argument(
         "--keep",
         type=_keep,
         metavar="N",
         help="when it is made, delete all of this store's backups there but the newest N",
     )
-    made.add_argument("--list", action="store_true", help="make none: list those that there are")
+    backup.add_argument("--list", action="store_true", help="make none: list those that there are")
     description = (
         "restore a backup into an empty store (--root, HALVING_ROOT) and an empty catalog (HALVING_CATALOG)"
     )
-    restored = add_command(commands, "restore", description, run_restore, place=place)
-    restored.add_argument(
+    restore = add_command(commands, "restore", description, run_restore, place=place)
+    restore.add_argument(
         "--backup", metavar="ID", help="which one (default: the newest, where all are of one store)"
     )
 
@@ -43,13 +43,14 @@ def add_backup_commands(commands: Any) -> None:
 def run_backup(arguments: argparse.Namespace) -> int:
     """Make a backup, and delete old ones.
 
-    The status is 1 where it lacks what the catalog names; then no old one is deleted.
+    The exit status is 1 where the backup lacks contents that the catalog names; then no old one is deleted.
 
     JSON: ``{"backup", "place", "of", "files", "bytes", "copied", "copied_bytes", "rows", "revision",
-    "seconds", "missing", "pruned"}``; ``of`` is the store's root, ``copied`` what was not there already,
-    ``rows`` of the catalog by table, ``missing`` what the catalog names and the store lacks: ``[{"digest",
-    "what"}]``, ``pruned`` what went: ``{"backups", "contents", "bytes"}``; null without ``--keep``, or where
-    something is missing. With ``--list``: see :func:`_list_backups`.
+    "seconds", "missing", "pruned"}``. ``of`` is the store's root, ``copied`` counts contents that the place
+    did not have, and ``rows`` those of the catalog by table. ``missing`` are contents that the catalog names
+    and the store lacks: ``[{"digest", "what"}]``. ``pruned`` is what was deleted: ``{"backups", "contents",
+    "bytes"}``; null without ``--keep``, or where something is missing. With ``--list``: see
+    :func:`_list_backups`.
     """
     from halving import Store
     from resources.upkeep.backup import back_up
@@ -59,27 +60,27 @@ def run_backup(arguments: argparse.Namespace) -> int:
     if arguments.list:
         return _list_backups(arguments, place)
     backend = existing_backend(arguments)
-    with _progress(arguments, "copied") as shown:
-        made = back_up(backend.store, backend.catalog, place, shown)
-    kept = made.manifest
+    with _progress(arguments, "copied") as progress:
+        made = back_up(backend.store, backend.catalog, place, progress)
+    manifest = made.manifest
     pruned = prune_after(place, backend.store.root, arguments.keep, made) if arguments.keep else None
-    found = {
-        "backup": kept.id,
+    data = {
+        "backup": manifest.id,
         "place": place.root,
-        "of": kept.root,
-        "files": kept.count,
-        "bytes": kept.bytes,
+        "of": manifest.root,
+        "files": manifest.count,
+        "bytes": manifest.bytes,
         "copied": made.copied,
         "copied_bytes": made.copied_bytes,
-        "rows": dict(kept.rows),
-        "revision": kept.revision,
+        "rows": dict(manifest.rows),
+        "revision": manifest.revision,
         "seconds": made.seconds,
         "missing": [{"digest": content.digest, "what": content.what} for content in made.missing],
         "pruned": asdict(pruned) if pruned else None,
     }
     text = (
-        f"backup {kept.id} of {kept.root}: {kept.count} files, {size(kept.bytes)}, and "
-        f"{sum(kept.rows.values())} rows of the catalog"
+        f"backup {manifest.id} of {manifest.root}: {manifest.count} files, {size(manifest.bytes)}, and "
+        f"{sum(manifest.rows.values())} rows of the catalog"
     )
     text += f"; {made.copied} files, {size(made.copied_bytes)}, were new; {made.seconds:.1f} s"
     if pruned:
@@ -89,9 +90,9 @@ def run_backup(arguments: argparse.Namespace) -> int:
         )
     if made.problem:
         text += f"\n{made.problem}"
-    text += f"\nto restore it: halving restore {place.root} --backup {kept.id}"
+    text += f"\nto restore it: halving restore {place.root} --backup {manifest.id}"
     answer(
-        arguments, found, lambda console: console.print(text, highlight=False, markup=False, soft_wrap=True)
+        arguments, data, lambda console: console.print(text, highlight=False, markup=False, soft_wrap=True)
     )
     return 1 if made.missing else 0
 
@@ -99,8 +100,8 @@ def run_backup(arguments: argparse.Namespace) -> int:
 def _list_backups(arguments: argparse.Namespace, place: "Store") -> int:
     """List a place's backups, oldest first.
 
-    JSON: ``{"place", "backups": [{"backup", "began", "root", "files", "bytes", "missing"}]}``; ``missing`` is
-    how many contents a backup lacks that its catalog names.
+    JSON: ``{"place", "backups": [{"backup", "began", "root", "files", "bytes", "missing"}]}``; ``missing``
+    counts the contents that the backup's catalog names and the backup lacks.
     """
     from resources.upkeep.backup_files import backups_of, read_manifests
 
@@ -147,9 +148,9 @@ def _keep(text: str) -> int:
 def run_restore(arguments: argparse.Namespace) -> int:
     """Restore a backup.
 
-    JSON: ``{"backup", "of", "root", "files", "bytes", "missing", "rows", "seconds", "problems"}``; ``of`` is
-    the root of the store that was backed up, ``missing`` how many contents the backup lacks that its catalog
-    names, ``problems`` of writing what the store says of models.
+    JSON: ``{"backup", "of", "root", "files", "bytes", "missing", "rows", "seconds", "problems"}``. ``of`` is
+    the root of the store that was backed up, ``missing`` counts the contents that the backup's catalog names
+    and the backup lacks, and ``problems`` are models that could not be published.
     """
     from halving import Store
     from resources.catalog.opening import url_of_catalog
@@ -157,45 +158,45 @@ def run_restore(arguments: argparse.Namespace) -> int:
 
     backend = backend_of(arguments)
     url = url_of_catalog(backend.store, backend.catalog_url)
-    with _progress(arguments, "restored") as shown:
-        done = restore(
-            Store(arguments.place), backend.store, lambda: backend.catalog, arguments.backup, shown, url=url
-        )
-    kept = done.manifest
-    found = {
-        "backup": kept.id,
-        "of": kept.root,
+    place = Store(arguments.place)
+    with _progress(arguments, "restored") as progress:
+        done = restore(place, backend.store, lambda: backend.catalog, arguments.backup, progress, url=url)
+    manifest = done.manifest
+    data = {
+        "backup": manifest.id,
+        "of": manifest.root,
         "root": backend.store.root,
-        "files": kept.count,
-        "bytes": kept.bytes,
-        "missing": kept.missing,
-        "rows": dict(kept.rows),
+        "files": manifest.count,
+        "bytes": manifest.bytes,
+        "missing": manifest.missing,
+        "rows": dict(manifest.rows),
         "seconds": done.seconds,
         "problems": done.problems,
     }
     text = (
-        f"backup {kept.id} of {kept.root} is restored into {backend.store.root}: {kept.count} files, "
-        f"{size(kept.bytes)}, "
+        f"backup {manifest.id} of {manifest.root} is restored into {backend.store.root}: {manifest.count} "
+        f"files, {size(manifest.bytes)}, "
     )
-    text += f"{sum(kept.rows.values())} rows of the catalog; {done.seconds:.1f} s\n"
+    text += f"{sum(manifest.rows.values())} rows of the catalog; {done.seconds:.1f} s\n"
     text += (
         "halving index brings the index of runs up to date, a server does so by itself; sweeps go on when "
         "they are launched again"
     )
-    if kept.missing:
+    if manifest.missing:
         text += (
-            f"\nit lacks {kept.missing} contents that its catalog names: halving doctor --all says which; "
-            "an earlier one may have them"
+            f"\nit lacks {manifest.missing} contents that its catalog names: halving doctor --all says "
+            "which; an earlier one may have them"
         )
     text = "\n".join([text, *done.problems])
     answer(
-        arguments, found, lambda console: console.print(text, highlight=False, markup=False, soft_wrap=True)
+        arguments, data, lambda console: console.print(text, highlight=False, markup=False, soft_wrap=True)
     )
     return 0
 
 
 @contextmanager
-def _progress(arguments: argparse.Namespace, what: str) -> Iterator[Callable[[int, int], None] | None]:
+def _progress(arguments: argparse.Namespace, verb: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A function that shows how many files are done; None where there is no terminal."""
     from rich.live import Live
     from rich.text import Text
 
@@ -204,4 +205,4 @@ def _progress(arguments: argparse.Namespace, what: str) -> Iterator[Callable[[in
         yield None
         return
     with Live(Text("listing files"), console=console, refresh_per_second=4, transient=True) as live:
-        yield lambda done, of: live.update(Text(f"{done} of {of} files {what}"))
+        yield lambda done, count: live.update(Text(f"{done} of {count} files {verb}"))

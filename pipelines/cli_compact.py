@@ -1,4 +1,4 @@
-"""``halving compact --workers N``: several processes share the runs that wait, by the index of runs."""
+"""``halving compact --workers N``: compaction by several processes, which share the runs that wait."""
 
 import argparse
 import multiprocessing
@@ -9,7 +9,7 @@ from typing import Any
 from halving.errors import InvalidInput
 from pipelines.cli_views import console_of, existing_backend
 
-_MOST = 64  # processes
+_MAX_WORKERS = 64
 
 
 def add_workers(compact: argparse.ArgumentParser) -> None:
@@ -24,25 +24,25 @@ def add_workers(compact: argparse.ArgumentParser) -> None:
 
 
 def run_compact_waiting(arguments: argparse.Namespace) -> int:
-    """Compact runs of a project or of the store that wait for it; without ``--workers`` as the SDK's command.
+    """Compact the runs of a project or of the store that wait; without ``--workers`` as the SDK's command.
 
-    The status is 1 if one fails.
+    The exit status is 1 if the compaction of a run fails.
 
-    JSON: as of the SDK's command, with the runs that waited.
+    JSON: as the SDK's command, with the runs that waited.
     """
     from halving.cli.maintenance import print_compacted, run_compact
     from halving.query.runs import list_names
 
     if arguments.workers is None:
         return run_compact(arguments)
-    if not 1 <= arguments.workers <= _MOST:
-        raise InvalidInput(f"--workers {arguments.workers} is not accepted: give 1 to {_MOST}")
+    if not 1 <= arguments.workers <= _MAX_WORKERS:
+        raise InvalidInput(f"--workers {arguments.workers} is not accepted: give 1 to {_MAX_WORKERS}")
     if bool(arguments.run_names) or arguments.all == (arguments.project is not None):
         raise InvalidInput("--workers is not accepted with single runs: give --project NAME or --all")
     from resources.analysis.run_index import Refresher
 
     backend = existing_backend(arguments)
-    list_names(backend.store, arguments.project)  # raises when there is no such project
+    list_names(backend.store, arguments.project)  # It raises when there is no such project.
     Refresher(backend.store, backend.catalog).refresh()
     work = partial(_work, backend.store.root, backend.catalog.url, arguments.project)
     with ProcessPoolExecutor(arguments.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -60,7 +60,7 @@ def run_compact_waiting(arguments: argparse.Namespace) -> int:
 
 
 def _work(root: str, url: str, project: str | None) -> list[dict[str, Any]]:
-    """One worker; a row for each run that it had."""
+    """Work as one of the processes; returns a row for each run that it compacted."""
     from halving import Store
     from halving.maintenance.compaction import Compacted
     from resources.catalog import Catalog
@@ -69,17 +69,17 @@ def _work(root: str, url: str, project: str | None) -> list[dict[str, Any]]:
 
     rows: list[dict[str, Any]] = []
 
-    def each(one: Claim, done: Compacted | str) -> None:
-        row: dict[str, Any] = {
-            "project": one.project,
-            "run": one.run,
-            "error": done if isinstance(done, str) else None,
-        }
-        rows.append(row if isinstance(done, str) else row | vars(done))
+    def add_row(claim: Claim, done: Compacted | str) -> None:
+        row: dict[str, Any] = {"project": claim.project, "run": claim.run, "error": None}
+        if isinstance(done, str):
+            row["error"] = done
+        else:
+            row |= vars(done)
+        rows.append(row)
 
     catalog = Catalog(url)
     try:
-        compact_waiting(Store(root), catalog, project=project, many=1, each=each)
+        compact_waiting(Store(root), catalog, project=project, many=1, each=add_row)
     finally:
         catalog.close()
     return rows

@@ -1,4 +1,4 @@
-"""``halving cost``: what sweeps, models and projects cost, and what that was for."""
+"""``halving cost``: the cost of sweeps, models and projects, and its purposes."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from resources.analysis.costs.questions import Costs, Kind, SweepCost
     from resources.analysis.costs.sums import Line
 
-_ROWS = 20
-_REFRESH_SECONDS = 20.0  # that the index of runs may take; what it has not read then is said
+_MAX_ROWS = 20
+_REFRESH_SECONDS = 20.0  # The index of runs may take this long; the runs that it has not read are counted.
 # resources.analysis.costs.sums has them too; importing that here would slow down every command.
 _BY = ("sweep", "project", "model", "trial", "purpose", "outcome", "month", "gpu_type")
 
@@ -27,15 +27,17 @@ def add_cost_command(commands: Any) -> None:
     cost = add_command(
         commands, "cost", "show what a sweep, a model or a project cost, and what for", run_cost
     )
-    what = cost.add_mutually_exclusive_group()
-    what.add_argument(
+    subject = cost.add_mutually_exclusive_group()
+    subject.add_argument(
         "of",
         nargs="?",
         metavar="SWEEP|MODEL|PROJECT",
         help="a sweep's id, or a model's or a project's name (default: all)",
     )
-    what.add_argument("--project", "-p", metavar="NAME", help="a project's name, which may be a model's, too")
-    what.add_argument("--model", metavar="NAME", help="a model's name, which may be a project's, too")
+    subject.add_argument(
+        "--project", "-p", metavar="NAME", help="a project's name, which may be a model's, too"
+    )
+    subject.add_argument("--model", metavar="NAME", help="a model's name, which may be a project's, too")
     cost.add_argument(
         "--by",
         choices=_BY,
@@ -46,7 +48,7 @@ def add_cost_command(commands: Any) -> None:
 def run_cost(arguments: argparse.Namespace) -> int:
     """Show what a sweep, a model, a project or everything cost until now.
 
-    But for a sweep, the index of runs is brought up to date first.
+    Unless it is a sweep, the index of runs is updated first.
 
     JSON of a sweep: ``{"sweep", "cost", "currency", "prices_of", "gpu_hours", "purposes": [...],
     "evaluation", "saved", "lost", "text", "by", "lines"}``; of all else ``{"of", "kind": "project", "model"
@@ -65,22 +67,16 @@ def run_cost(arguments: argparse.Namespace) -> int:
     prices = load_prices()
     backend = backend_of(arguments)
     if arguments.of is not None and _is_sweep(backend, arguments.of):
-        found = sweep_cost(backend.catalog, arguments.of, prices)
+        cost = sweep_cost(backend.catalog, arguments.of, prices)
         by: Any = arguments.by or "purpose"
-        lines = found.purposes if by == "purpose" else sweep_lines(backend.catalog, arguments.of, by, prices)
-        data = {**found.as_dict(), "by": by, "lines": [line.as_dict() for line in lines]}
-        return answer(arguments, data, lambda console: _print_sweep(console, found, by, lines))
-    kind, name = _named(arguments)
+        lines = cost.purposes if by == "purpose" else sweep_lines(backend.catalog, arguments.of, by, prices)
+        data = {**cost.as_dict(), "by": by, "lines": [line.as_dict() for line in lines]}
+        return answer(arguments, data, lambda console: _print_sweep(console, cost, by, lines))
+    kind, name = _kind_and_name(arguments)
     refreshed = Refresher(backend.store, backend.catalog).refresh(_REFRESH_SECONDS)
     unread = refreshed.left + len(refreshed.problems)
-    summed = costs(
-        backend.store,
-        backend.catalog,
-        name,
-        arguments.by or ("project" if name is None else "sweep"),
-        prices,
-        kind,
-    )
+    by = arguments.by or ("project" if name is None else "sweep")
+    summed = costs(backend.store, backend.catalog, name, by, prices, kind)
     return answer(
         arguments,
         {**summed.as_dict(), "unread": unread},
@@ -88,8 +84,8 @@ def run_cost(arguments: argparse.Namespace) -> int:
     )
 
 
-def _named(arguments: argparse.Namespace) -> "tuple[Kind | None, str | None]":
-    """What is asked about, if that is said, and its name; no name is everything."""
+def _kind_and_name(arguments: argparse.Namespace) -> "tuple[Kind | None, str | None]":
+    """The kind, if an option says it, and the name; no name is everything."""
     if arguments.project is not None:
         return "project", arguments.project
     if arguments.model is not None:
@@ -106,54 +102,47 @@ def _is_sweep(backend: Any, name: str) -> bool:
         return True
 
 
-def _print_sweep(console: "Console", found: "SweepCost", by: str, lines: "list[Line]") -> None:
+def _print_sweep(console: "Console", cost: "SweepCost", by: str, lines: "list[Line]") -> None:
     from resources.analysis.costs.sums import money
 
-    console.print(f"[bold]{found.sweep}[/]: {found.in_words()}", highlight=False)
-    _print_lines(console, by, lines, found.prices)
-    if found.evaluation:
+    console.print(f"[bold]{cost.sweep}[/]: {cost.in_words()}", highlight=False)
+    _print_lines(console, by, lines, cost.prices)
+    if cost.evaluation:
         console.print(
-            f"evaluation: {money(found.evaluation, found.prices)}, by the cores that its spec gives a trial",
+            f"evaluation: {money(cost.evaluation, cost.prices)}, by the cores that its spec gives a trial",
             highlight=False,
         )
 
 
-def _print_costs(console: "Console", found: "Costs", unread: int) -> None:
+def _print_costs(console: "Console", costs: "Costs", unread: int) -> None:
     from resources.analysis.costs.sums import money
 
-    prices = found.prices
-    whole = found.trained.cost + found.evaluation
-    counted = "sweeps" if found.kind == "model" else "sweeps and runs"
-    what = f"all {counted}" if found.of is None else f"the {counted} of {found.kind} {found.of}"
-    hours = f", {found.trained.gpu_hours:,.2f} GPU-hours" if round(found.trained.gpu_hours, 2) else ""
-    lost = (
-        f", of which at most {money(found.trained.lost, prices)} for work that crashed or was preempted"
-        if found.trained.lost
-        else ""
-    )
-    console.print(f"[bold]{what}[/]: {money(whole, prices)}{hours}{lost} ({prices.about()})", highlight=False)
-    _print_lines(console, found.by, found.lines, prices)
-    for said in _about_runs(found, unread):
-        console.print(said, highlight=False, markup=False)
-    if found.evaluation:
-        console.print(f"evaluation: {money(found.evaluation, prices)}", highlight=False)
-    if found.champion_run:
-        own_run = found.champion_run
-        said = (
-            f"the champion {found.of} {found.champion_version} is of the run {own_run.name}: "
-            f"{money(own_run.cost, prices)}"
-        )
-        console.print(said, highlight=False)
-    if found.champion:
-        own = found.champion
-        console.print(
-            f"the champion {found.of} {found.champion_version} is of {own.sweep}: {own.in_words()}",
-            highlight=False,
-        )
-        for line in own.purposes:
+    prices = costs.prices
+    total = money(costs.trained.cost + costs.evaluation, prices)
+    if round(costs.trained.gpu_hours, 2):
+        total += f", {costs.trained.gpu_hours:,.2f} GPU-hours"
+    if costs.trained.lost:
+        lost = money(costs.trained.lost, prices)
+        total += f", of which at most {lost} for work that crashed or was preempted"
+    counted = "sweeps" if costs.kind == "model" else "sweeps and runs"
+    subject = f"all {counted}" if costs.of is None else f"the {counted} of {costs.kind} {costs.of}"
+    console.print(f"[bold]{subject}[/]: {total} ({prices.about()})", highlight=False)
+    _print_lines(console, costs.by, costs.lines, prices)
+    for sentence in _about_runs(costs, unread):
+        console.print(sentence, highlight=False, markup=False)
+    if costs.evaluation:
+        console.print(f"evaluation: {money(costs.evaluation, prices)}", highlight=False)
+    champion = f"the champion {costs.of} {costs.champion_version} is of"
+    if costs.champion_run:
+        run = costs.champion_run
+        console.print(f"{champion} the run {run.name}: {money(run.cost, prices)}", highlight=False)
+    if costs.champion:
+        sweep = costs.champion
+        console.print(f"{champion} {sweep.sweep}: {sweep.in_words()}", highlight=False)
+        for line in sweep.purposes:
             console.print(f"  {line.name}: {money(line.cost, prices)}", highlight=False)
-    if found.hours:
-        month = found.hours
+    if costs.hours:
+        month = costs.hours
         console.print(
             (
                 f"GPU-hours of sweeps this month: {month.used:.4g} of {month.quota:g}, renewed on "
@@ -161,35 +150,36 @@ def _print_costs(console: "Console", found: "Costs", unread: int) -> None:
             ),
             highlight=False,
         )
-    for one in found.stored:
-        how = f", estimated from {one.sampled} of {one.runs} runs" if one.estimated else ""
+    for storage in costs.stored:
         parts = (
-            f"points {size(one.points)}, checkpoints {size(one.checkpoints)}, artifacts {size(one.artifacts)}"
+            f"points {size(storage.points)}, checkpoints {size(storage.checkpoints)}, "
+            f"artifacts {size(storage.artifacts)}"
         )
-        console.print(
-            f"storage of {one.project}: {money(one.month, prices)} a month ({parts}{how})", highlight=False
-        )
+        if storage.estimated:
+            parts += f", estimated from {storage.sampled} of {storage.runs} runs"
+        month_cost = money(storage.month, prices)
+        console.print(f"storage of {storage.project}: {month_cost} a month ({parts})", highlight=False)
 
 
-def _about_runs(found: "Costs", unread: int) -> "Iterator[str]":
-    """What is counted of runs that are no trials, and what is not."""
+def _about_runs(costs: "Costs", unread: int) -> "Iterator[str]":
+    """Sentences on what is counted of runs that are no trials, and what is not."""
     from resources.analysis.costs.sums import money
 
-    if found.runs.attempts:
-        cost = money(found.runs.cost, found.prices)
+    if costs.runs.attempts:
+        cost = money(costs.runs.cost, costs.prices)
         yield (
-            f"{found.runs.name}: {cost} at most, as if they used all GPUs that they could see, or else all "
+            f"{costs.runs.name}: {cost} at most, as if they used all GPUs that they could see, or else all "
             "cores"
         )
-    if found.estimated:
+    if costs.estimated:
         yield (
-            f"  of these {money(found.estimated, found.prices)} for what runs or was killed, until its "
+            f"  of these {money(costs.estimated, costs.prices)} for what runs or was killed, until its "
             "last sign of life"
         )
-    if found.elsewhere:
+    if costs.elsewhere:
         yield (
             "not counted: attempts at runs that other tools trained (imported, or logged by their "
-            f"clients): {found.elsewhere}"
+            f"clients): {costs.elsewhere}"
         )
     if unread:
         yield (
@@ -210,7 +200,7 @@ def _print_lines(console: "Console", by: str, lines: "list[Line]", prices: Any) 
             line.attempts,
             money(line.lost, prices),
         ]
-        for line in largest(lines, _ROWS)
+        for line in largest(lines, _MAX_ROWS)
     ]
     columns = (by.replace("_", " "), "cost", "GPU-hours", "time", "attempts", "lost, at most")
     if rows:

@@ -1,4 +1,4 @@
-"""``halving datasets``: list and show snapshots, compare two, deprecate one, check and fetch shards."""
+"""``halving datasets``: list, show, compare and deprecate snapshots, and check and fetch their shards."""
 
 import argparse
 import os
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from resources.backend import Backend
     from resources.datasets.known_snapshots import Snapshot
 
-_SHOWN_FAULTS = 20
+_MAX_FAULTS = 20
 
 
 def add_datasets_commands(commands: Any) -> None:
@@ -43,14 +43,14 @@ def add_datasets_commands(commands: Any) -> None:
         old=reference,
         new=reference,
     )
-    one = add_command(
+    deprecate = add_command(
         inner,
         "deprecate",
         "let nothing be launched on a snapshot any more; it is never deleted",
         run_deprecate,
         snapshot=reference,
     )
-    action = one.add_mutually_exclusive_group(required=True)
+    action = deprecate.add_mutually_exclusive_group(required=True)
     action.add_argument("--reason", help="why; whoever tries to launch on it reads this")
     action.add_argument("--undo", action="store_true", help="let it be used again")
     add_command(
@@ -60,14 +60,14 @@ def add_datasets_commands(commands: Any) -> None:
         run_verify,
         snapshot=reference,
     )
-    one = add_command(
+    fetch = add_command(
         inner,
         "fetch",
         "bring back a snapshot's missing and damaged shards from another store",
         run_fetch,
         snapshot=reference,
     )
-    one.add_argument(
+    fetch.add_argument(
         "--from", dest="source", metavar="STORE", help="the other store (default: HALVING_DVC_REMOTE)"
     )
 
@@ -80,31 +80,32 @@ def run_list(arguments: argparse.Namespace) -> int:
     """
     from resources.datasets.known_snapshots import list_snapshots
 
-    found = list_snapshots(backend_of(arguments).catalog, arguments.name)
-    fields = ("key", "digest", "rows", "bytes", "splits", "source", "deprecated", "created_at")
+    snapshots = list_snapshots(backend_of(arguments).catalog, arguments.name)
+    fields = ("key", "digest", "rows", "bytes", "splits", "source", "deprecated")
     data = [
-        {field: getattr(one, field) for field in fields} | {"created_at": one.created_at.isoformat()}
-        for one in found
+        {field: getattr(snapshot, field) for field in fields}
+        | {"created_at": snapshot.created_at.isoformat()}
+        for snapshot in snapshots
     ]
 
     def show(console: "Console") -> None:
-        if not found:
-            of = f" of {arguments.name}" if arguments.name else ""
+        if not snapshots:
+            snapshot = f"snapshot of {arguments.name}" if arguments.name else "snapshot"
             console.print(
-                f"there is no snapshot{of} yet; a sweep takes one, as in [bold]halving sweep "
+                f"there is no {snapshot} yet; a sweep takes one, as in [bold]halving sweep "
                 "sweeps/digits.yaml[/]"
             )
             return
         rows = [
             [
-                one.key,
-                f"{one.rows:,}",
-                size(one.bytes),
-                _splits(one.splits),
-                f"{one.created_at:%Y-%m-%d %H:%M}",
-                one.deprecated or NONE,
+                snapshot.key,
+                f"{snapshot.rows:,}",
+                size(snapshot.bytes),
+                _splits(snapshot.splits),
+                f"{snapshot.created_at:%Y-%m-%d %H:%M}",
+                snapshot.deprecated or NONE,
             ]
-            for one in found
+            for snapshot in snapshots
         ]
         print_table(
             console,
@@ -123,7 +124,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     mean, in rows and in bytes.
     """
     backend = backend_of(arguments)
-    snapshot, dataset = _found(backend, arguments.snapshot)
+    snapshot, dataset = _find(backend, arguments.snapshot)
     deviation = _deviation(dataset)
     data = {**dataset.manifest, "deprecated": snapshot.deprecated, "deviation": deviation}
     return answer(arguments, data, lambda console: _print_snapshot(console, snapshot, dataset, deviation))
@@ -138,7 +139,8 @@ def run_diff(arguments: argparse.Namespace) -> int:
     from resources.datasets.diff import compare, compare_rows
 
     backend = backend_of(arguments)
-    (old, old_data), (new, new_data) = _found(backend, arguments.old), _found(backend, arguments.new)
+    old, old_data = _find(backend, arguments.old)
+    new, new_data = _find(backend, arguments.new)
     rows = compare_rows(backend.store, old_data, new_data)
     data = {"old": old.key, "new": new.key, **compare(old_data.manifest, new_data.manifest), "rows": rows}
     return answer(arguments, data, lambda console: _print_diff(console, data))
@@ -154,24 +156,19 @@ def run_deprecate(arguments: argparse.Namespace) -> int:
     if not arguments.undo and not arguments.reason.strip():
         raise InvalidInput("--reason = '' is not accepted: say why, for whoever tries to launch on it")
     catalog = backend_of(arguments).catalog
-    snapshot = deprecate(
-        catalog,
-        find_snapshot(catalog, arguments.snapshot).digest,
-        None if arguments.undo else arguments.reason,
-    )
+    digest = find_snapshot(catalog, arguments.snapshot).digest
+    snapshot = deprecate(catalog, digest, None if arguments.undo else arguments.reason)
     data = {"key": snapshot.key, "digest": snapshot.digest, "deprecated": snapshot.deprecated}
-    now = (
-        "may be used again"
-        if arguments.undo
-        else "is deprecated: nothing is launched on it any more; runs that used it keep it"
-    )
-    return answer(arguments, data, lambda console: console.print(f"{snapshot.key} {now}", highlight=False))
+    text = f"{snapshot.key} may be used again"
+    if not arguments.undo:
+        text = f"{snapshot.key} is deprecated: nothing is launched on it any more; runs that used it keep it"
+    return answer(arguments, data, lambda console: console.print(text, highlight=False))
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
-    """Check a snapshot's shards, and the files that it has by reference.
+    """Check a snapshot's shards, and the files to which it refers.
 
-    The status is 1 if one is missing, damaged or changed.
+    The exit status is 1 if a shard or file is missing, damaged or changed.
 
     JSON: ``{"key", "shards", "faults": [{"split", "shard", "what"}], "files", "changed": [{"location",
     "what"}]}``.
@@ -180,7 +177,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
     from resources.datasets.referenced_files import verify_files
     from resources.datasets.shard_copies import verify
 
-    snapshot, dataset = _found(backend_of(arguments), arguments.snapshot)
+    snapshot, dataset = _find(backend_of(arguments), arguments.snapshot)
     checked = list(verify(dataset))
     faults = [fault for fault in checked if fault is not None]
     bad = {fault.shard for fault in faults}
@@ -206,13 +203,13 @@ def run_verify(arguments: argparse.Namespace) -> int:
     }
 
     def show(console: "Console") -> None:
-        for fault in described[:_SHOWN_FAULTS]:
+        for fault in described[:_MAX_FAULTS]:
             console.print(
                 f"{fault['what']}: {fault['shard']} of the split {fault['split']}",
                 style="red",
                 highlight=False,
             )
-        for file in changed[:_SHOWN_FAULTS]:
+        for file in changed[:_MAX_FAULTS]:
             console.print(file["what"], style="red", highlight=False, markup=False)
         if not faults:
             console.print(
@@ -252,20 +249,16 @@ def run_fetch(arguments: argparse.Namespace) -> int:
     source = arguments.source or os.environ.get(REMOTE)
     if not source:
         raise InvalidInput(f"--from is missing: give the store that has the shards, or set {REMOTE}")
-    snapshot, dataset = _found(backend_of(arguments), arguments.snapshot)
+    snapshot, dataset = _find(backend_of(arguments), arguments.snapshot)
     checked = list(fetch(dataset, Store(source)))
     fetched = [fault.shard for fault in checked if fault is not None]
-    data = {
-        "key": snapshot.key,
-        "shards": len(checked),
-        "fetched": len(fetched),
-        "bytes": sum(shard.bytes for shard in fetched),
-    }
-    told = f"{snapshot.key}: {len(fetched)} of {len(checked)} shards were fetched, {size(data['bytes'])}"  # type: ignore[arg-type]
-    return answer(arguments, data, lambda console: console.print(told, highlight=False))
+    total = sum(shard.bytes for shard in fetched)
+    data = {"key": snapshot.key, "shards": len(checked), "fetched": len(fetched), "bytes": total}
+    text = f"{snapshot.key}: {len(fetched)} of {len(checked)} shards were fetched, {size(total)}"
+    return answer(arguments, data, lambda console: console.print(text, highlight=False))
 
 
-def _found(backend: "Backend", reference: str) -> "tuple[Snapshot, Dataset]":
+def _find(backend: "Backend", reference: str) -> "tuple[Snapshot, Dataset]":
     from halving import Dataset
     from resources.datasets.known_snapshots import find_snapshot
 
@@ -316,55 +309,51 @@ def _print_snapshot(
         highlight=False,
     )
     whole = all_columns(manifest)
-    rows = [
-        [name, kind, whole[name]["nulls"], *_bounds(whole[name])] for name, kind in manifest["schema"].items()
-    ]
+    rows = []
+    for name, kind in manifest["schema"].items():
+        column = whole[name]
+        bounds = [_bound_text(column.get("min")), _bound_text(column.get("max"))]
+        rows.append([name, kind, column["nulls"], *bounds])
     print_table(console, ("column", "type", "nulls", "min", "max"), rows, right=["nulls", "min", "max"])
     if classes := whole[snapshot.target].get("classes"):
         console.print(f"classes: {_splits(classes)}", highlight=False)
 
 
 def _facts(facts: dict[str, Any]) -> str:
-    """What lineage says of a source, for people; what a part of it says in brackets."""
+    """The lineage of a source in words, with the facts of its parts in brackets."""
 
-    def shown(value: Any) -> str:
-        return (
-            f"({_facts(value)})"
-            if isinstance(value, dict)
-            else " and ".join(value)
-            if isinstance(value, list)
-            else str(value)
-        )
+    def text_of(value: Any) -> str:
+        if isinstance(value, dict):
+            return f"({_facts(value)})"
+        if isinstance(value, list):
+            return " and ".join(value)
+        return str(value)
 
-    return ", ".join(f"{name} {shown(value)}" for name, value in facts.items() if name != "kind")
+    return ", ".join(f"{name} {text_of(value)}" for name, value in facts.items() if name != "kind")
 
 
-def _bounds(column: dict[str, Any]) -> list[str]:
-    shown = (column.get(bound) for bound in ("min", "max"))
-    return [
-        NONE if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)[:24]
-        for value in shown
-    ]
+def _bound_text(value: Any) -> str:
+    """The smallest or largest value of a column, for a table."""
+    if value is None:
+        return NONE
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)[:24]
 
 
 def _print_diff(console: "Console", data: dict[str, Any]) -> None:
     console.print(f"[bold]{data['old']}[/] → [bold]{data['new']}[/]", highlight=False)
-    for what, columns in data["schema"].items():
+    for change, columns in data["schema"].items():
         for name, kind in columns.items():
-            console.print(
-                f"column {what}: {name} ({' → '.join(kind) if isinstance(kind, list) else kind})",
-                highlight=False,
-                markup=False,
-            )
+            kinds = " → ".join(kind) if isinstance(kind, list) else kind
+            console.print(f"column {change}: {name} ({kinds})", highlight=False, markup=False)
     rows = data["rows"]
     table = []
     for split, (before, after) in data["splits"].items():
-        counted = (
-            [NONE, NONE]
-            if rows is None
-            else [f"{rows[what].get(split, 0):,}" for what in ("added", "removed")]
-        )
-        table.append([split, f"{before:,}", f"{after:,}", *counted])
+        changes = [NONE, NONE]
+        if rows is not None:
+            changes = [f"{rows[change].get(split, 0):,}" for change in ("added", "removed")]
+        table.append([split, f"{before:,}", f"{after:,}", *changes])
     print_table(
         console,
         ("split", "before", "after", "added", "removed"),
@@ -380,9 +369,9 @@ def _print_diff(console: "Console", data: dict[str, Any]) -> None:
     )
     for name, (had, has) in data["columns"].items():
         changed = [
-            f"{what} {had.get(what, NONE)} → {has.get(what, NONE)}"
-            for what in ("nulls", "min", "max")
-            if had.get(what) != has.get(what)
+            f"{field} {had.get(field, NONE)} → {has.get(field, NONE)}"
+            for field in ("nulls", "min", "max")
+            if had.get(field) != has.get(field)
         ]
         if had.get("classes") != has.get("classes"):
             changed.append(

@@ -1,6 +1,4 @@
-"""``halving features``: list views, materialise days, push what is known online, look features up there, and
-delete an entity's.
-"""
+"""``halving features``: list feature views, materialise days, and push, get and delete online features."""
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,33 +28,33 @@ def add_features_commands(commands: Any) -> None:
     add_command(
         inner, "list", "list the views of this project and of the catalog, with who uses them", run_list
     )
-    one = add_command(
+    materialize = add_command(
         inner,
         "materialize",
         "compute a view's features day by day; a day that is as it was is left alone",
         run_materialize,
     )
-    one.add_argument("view", metavar="NAME@VERSION", help="for example clicks@1")
-    one.add_argument(
+    materialize.add_argument("view", metavar="NAME@VERSION", help="for example clicks@1")
+    materialize.add_argument(
         "--from",
         dest="first",
         type=_day,
         metavar="DAY",
         help="the first day, 2026-03-01 (default: all days that have rows)",
     )
-    one.add_argument(
+    materialize.add_argument(
         "--to",
         dest="last",
         type=_day,
         metavar="DAY",
         help="the last day, which is included (default: the first)",
     )
-    one.add_argument(
+    materialize.add_argument(
         "--late",
         action="store_true",
         help="the rows of new days really became known as late as their created times say",
     )
-    one.add_argument(
+    materialize.add_argument(
         "--accept-same-values",
         metavar="REASON",
         help=(
@@ -64,22 +62,22 @@ def add_features_commands(commands: Any) -> None:
             "(features list)"
         ),
     )
-    one = add_command(
+    push = add_command(
         inner,
         "push",
         "push the latest known features of each entity to the online store (HALVING_ONLINE)",
         run_push,
     )
-    one.add_argument("views", nargs="*", metavar="NAME@VERSION", help="default: all views with online: true")
-    one.add_argument(
+    push.add_argument("views", nargs="*", metavar="NAME@VERSION", help="default: all views with online: true")
+    push.add_argument(
         "--until",
-        type=_moment,
+        type=_time,
         metavar="TIME",
         help="only what was known by then, 2026-03-10T12:00 (UTC; default: now)",
     )
-    one = add_command(inner, "get", "look an entity's features up in the online store", run_get)
-    one.add_argument("features", nargs="+", metavar="NAME@VERSION:FEATURE", help="for example clicks@1:ctr")
-    one.add_argument(
+    get = add_command(inner, "get", "look an entity's features up in the online store", run_get)
+    get.add_argument("features", nargs="+", metavar="NAME@VERSION:FEATURE", help="for example clicks@1:ctr")
+    get.add_argument(
         "--entity",
         action="append",
         required=True,
@@ -87,20 +85,20 @@ def add_features_commands(commands: Any) -> None:
         metavar="COLUMN=VALUE",
         help="may be given several times",
     )
-    one.add_argument(
+    get.add_argument(
         "--at",
-        type=_moment,
+        type=_time,
         metavar="TIME",
         help="the time against which a view's ttl is measured (UTC; default: now)",
     )
-    one = add_command(
+    delete = add_command(
         inner,
         "delete",
         "delete an entity's features from the online store; a push does not bring them back",
         run_delete,
     )
-    one.add_argument("view", metavar="NAME@VERSION", help="for example clicks@1")
-    one.add_argument(
+    delete.add_argument("view", metavar="NAME@VERSION", help="for example clicks@1")
+    delete.add_argument(
         "entity", nargs="+", type=_pair, metavar="COLUMN=VALUE", help="each column of the view's entity"
     )
 
@@ -109,9 +107,9 @@ def run_list(arguments: argparse.Namespace) -> int:
     """List views.
 
     JSON: ``[{"key", "name", "version", "entity", "features", "online", "days", "first", "last", "defined",
-    "registered_at", "sweeps", "accepted", "models"}]``; ``features`` are types by name, ``defined`` whether
-    the project has it, ``registered_at`` null until it is materialised; ``accepted`` is when and why (``at``,
-    ``reason``) changed code of it was said to give the same values.
+    "registered_at", "sweeps", "accepted", "models"}]``. ``features`` are types by name, ``defined`` says
+    whether the project has the view, and ``registered_at`` is null until it is materialised. ``accepted``
+    says when and why (``at``, ``reason``) somebody accepted that changed code gives the same values.
     """
     from resources.features.partitions import partitions
     from resources.features.registry import Consumers, all_consumers, registered_views
@@ -122,9 +120,10 @@ def run_list(arguments: argparse.Namespace) -> int:
     registered = registered_views(backend.catalog)
     used = all_consumers(backend.catalog)
     data: list[dict[str, Any]] = []
-    for key, view in sorted(({key: one.view for key, one in registered.items()} | views).items()):
+    all_views = {key: entry.view for key, entry in registered.items()} | views
+    for key, view in sorted(all_views.items()):
         days = partitions(backend.store, view.name, view.version)
-        by = used.get(key, Consumers())
+        consumers = used.get(key, Consumers())
         data.append(
             {
                 "key": key,
@@ -139,8 +138,8 @@ def run_list(arguments: argparse.Namespace) -> int:
                 "defined": key in views,
                 "registered_at": registered[key].created_at.isoformat() if key in registered else None,
                 "accepted": registered[key].accepted if key in registered else [],
-                "sweeps": by.sweeps,
-                "models": by.models,
+                "sweeps": consumers.sweeps,
+                "models": consumers.models,
             }
         )
 
@@ -149,11 +148,11 @@ def run_list(arguments: argparse.Namespace) -> int:
             console.print("there is no feature view yet: define one in features/NAME.yaml (docs/data.md)")
             return
         columns = ("view", "entity", "features", "online", "materialised", "used by sweeps", "models")
-        print_table(console, columns, [_row(one) for one in data], first=True)
-        for one in data:
-            for entry in one["accepted"]:
+        print_table(console, columns, [_row(view) for view in data], first=True)
+        for view in data:
+            for entry in view["accepted"]:
                 line = (
-                    f"{one['key']}: the code of {', '.join(entry['changed'])} changed by {entry['at']}, "
+                    f"{view['key']}: the code of {', '.join(entry['changed'])} changed by {entry['at']}, "
                     f"same values: {entry['reason']}"
                 )
                 console.print(line, style="dim", highlight=False, markup=False)
@@ -162,7 +161,7 @@ def run_list(arguments: argparse.Namespace) -> int:
 
 
 def run_materialize(arguments: argparse.Namespace) -> int:
-    """Materialise days of a view. The status is 1 if one was refused.
+    """Materialise days of a view. The exit status is 1 if a day was refused.
 
     JSON: ``{"view", "days": [{"day", "rows", "bytes", "digest", "new"}], "failed": [{"day", "error"}]}``.
     """
@@ -188,25 +187,26 @@ def run_materialize(arguments: argparse.Namespace) -> int:
     days: list[dict[str, Any]] = [
         {
             "day": day.isoformat(),
-            "rows": one.partition.rows,
-            "bytes": one.partition.bytes,
-            "digest": f"sha256:{one.partition.sha256}",
-            "new": one.new,
+            "rows": made.partition.rows,
+            "bytes": made.partition.bytes,
+            "digest": f"sha256:{made.partition.sha256}",
+            "new": made.new,
         }
-        for day, one in sorted(done.days.items())
+        for day, made in sorted(done.days.items())
     ]
     failed = [{"day": day.isoformat(), "error": str(error)} for day, error in sorted(done.failed.items())]
 
     def show(console: "Console") -> None:
-        new = sum(one["new"] for one in days)
-        rows, stored = (sum(one[field] for one in days) for field in ("rows", "bytes"))
+        new = sum(day["new"] for day in days)
+        rows = sum(day["rows"] for day in days)
+        stored = sum(day["bytes"] for day in days)
         console.print(
             f"{view.key}: {len(days)} days, {new} of them new or changed; {rows:,} rows, {size(stored)}",
             highlight=False,
         )
-        for one in failed:
+        for day in failed:
             console.print(
-                f"{one['day']} was refused: {one['error']}", style="red", highlight=False, markup=False
+                f"{day['day']} was refused: {day['error']}", style="red", highlight=False, markup=False
             )
 
     answer(arguments, {"view": view.key, "days": days, "failed": failed}, show)
@@ -216,10 +216,10 @@ def run_materialize(arguments: argparse.Namespace) -> int:
 def run_push(arguments: argparse.Namespace) -> int:
     """Push views online.
 
-    JSON: ``[{"view", "entities", "taken", "withdrawn"}]``: how many entities have features, of how many these
-    were newer than what was online, and of how many what was online is in no day any more. Of a view that was
-    refused, or has not been materialised, it is ``{"view", "error"}``; the others are pushed all the same.
-    The status is 1 if one was refused.
+    JSON: ``[{"view", "entities", "taken", "withdrawn"}]``. ``entities`` counts the entities that have
+    features, ``taken`` those whose features were newer than the online ones, and ``withdrawn`` those whose
+    online features are in no day any more. A view that was refused, or has not been materialised, has
+    ``{"view", "error"}``, and the others are pushed all the same. The exit status is 1 if one was refused.
     """
     from resources.features.online import push
     from resources.features.registry import check_registered
@@ -279,7 +279,7 @@ def run_push(arguments: argparse.Namespace) -> int:
 
 
 def _report_days(store: "Store", days: "Iterable[Materialized]") -> None:
-    """Have Dagster show the days that a command has made."""
+    """Report the days that a command has made to Dagster."""
 
     def make() -> "list[dg.AssetMaterialization]":
         from assets.features import materialized_day
@@ -290,7 +290,7 @@ def _report_days(store: "Store", days: "Iterable[Materialized]") -> None:
 
 
 def _report_push(store: "Store", pushed: "Mapping[str, Pushed]") -> None:
-    """Have Dagster show what a command has pushed."""
+    """Report what a command has pushed to Dagster."""
 
     def make() -> "list[dg.AssetMaterialization]":
         from assets.features import pushed_event
@@ -301,7 +301,7 @@ def _report_push(store: "Store", pushed: "Mapping[str, Pushed]") -> None:
 
 
 def run_get(arguments: argparse.Namespace) -> int:
-    """Look features up. JSON: their values by name; null where nothing is known, or too long ago."""
+    """Look features up. JSON: their values by name; null where there is none, or it is too old."""
     from halving.features import OnlineFeatures
     from resources.features.wanted import online_address
 
@@ -311,19 +311,16 @@ def run_get(arguments: argparse.Namespace) -> int:
             for definition in online.definitions.values()
             for name, kind in definition.entity.items()
         }
-        found = online.get(_entity(dict(arguments.entity), kinds), now=arguments.at)
-    shown = {name: NONE if value is None else value for name, value in found.items()}
-    return answer(
-        arguments,
-        found,
-        lambda console: print_pairs(console, ", ".join("=".join(pair) for pair in arguments.entity), shown),
-    )
+        values = online.get(_entity(dict(arguments.entity), kinds), now=arguments.at)
+    pairs = {name: NONE if value is None else value for name, value in values.items()}
+    title = ", ".join("=".join(pair) for pair in arguments.entity)
+    return answer(arguments, values, lambda console: print_pairs(console, title, pairs))
 
 
 def run_delete(arguments: argparse.Namespace) -> int:
     """Delete an entity's features online.
 
-    JSON: ``{"view", "entity", "deleted"}``: whether there were some.
+    JSON: ``{"view", "entity", "deleted"}``; ``deleted`` says whether there were some.
     """
     from resources.features.online import delete, pushed_definition
     from resources.features.wanted import online_address
@@ -334,13 +331,11 @@ def run_delete(arguments: argparse.Namespace) -> int:
     whose = ", ".join("=".join(pair) for pair in arguments.entity)
 
     def show(console: "Console") -> None:
-        what = (
-            f"the features of {whose} are deleted"
-            if data["deleted"]
-            else f"there were no features of {whose}"
-        )
+        outcome = f"there were no features of {whose}"
+        if data["deleted"]:
+            outcome = f"the features of {whose} are deleted"
         console.print(
-            f"{arguments.view}: {what}; what happened until now is not pushed again",
+            f"{arguments.view}: {outcome}; what happened until now is not pushed again",
             highlight=False,
             markup=False,
         )
@@ -353,7 +348,7 @@ def run_delete(arguments: argparse.Namespace) -> int:
 
 
 def _materialize_days(store: Any, view: Any, first: date, last: date, late: bool) -> "Backfill":
-    """Each day by itself: one that is refused keeps no other from being made."""
+    """Materialise each day by itself: a day that is refused keeps no other from being made."""
     from resources.features.materialize import Backfill, materialize_day
 
     done = Backfill()
@@ -369,24 +364,24 @@ def _days(first: date, last: date) -> Iterator[date]:
     return (first + timedelta(days=number) for number in range((last - first).days + 1))
 
 
-def _row(one: Mapping[str, Any]) -> list[Any]:
-    features = ", ".join(f"{name} {kind}" for name, kind in one["features"].items())
-    days = f"{one['days']} days, {one['first']} to {one['last']}" if one["days"] else NONE
-    view = one["key"] if one["defined"] else f"{one['key']} (not in this project)"
+def _row(view: Mapping[str, Any]) -> list[Any]:
+    features = ", ".join(f"{name} {kind}" for name, kind in view["features"].items())
+    days = f"{view['days']} days, {view['first']} to {view['last']}" if view["days"] else NONE
     return [
-        view,
-        ", ".join(one["entity"]),
+        view["key"] if view["defined"] else f"{view['key']} (not in this project)",
+        ", ".join(view["entity"]),
         features,
-        "yes" if one["online"] else "no",
+        "yes" if view["online"] else "no",
         days,
-        *(", ".join(one[field]) or NONE for field in ("sweeps", "models")),
+        ", ".join(view["sweeps"]) or NONE,
+        ", ".join(view["models"]) or NONE,
     ]
 
 
-def _entity(given: Mapping[str, str], kinds: Mapping[str, str]) -> dict[str, Any]:
-    """The entity's columns as the views have them: whole numbers where they are such."""
+def _entity(texts: Mapping[str, str], kinds: Mapping[str, str]) -> dict[str, Any]:
+    """The entity's columns with the types of the views: whole numbers or texts."""
     entity: dict[str, Any] = {}
-    for name, text in given.items():
+    for name, text in texts.items():
         if name not in kinds:
             raise InvalidInput(
                 f"--entity {name}={text} is not accepted: the views' entity has {', '.join(kinds)}"
@@ -407,14 +402,14 @@ def _day(text: str) -> date:
         ) from None
 
 
-def _moment(text: str) -> datetime:
+def _time(text: str) -> datetime:
     try:
-        given = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not accepted: give a time, for example 2026-03-01T12:00"
         ) from None
-    return given if given.tzinfo else given.replace(tzinfo=UTC)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _pair(text: str) -> tuple[str, str]:

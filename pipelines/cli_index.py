@@ -1,10 +1,10 @@
-"""``halving index``: bring the catalog's index of runs up to date, or make it again."""
+"""``halving index``: update the catalog's index of runs, or rebuild it."""
 
 import argparse
 import os
 from contextlib import nullcontext
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipelines.cli_views import answer, console_of, existing_backend
 
@@ -20,8 +20,8 @@ def run_index(arguments: argparse.Namespace) -> int:
     """Refresh or rebuild the index of runs.
 
     JSON: ``{"runs", "added", "changed", "deleted", "looked", "problems", "left", "complete", "seconds"}``;
-    ``runs`` is how many the store has, ``problems`` the reason by ``project/run`` for each that could not be
-    read. The exit status is 1 if there are any.
+    ``runs`` counts the store's runs, and ``problems`` are the reasons for those that could not be read, by
+    ``project/run``. The exit status is 1 if there are any.
     """
     from rich.live import Live
     from rich.text import Text
@@ -32,16 +32,14 @@ def run_index(arguments: argparse.Namespace) -> int:
     backend = existing_backend(arguments)
     console = console_of(arguments)
     processes = min(os.cpu_count() or 1, _MOST_PROCESSES)
-    live = (
-        Live(Text("listing runs"), console=console, refresh_per_second=4, transient=True)
-        if console.is_terminal
-        else nullcontext()
-    )
-    with live as shown:
+    display: Any = nullcontext()
+    if console.is_terminal:
+        display = Live(Text("listing runs"), console=console, refresh_per_second=4, transient=True)
+    with display as live:
 
         def progress(done: "Refreshed") -> None:
-            if shown:
-                shown.update(Text(f"{done.seconds:4.0f} s  {_line(done)}"))
+            if live:
+                live.update(Text(f"{done.seconds:4.0f} s  {_line(done)}"))
 
         if arguments.rebuild:
             done = rebuild(backend.store, backend.catalog, progress, processes=processes)

@@ -1,6 +1,4 @@
-"""``halving models`` and the commands that change a version's stage: what the registry has, who decided what,
-and what to do next.
-"""
+"""``halving models``, and the commands that change a version's stage."""
 
 import argparse
 import sys
@@ -22,9 +20,7 @@ _WHY = "why; it is written down"
 
 
 def add_models_commands(commands: Any) -> None:
-    """Add ``halving models`` with its own commands, and ``approve``, ``reject``, ``promote``, ``rollback``
-    and ``archive``.
-    """
+    """Add ``halving models`` with its own commands, and the commands that change a version's stage."""
     inner = add_group(
         commands, "models", "the registry: list, show, search, describe, tag, alias, judge, export"
     )
@@ -38,13 +34,13 @@ def add_models_commands(commands: Any) -> None:
         run_show,
         model=None,
     )
-    found = add_command(
+    search = add_command(
         inner,
         "search",
         "find versions by a text in their name, description, tags, aliases, stage or run",
         run_search,
     )
-    found.add_argument("text", help="all of its words, in any order")
+    search.add_argument("text", help="all of its words, in any order")
     of = "the model, or MODEL@VERSION for one of its versions"
     add_command(
         inner, "describe", "say what a model or a version is", run_describe, model=of, text="the description"
@@ -71,25 +67,27 @@ def add_models_commands(commands: Any) -> None:
         folder="that does not exist yet",
     )
 
-    one = add_command(
+    approve = add_command(
         commands, "approve", "approve a version that waits for it", run_approve, model=None, version=_VERSION
     )
-    one.add_argument("--note", required=True, help=_WHY)
-    one = add_command(
+    approve.add_argument("--note", required=True, help=_WHY)
+    reject = add_command(
         commands, "reject", "refuse a version: it is not promoted", run_reject, model=None, version=_VERSION
     )
-    one.add_argument("--note", required=True, help=_WHY)
-    held = f"{_VERSION}; with --force also a sweep whose winner its gates hold back"
-    said = "make a version the champion, if its gates and people let it"
-    one = add_command(commands, "promote", said, run_promote, model=None, version=held)
-    one.add_argument("--note", help=_WHY)
-    one.add_argument("--force", action="store_true", help="although something holds it back; needs --note")
-    one = add_command(commands, "rollback", "go back to the champion before", run_rollback, model=None)
-    one.add_argument("--note", help=_WHY)
-    one = add_command(
+    reject.add_argument("--note", required=True, help=_WHY)
+    version = f"{_VERSION}; with --force also a sweep whose winner its gates hold back"
+    description = "make a version the champion, if its gates and people let it"
+    promote = add_command(commands, "promote", description, run_promote, model=None, version=version)
+    promote.add_argument("--note", help=_WHY)
+    promote.add_argument(
+        "--force", action="store_true", help="although something holds it back; needs --note"
+    )
+    rollback = add_command(commands, "rollback", "go back to the champion before", run_rollback, model=None)
+    rollback.add_argument("--note", help=_WHY)
+    archive = add_command(
         commands, "archive", "take a version out of use", run_archive, model=None, version=_VERSION
     )
-    one.add_argument("--note", help=_WHY)
+    archive.add_argument("--note", help=_WHY)
 
 
 def run_list(arguments: argparse.Namespace) -> int:
@@ -97,8 +95,8 @@ def run_list(arguments: argparse.Namespace) -> int:
 
     JSON: ``{"models": [{"model", "version", "number", "stage", "metrics", "project", "run", "sweep", "trial",
     "checkpoint", "snapshot", "framework", "source", "description", "tags", "created_at", "judged_against",
-    "gates", "features"}]}``, newest last. Of a version that a client registered the sweep, trial, checkpoint
-    and snapshot are null, of others the source.
+    "gates", "features"}]}``, newest last. A version that a client registered has no sweep, trial, checkpoint
+    and snapshot, and others have no source; these are null.
     """
     from resources.catalog.models import versions_of
     from resources.registry.versions import as_dict
@@ -112,7 +110,7 @@ def run_list(arguments: argparse.Namespace) -> int:
 
 
 def run_show(arguments: argparse.Namespace) -> int:
-    """Tell a model's story.
+    """Show a model with its versions and events.
 
     JSON: ``{"model", "description", "tags", "aliases", "versions": [as in list], "events": [{"id", "version",
     "kind", "actor", "at", "before", "after", "note", "report"}]}``, oldest first.
@@ -124,13 +122,10 @@ def run_show(arguments: argparse.Namespace) -> int:
 
     def show(console: "Console") -> None:
         console.print(data["model"], style="bold", highlight=False, markup=False)
-        print_pairs(
-            console,
-            "about it",
-            {"description": data["description"] or None, **data["tags"]}
-            if data["description"] or data["tags"]
-            else {},
-        )
+        about: dict[str, Any] = {}
+        if data["description"] or data["tags"]:
+            about = {"description": data["description"] or None, **data["tags"]}
+        print_pairs(console, "about it", about)
         print_pairs(console, "aliases", data["aliases"])
         _print_versions(console, data["versions"], first=False)
         rows = [
@@ -143,7 +138,7 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 
 def run_search(arguments: argparse.Namespace) -> int:
-    """Find versions. JSON: as ``halving models list`` has it."""
+    """Find versions. JSON: as ``halving models list``."""
     from resources.registry.history import search_versions
 
     backend = backend_of(arguments)
@@ -164,17 +159,14 @@ def run_describe(arguments: argparse.Namespace) -> int:
     text = arguments.text
     change: Any = lambda session, about: annotations.describe(session, about, text, actor=user())  # noqa: E731
     model, version = annotate(backend_of(arguments), arguments.model, change, _warn)
-    return _said(
-        arguments,
-        {"model": model, "version": version, "description": text},
-        f"{_named(model, version)} is described",
-    )
+    data = {"model": model, "version": version, "description": text}
+    return _answer_message(arguments, data, f"{_name(model, version)} is described")
 
 
 def run_tag(arguments: argparse.Namespace) -> int:
-    """Set or take away a tag.
+    """Set or delete a tag.
 
-    JSON: ``{"model", "version", "tag", "value"}``; the value is null where it was taken away.
+    JSON: ``{"model", "version", "tag", "value"}``; the value is null where it was deleted.
     """
     from resources.registry import annotations
     from resources.registry.by_hand import annotate, user
@@ -192,18 +184,16 @@ def run_tag(arguments: argparse.Namespace) -> int:
             annotations.delete_tag(session, about, key, actor=user())
 
     model, version = annotate(backend_of(arguments), arguments.model, change, _warn)
-    said = f"is tagged {key}={value}" if value else f"has no tag {key}"
-    return _said(
-        arguments,
-        {"model": model, "version": version, "tag": key, "value": value or None},
-        f"{_named(model, version)} {said}",
-    )
+    name = _name(model, version)
+    message = f"{name} is tagged {key}={value}" if value else f"{name} has no tag {key}"
+    data = {"model": model, "version": version, "tag": key, "value": value or None}
+    return _answer_message(arguments, data, message)
 
 
 def run_alias(arguments: argparse.Namespace) -> int:
-    """Set or take away an alias.
+    """Set or delete an alias.
 
-    JSON: ``{"model", "alias", "version"}``; the version is null where it was taken away.
+    JSON: ``{"model", "alias", "version"}``; the version is null where it was deleted.
     """
     from resources.registry.by_hand import set_alias, user
 
@@ -211,14 +201,14 @@ def run_alias(arguments: argparse.Namespace) -> int:
     alias = arguments.alias
     version = arguments.version
     set_alias(backend_of(arguments), model, alias, version, _warn, actor=user())
-    said = f"{model}@{alias} is {model} {version}" if version else f"{model} has no alias {alias}"
-    return _said(arguments, {"model": model, "alias": alias, "version": version}, said)
+    message = f"{model}@{alias} is {model} {version}" if version else f"{model} has no alias {alias}"
+    return _answer_message(arguments, {"model": model, "alias": alias, "version": version}, message)
 
 
 def run_judge(arguments: argparse.Namespace) -> int:
     """Judge a version again.
 
-    JSON: the version, as ``halving models list`` has it. The exit status is 1 where a gate did not pass.
+    JSON: the version, as in ``halving models list``. The exit status is 1 where a gate did not pass.
     """
     from resources.registry.by_hand import user
     from resources.registry.promotion import judge_again
@@ -247,43 +237,41 @@ def run_export(arguments: argparse.Namespace) -> int:
     from halving.store.store import Store
 
     folder = export_version(Store(arguments.root), arguments.reference, arguments.folder)
-    return _said(
-        arguments,
-        {"reference": arguments.reference, "folder": str(folder)},
-        f"{arguments.reference} is in {folder}; README.md says what it is",
-    )
+    data = {"reference": arguments.reference, "folder": str(folder)}
+    message = f"{arguments.reference} is in {folder}; README.md says what it is"
+    return _answer_message(arguments, data, message)
 
 
 def run_approve(arguments: argparse.Namespace) -> int:
-    """Approve a version. JSON: the version, as ``halving models list`` has it."""
+    """Approve a version. JSON: the version, as in ``halving models list``."""
     from resources.registry.by_hand import approve
 
     return _change(arguments, approve, arguments.version, done="approved", note=arguments.note)
 
 
 def run_reject(arguments: argparse.Namespace) -> int:
-    """Reject a version. JSON: the version, as ``halving models list`` has it."""
+    """Reject a version. JSON: the version, as in ``halving models list``."""
     from resources.registry.by_hand import reject
 
     return _change(arguments, reject, arguments.version, done="rejected", note=arguments.note)
 
 
 def run_promote(arguments: argparse.Namespace) -> int:
-    """Make a version the champion. JSON: the version, as ``halving models list`` has it."""
+    """Make a version the champion. JSON: the version, as in ``halving models list``."""
     from resources.registry.by_hand import promote
 
     return _change(arguments, promote, arguments.version, note=arguments.note, force=arguments.force)
 
 
 def run_rollback(arguments: argparse.Namespace) -> int:
-    """Go back to the champion before. JSON: that version, as ``halving models list`` has it."""
+    """Go back to the champion before. JSON: that version, as in ``halving models list``."""
     from resources.registry.by_hand import rollback
 
     return _change(arguments, rollback, note=arguments.note)
 
 
 def run_archive(arguments: argparse.Namespace) -> int:
-    """Take a version out of use. JSON: the version, as ``halving models list`` has it."""
+    """Take a version out of use. JSON: the version, as in ``halving models list``."""
     from resources.registry.by_hand import archive
 
     return _change(arguments, archive, arguments.version, note=arguments.note)
@@ -303,20 +291,20 @@ def _change(
     row, _, missing = change(backend, arguments.model, *version, _warn, actor=user(), **more)
     with backend.catalog.read() as session:
         data = as_dict(session, row)
-    said = f"{done}, and " if done else ""
-    then = ""
+    state = f"{done}, and {row.stage}" if done else row.stage
+    message = f"model {row.model} {row.version} is {state}"
     if done == "approved" and row.stage == "staging":
-        then = "; " + (
-            "; ".join(missing) or f"halving promote {row.model} {row.version} makes it the champion"
-        )
-    return _said(arguments, data, f"model {row.model} {row.version} is {said}{row.stage}{then}")
+        promote = f"halving promote {row.model} {row.version} makes it the champion"
+        message += f"; {'; '.join(missing) or promote}"
+    return _answer_message(arguments, data, message)
 
 
 def _answer(
     arguments: argparse.Namespace, backend: "Backend", data: Any, show: "Callable[[Console], None]"
 ) -> int:
-    """Answer, and then tell the store what an earlier command could not tell it: while it is away, nobody
-    waits for it in vain.
+    """Answer, and then publish what an earlier command could not publish.
+
+    The answer comes first, so that nobody waits for it while the store is down.
     """
     from resources.registry.publishing import publish
 
@@ -331,12 +319,12 @@ def _warn(problem: str) -> None:
     print(f"note: {problem}", file=sys.stderr)
 
 
-def _said(arguments: argparse.Namespace, data: Any, message: str) -> int:
+def _answer_message(arguments: argparse.Namespace, data: Any, message: str) -> int:
     return answer(arguments, data, lambda console: console.print(message, highlight=False, markup=False))
 
 
-def _named(model: str, version: str | None) -> str:
-    return f"model {model}" + (f" {version}" if version else "")
+def _name(model: str, version: str | None) -> str:
+    return f"model {model} {version}" if version else f"model {model}"
 
 
 def _print_versions(

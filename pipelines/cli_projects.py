@@ -1,4 +1,4 @@
-"""``halving projects``: whose share of the machines is how large, and what each project holds now."""
+"""``halving projects``: the projects' shares of the machines, their limits, and what they hold now."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
@@ -42,8 +42,8 @@ def add_projects_commands(commands: Any) -> None:
         metavar="W",
         help="its share beside the others': 2 is twice that of 1 (the default)",
     )
-    for option, what in (("--max-trials", "trials at a time"), ("--max-gpus", "GPUs at a time")):
-        change.add_argument(option, type=_limit(int), metavar="N", help=f"most {what}; {_NONE}: no limit")
+    for option, noun in (("--max-trials", "trials at a time"), ("--max-gpus", "GPUs at a time")):
+        change.add_argument(option, type=_limit(int), metavar="N", help=f"most {noun}; {_NONE}: no limit")
     change.add_argument(
         "--gpu-hours",
         type=_limit(float),
@@ -69,10 +69,11 @@ def run_list(arguments: argparse.Namespace) -> int:
     """List projects.
 
     JSON: ``{"projects": [{"name", "owners", "weight", "max_trials", "max_gpus", "gpu_hours",
-    "gpu_hours_used", "former_names", "searching", "trials", "gpus", "gpus_waiting", "waiting"}]}``: null is
-    no limit, ``gpu_hours_used`` those of this month, null where they are not limited, ``searching`` how many
-    of its sweeps are, ``trials`` and ``gpus`` what these hold now, ``gpus_waiting`` of these GPUs those of
-    trials that still wait for a device or a node, ``waiting`` why sweeps of it wait, by their ids.
+    "gpu_hours_used", "former_names", "searching", "trials", "gpus", "gpus_waiting", "waiting"}]}``. A limit
+    that is null is none. ``gpu_hours_used`` are those of this month, null where they are not limited.
+    ``searching`` counts the sweeps that search, ``trials`` and ``gpus`` what these hold now, and
+    ``gpus_waiting`` those of the GPUs whose trials still wait for a device or a node. ``waiting`` says why
+    sweeps wait, by their ids.
     """
     from resources.tenancy.projects import list_projects
 
@@ -92,15 +93,18 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 
 def run_set(arguments: argparse.Namespace) -> int:
-    """Set what is given. JSON: as ``halving projects show``."""
+    """Change settings of a project; others stay. JSON: as ``halving projects show``."""
     from resources.tenancy.projects import set_project, show_project
 
-    given = {name: getattr(arguments, name) for name in ("weight", "max_trials", "max_gpus", "gpu_hours")}
-    given = {name: None if value == _NONE else value for name, value in given.items() if value is not None}
+    settings: dict[str, Any] = {}
+    for name in ("weight", "max_trials", "max_gpus", "gpu_hours"):
+        value = getattr(arguments, name)
+        if value is not None:
+            settings[name] = None if value == _NONE else value
     if arguments.owner:
-        given["owners"] = _owners(arguments.owner)
+        settings["owners"] = _owners(arguments.owner)
     catalog = backend_of(arguments).catalog
-    set_project(catalog, arguments.project, **given)
+    set_project(catalog, arguments.project, **settings)
     return _answer_one(arguments, catalog, show_project(catalog, arguments.project))
 
 
@@ -168,7 +172,7 @@ def _limit(number: type) -> "Callable[[str], Any]":
     def read(text: str) -> Any:
         return _NONE if text == _NONE else number(text)
 
-    read.__name__ = f"{number.__name__} or {_NONE}"  # for the parser's message
+    read.__name__ = f"{number.__name__} or {_NONE}"  # The parser's message quotes it.
     return read
 
 
@@ -197,11 +201,11 @@ def _print_list(console: "Console", lines: "list[ProjectLine]", used: dict[str, 
             line.name,
             "" if line.name == "*" else f"{line.weight:g}",
             line.trials,
-            _shown(line.max_trials),
+            _limit_text(line.max_trials),
             _gpus(line),
-            _shown(line.max_gpus),
+            _limit_text(line.max_gpus),
             f"{used[line.name]:.4g}" if line.name in used else "",
-            _shown(line.gpu_hours),
+            _limit_text(line.gpu_hours),
             line.searching,
             len(line.waiting),
             ", ".join(line.owners),
@@ -218,26 +222,28 @@ def _answer_one(arguments: argparse.Namespace, catalog: "Catalog", line: "Projec
 
 def _print_one(console: "Console", line: "ProjectLine", used: dict[str, float]) -> None:
     whose = "all projects together" if line.name == "*" else f"project {line.name}, weight {line.weight:g}"
+    hours = f"GPU-hours a month: {_limit_text(line.gpu_hours)}"
+    if used:
+        hours += f", of which {used[line.name]:.4g} are used"
     facts = [
         whose,
-        f"trials: {line.trials} of {_shown(line.max_trials)}",
-        f"GPUs: {_gpus(line)} of {_shown(line.max_gpus)}",
-        f"GPU-hours a month: {_shown(line.gpu_hours)}"
-        + (f", of which {used[line.name]:.4g} are used" if used else ""),
+        f"trials: {line.trials} of {_limit_text(line.max_trials)}",
+        f"GPUs: {_gpus(line)} of {_limit_text(line.max_gpus)}",
+        hours,
         f"sweeps that search: {line.searching}",
     ]
-    facts += [f"owners: {', '.join(line.owners)}"] if line.owners else []
-    facts += [f"former names: {', '.join(line.former_names)}"] if line.former_names else []
+    if line.owners:
+        facts.append(f"owners: {', '.join(line.owners)}")
+    if line.former_names:
+        facts.append(f"former names: {', '.join(line.former_names)}")
     facts += [f"{sweep} waits: {reason}" for sweep, reason in line.waiting.items()]
     console.print("\n".join(facts), highlight=False, markup=False)
 
 
 def _gpus(line: "ProjectLine") -> str:
-    """How many GPUs a project's trials hold, and of these how many whose trials still wait for a device or a
-    node.
-    """
+    """The number of GPUs that a project's trials hold, with that of trials that wait for a device or node."""
     return f"{line.gpus} ({line.gpus_waiting} waiting)" if line.gpus_waiting else str(line.gpus)
 
 
-def _shown(limit: float | None) -> str:
+def _limit_text(limit: float | None) -> str:
     return "no limit" if limit is None else f"{limit:g}"

@@ -1,5 +1,4 @@
-"""``halving rerun`` and ``halving why`` where the application is installed: the SDK's commands, with the
-cluster at hand.
+"""``halving rerun`` and ``halving why`` of the application: the SDK's commands, which may use the cluster.
 
 The verdict of a rerun becomes an observation of the trial's partition in Dagster.
 """
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run_rerun(arguments: argparse.Namespace) -> int:
-    """As :func:`halving.cli.rerun.run_rerun`."""
+    """Rerun a run by :func:`halving.cli.rerun.run_rerun`, and report the verdict to Dagster."""
     from halving.cli.rerun import answer, rerun_named
     from resources.execution.kubernetes.rerun_pod import rerun_pods
 
@@ -28,7 +27,7 @@ def run_rerun(arguments: argparse.Namespace) -> int:
 
 
 def run_why(arguments: argparse.Namespace) -> int:
-    """As :func:`halving.cli.why.run_why`."""
+    """Explain a difference by :func:`halving.cli.why.run_why`, with reruns in pods."""
     from halving.cli.why import run_why
     from resources.execution.kubernetes.rerun_pod import rerun_pods
 
@@ -36,7 +35,7 @@ def run_why(arguments: argparse.Namespace) -> int:
 
 
 def _observe(store: Store, verdict: "Verdict") -> None:
-    """Leave the verdict with the trial in Dagster."""
+    """Report the verdict as an observation of the trial to Dagster."""
 
     def make() -> "list[dg.AssetObservation]":
         from assets.trials import observed_rerun

@@ -1,4 +1,4 @@
-"""``halving retention``: carry out the policy of what is kept, say what would go, and why a run stays."""
+"""``halving retention``: carry out the retention policy, say what would go, and explain why a run stays."""
 
 import argparse
 import subprocess
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from resources.retention.carry_out import Outcome
 
 _NOBODY = "(none)"
-_MOMENT = 5.0  # seconds for which a sweep's command waits to say what went
-_REFRESH_SECONDS = 900.0  # that the index may take; what it has not found then, it finds the next day
+_WAIT_SECONDS = 5.0  # A sweep's command waits this long to say what automatic retention did.
+_REFRESH_SECONDS = 900.0  # The index may take this long; the runs that it has not read wait for the next day.
 
 
 def add_retention_command(commands: Any) -> None:
@@ -51,11 +51,11 @@ def run_retention(arguments: argparse.Namespace) -> int:
     """Carry out the policy, or say what it would do.
 
     JSON: ``{"dry_run", "policy", "shipped", "catalog", "unknown_projects": {NAME: meant}, "problems",
-    "bytes", "moved_bytes", "gone": [{"project", "kind", "count", "bytes"}], "protected": {REASON: runs}}``:
-    ``bytes`` are those that are deleted, ``problems`` what is damaged and what was left because of it,
-    ``catalog`` is null where there is none; with ``--explain`` ``{"run", "project", "reason", "records":
-    [{"name", "kind", "state"}]}``, ``state`` being ``stays`` or ``expired``, ``reason`` null where nothing
-    speaks for it.
+    "bytes", "moved_bytes", "gone": [{"project", "kind", "count", "bytes"}], "protected": {REASON: runs}}``.
+    ``bytes`` are those that are deleted, ``problems`` say what is damaged and what was left because of it,
+    and ``catalog`` is null where there is none. With ``--explain`` it is ``{"run", "project", "reason",
+    "records": [{"name", "kind", "state"}]}``; ``state`` is ``stays`` or ``expired``, and ``reason`` is null
+    where nothing protects the run.
     """
     from resources.catalog import mask_password
     from resources.catalog.opening import has_catalog
@@ -68,22 +68,21 @@ def run_retention(arguments: argparse.Namespace) -> int:
     if arguments.if_due and (reason := why_not_due(backend.store, file)) is not None:
         console_of(arguments).print(f"nothing is done: {reason}", highlight=False)
         return 0
-    how: Any = {"project": arguments.project, "dry_run": arguments.dry_run}
-    only_asks = arguments.dry_run or arguments.explain is not None
-    with _catalog_of(backend, makes=not only_asks and not arguments.if_due) as catalog:
+    scope: Any = {"project": arguments.project, "dry_run": arguments.dry_run}
+    changes_nothing = arguments.dry_run or arguments.explain is not None
+    with _catalog_of(backend, makes=not changes_nothing and not arguments.if_due) as catalog:
         if arguments.explain is not None:
             run = find_run_of(backend.store, catalog, arguments.explain)
-            return _print_explained(arguments, explain(backend.store, catalog, file.policy, *run))
+            return _print_explanation(arguments, explain(backend.store, catalog, file.policy, *run))
         if arguments.if_due and not arguments.dry_run:
             _compact_waiting(backend.store, catalog)
-        done = carry_out(backend.store, catalog, file, **how)
-        if (home := dagster_home(backend.store)).is_dir():
+        done = carry_out(backend.store, catalog, file, **scope)
+        home = dagster_home(backend.store)
+        if home.is_dir():
             from pipelines.dagster_records import forget_sweeps_of_home
 
-            done = replace(
-                done,
-                gone=[*done.gone, *forget_sweeps_of_home(home, backend.store, catalog, file.policy, **how)],
-            )
+            forgotten = forget_sweeps_of_home(home, backend.store, catalog, file.policy, **scope)
+            done = replace(done, gone=[*done.gone, *forgotten])
     if not done.dry_run and arguments.project is None:
         note(backend.store, done)
     if arguments.json:
@@ -102,12 +101,11 @@ def run_retention(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _catalog_of(backend: "Backend", *, makes: bool) -> "Iterator[Catalog]":
-    """The store's catalog.
+    """The store's catalog, or where it has none a new one.
 
-    Where it has none, a new one if one is to be made, else an empty one that goes when this is done.
-
-    Either only where no other catalog's sweeps are in the store. What nobody asks for makes none: in a folder
-    that a team shares it would be taken for the team's.
+    The new one is temporary unless ``makes``. It is refused where the store has sweeps, which are of another
+    catalog. Automatic retention makes no catalog: in a folder that a team shares, it would be taken for the
+    team's.
     """
     from halving.machine.temporary_folders import scratch_folder
     from resources.catalog import Catalog
@@ -142,33 +140,37 @@ def _print(arguments: argparse.Namespace, done: "Outcome") -> None:
             [[reason, f"{runs:,}"] for reason, runs in reasons.most_common()],
             right=("runs",),
         )
-    moves = "would move" if done.dry_run else "moved"
-    moved = f", {size(done.moved_bytes)} {moves} to the cold tier" if done.moved_bytes else ""
-    went = size(done.bytes)
-    total = f"{went} would go{moved}; without --dry-run it goes" if done.dry_run else f"{went} deleted{moved}"
-    console.print(total if done.gone else "nothing is old enough to go", highlight=False)
+    if not done.gone:
+        console.print("nothing is old enough to go", highlight=False)
+        return
+    deleted = "would go" if done.dry_run else "deleted"
+    moved = "would move" if done.dry_run else "moved"
+    total = f"{size(done.bytes)} {deleted}"
+    if done.moved_bytes:
+        total += f", {size(done.moved_bytes)} {moved} to the cold tier"
+    if done.dry_run:
+        total += "; without --dry-run it goes"
+    console.print(total, highlight=False)
 
 
-def _print_explained(arguments: argparse.Namespace, explained: dict[str, Any]) -> int:
+def _print_explanation(arguments: argparse.Namespace, explanation: dict[str, Any]) -> int:
     if arguments.json:
-        print_json(explained)
+        print_json(explanation)
         return 0
     console = console_of(arguments)
-    reason = explained["reason"]
-    console.print(
-        f"{explained['run']} stays: {reason}" if reason else f"{explained['run']}: nothing speaks for it",
-        highlight=False,
-    )
-    rows = [[row["name"], row["kind"] or NONE, row["state"]] for row in explained["records"]]
+    run = explanation["run"]
+    reason = explanation["reason"]
+    console.print(f"{run} stays: {reason}" if reason else f"{run}: nothing speaks for it", highlight=False)
+    rows = [[row["name"], row["kind"] or NONE, row["state"]] for row in explanation["records"]]
     if rows:
         print_table(console, ("record", "kind", "what it names"), rows, first=True)
     return 0
 
 
 def clear_away(console: "Console", store: "Store") -> None:
-    """Begin an automatic policy where it is due, in a process of its own that outlives this one.
+    """Start automatic retention where it is due, in a process of its own that outlives this one.
 
-    It is waited for only for a moment, to say in one line what went. Whatever goes wrong with it is said, and
+    The command waits for it only briefly, to print in one line what it did. If it fails, that is printed, and
     nothing else happens.
     """
     from halving.maintenance import daily
@@ -184,7 +186,7 @@ def clear_away(console: "Console", store: "Store") -> None:
     if process is None:
         return
     try:
-        failed = process.wait(_MOMENT) != 0
+        failed = process.wait(_WAIT_SECONDS) != 0
     except subprocess.TimeoutExpired:
         console.print(daily.begun_line(store), style="dim", highlight=False)
         return
@@ -200,7 +202,7 @@ def clear_away(console: "Console", store: "Store") -> None:
 
 
 def _compact_waiting(store: "Store", catalog: "Catalog") -> None:
-    """Compact runs that have ended: of segments no point goes."""
+    """Compact runs that have ended, because retention deletes no points of segments."""
     from resources.analysis.run_index import Refresher
     from resources.upkeep.compaction import compact_waiting
 

@@ -1,5 +1,4 @@
-"""``halving runs tag``, ``archive``, ``delete`` and ``restore``: what becomes of runs, beside ``halving
-runs``, which lists them, and ``halving show``, which shows one.
+"""``halving runs tag``, ``archive``, ``delete`` and ``restore``, and the catalog's part of lists of runs.
 
 :func:`tag_run` and :func:`change_run` are these commands for the SDK (:mod:`halving.run.lifecycle`).
 """
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 _BECOMES: "dict[str, Lifecycle]" = {"archive": "archived", "delete": "deleted", "restore": "active"}
 _PATIENCE = 2.0
-"""Seconds that a catalog is waited for which is only asked how paused trials ended."""
+"""Seconds to wait for a catalog that is only read for how paused trials ended."""
 _RUN = "a run's id, the beginning of one, or project/run"
 
 
@@ -45,10 +44,9 @@ def add_runs_commands(inner: Any) -> None:
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    """List runs as the SDK's command does, but with what the catalog knows. JSON: as there.
+    """List runs by the SDK's command, with what the catalog knows. JSON: as there.
 
-    A project that was renamed is meant by each of its names, and a trial that never goes on is stopped, not
-    paused.
+    A renamed project is listed by each of its names, and a trial that never goes on is stopped, not paused.
     """
     from halving.cli.runs import run_runs
 
@@ -56,17 +54,14 @@ def run_list(arguments: argparse.Namespace) -> int:
 
 
 def run_details(arguments: argparse.Namespace) -> int:
-    """Show a run as the SDK's command does, but a trial that never goes on is stopped, not paused.
-
-    JSON: as there.
-    """
+    """Show a run by the SDK's command; a trial that never goes on is stopped, not paused. JSON: as there."""
     from halving.cli.show import run_show
 
     return run_show(arguments, _with_outcomes)
 
 
 def _with_all_names(store: "Store", wanted: "RunFilter") -> "RunFilter":
-    """The filter by all names of projects, which the catalog knows; others need no catalog."""
+    """A filter with all names of its projects, by the catalog, which a filter without projects needs not."""
     if not wanted.names_project:
         return wanted
     from resources.analysis.run_index.project_names import with_all_names
@@ -80,9 +75,9 @@ def _with_all_names(store: "Store", wanted: "RunFilter") -> "RunFilter":
 
 
 def _with_outcomes(store: "Store", runs: "list[RunInfo]") -> "list[RunInfo]":
-    """The runs as the catalog says that they ended, or as their records do while it is away.
+    """The runs with their outcomes by the catalog, or by their records while the catalog is away.
 
-    Where none is a paused trial, it is not opened.
+    The catalog is opened only where a run is a paused trial.
     """
     if not any(run.status == "paused" and "sweep" in run.parent for run in runs):
         return runs
@@ -109,22 +104,19 @@ def run_tag(arguments: argparse.Namespace) -> int:
     """Tag a run. JSON: ``{"project", "run", "tags"}``, with all tags that it has then."""
     from halving.query.runs import find_run
 
-    given: dict[str, str | None] = {}
+    changes: dict[str, str | None] = {}
     for text in arguments.tags:
         key, equals, value = text.partition("=")
         if not equals:
             raise InvalidInput(f"tag {text!r} is not accepted: give KEY=VALUE, or KEY= to take it away")
-        given[key] = value or None
+        changes[key] = value or None
     backend = backend_of(arguments)
     project, run = find_run(backend.store, arguments.run_name)
-    tags = _tagged(backend.store, backend.catalog, project, run, given)
+    tags = _set_tags(backend.store, backend.catalog, project, run, changes)
     data = {"project": project, "run": run, "tags": tags}
-    told = ", ".join(f"{name} = {value}" for name, value in tags.items()) or "no tags"
-    return answer(
-        arguments,
-        data,
-        lambda console: console.print(f"{project}/{run} has {told}", highlight=False, markup=False),
-    )
+    listed = ", ".join(f"{name} = {value}" for name, value in tags.items())
+    text = f"{project}/{run} has {listed or 'no tags'}"
+    return answer(arguments, data, lambda console: console.print(text, highlight=False, markup=False))
 
 
 def run_archive(arguments: argparse.Namespace) -> int:
@@ -153,7 +145,7 @@ def run_restore(arguments: argparse.Namespace) -> int:
 def _change(
     arguments: argparse.Namespace, lifecycle: "Lifecycle", then: "Callable[[Backend, str], str]"
 ) -> int:
-    """Change each run by itself: one that is refused does not keep the others."""
+    """Change each run by itself: a run that is refused does not keep the others from being changed."""
     from halving.query.runs import find_run
 
     backend = backend_of(arguments)
@@ -167,44 +159,47 @@ def _change(
             "error": None,
         }
         try:
-            row["changed"] = _changed(backend.store, backend.catalog, project, run, lifecycle)
+            row["changed"] = _set_lifecycle(backend.store, backend.catalog, project, run, lifecycle)
         except HalvingError as error:
             row |= {"lifecycle": None, "error": str(error)}
         rows.append(row)
 
     def show(console: Any) -> None:
         for row in rows:
-            said = (
-                row["error"]
-                or f"{row['project']}/{row['run']} is {lifecycle}: {then(backend, row['project'])}"
-            )
-            console.print(said, style="red" if row["error"] else None, highlight=False, markup=False)
+            if row["error"]:
+                console.print(row["error"], style="red", highlight=False, markup=False)
+                continue
+            text = f"{row['project']}/{row['run']} is {lifecycle}: {then(backend, row['project'])}"
+            console.print(text, highlight=False, markup=False)
 
     answer(arguments, {"runs": rows}, show)
     return 1 if any(row["error"] for row in rows) else 0
 
 
 def tag_run(store: "Store", run: str, tags: Mapping[str, str | None]) -> dict[str, str]:
-    """Tag a run of a store and its catalog, as :func:`run_tag` does: all tags that it has then."""
+    """Tag a run of a store and its catalog; returns all tags that it has then."""
     from halving.query.runs import find_run
     from resources.catalog.opening import open_catalog
 
-    project, name = find_run(store, run)  # before a catalog is made where there is no store
-    return _tagged(store, open_catalog(store), project, name, tags)
+    # The run is looked up first, because opening the catalog makes one, even where there is no store.
+    project, name = find_run(store, run)
+    return _set_tags(store, open_catalog(store), project, name, tags)
 
 
 def change_run(store: "Store", run: str, action: str) -> bool:
-    """Change a run of a store and its catalog by one of the commands' words, such as ``delete``; whether
-    anything changed.
+    """Change a run of a store and its catalog; returns whether anything changed.
+
+    Args:
+        action: the name of a command, such as ``delete``.
     """
     from halving.query.runs import find_run
     from resources.catalog.opening import open_catalog
 
     project, name = find_run(store, run)
-    return _changed(store, open_catalog(store), project, name, _BECOMES[action])
+    return _set_lifecycle(store, open_catalog(store), project, name, _BECOMES[action])
 
 
-def _tagged(
+def _set_tags(
     store: "Store", catalog: "Catalog", project: str, run: str, tags: Mapping[str, str | None]
 ) -> dict[str, str]:
     from resources.registry.by_hand import user
@@ -214,7 +209,9 @@ def _tagged(
         return set_tags(session, store, project, run, tags, actor=user())
 
 
-def _changed(store: "Store", catalog: "Catalog", project: str, run: str, lifecycle: "Lifecycle") -> bool:
+def _set_lifecycle(
+    store: "Store", catalog: "Catalog", project: str, run: str, lifecycle: "Lifecycle"
+) -> bool:
     from resources.registry.by_hand import user
     from resources.retention.lifecycle import set_lifecycle
 
@@ -223,6 +220,7 @@ def _changed(store: "Store", catalog: "Catalog", project: str, run: str, lifecyc
 
 
 def _until(backend: "Backend", project: str) -> str:
+    """Until when a deleted run can be restored, in a sentence."""
     from resources.catalog import utcnow
     from resources.retention.policy_file import load_policy
 

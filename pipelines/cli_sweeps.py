@@ -1,6 +1,4 @@
-"""Commands for a spec and for a running sweep: ``halving check``, ``pause``, ``resume``, ``stop``,
-``extend``.
-"""
+"""Commands on specs and running sweeps: ``halving check``, ``pause``, ``resume``, ``stop``, ``extend``."""
 
 import argparse
 from dataclasses import asdict
@@ -11,14 +9,14 @@ from pipelines.cli_views import answer, backend_of, console_of
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    """Check a spec, and that its project has GPU-hours enough for it: what refuses a launch is refused here.
+    """Check a spec as a launch does, with the GPU-hours of its project.
 
     JSON: ``{"spec": {…, with all defaults}, "largest": {"trials", "gpus", "processes", "nodes", "cpus",
-    "memory"}, "gpu_hours": {"project", "expected", "how", "quota", "left", "others"}, "warnings": [...]}``:
-    what the sweep needs at its largest, for so many trials at a time (null: one of as many as there is room
-    for), memory in bytes; and the GPU-hours that it is expected to take (null: nobody knows), of the
-    project's ``quota`` for this month (null: no limit), of which ``others`` are what its unfinished sweeps
-    are expected to take.
+    "memory"}, "gpu_hours": {"project", "expected", "how", "quota", "left", "others"}, "warnings": [...]}``.
+    ``largest`` is what the sweep needs at its largest, for so many trials at a time (null: as many as there
+    is room for), with memory in bytes. ``gpu_hours`` are those that it is expected to take (null: unknown),
+    the project's ``quota`` for this month (null: no limit), and in ``others`` what the project's unfinished
+    sweeps are expected to take of it.
     """
     from resources.catalog.opening import catalog_at_hand
     from resources.features.wanted import views_of
@@ -33,11 +31,11 @@ def run_check(arguments: argparse.Namespace) -> int:
     spec = load_spec(arguments.spec)
     check_functions(spec)
     if spec.snapshot is None:
-        views_of(spec.dataset)  # raises when there is no such view
+        views_of(spec.dataset)  # It raises when there is no such view.
     if spec.warm_start:
-        warm_start_sources(backend_of(arguments).catalog, spec)  # raises when one of them does not fit
+        warm_start_sources(backend_of(arguments).catalog, spec)  # It raises when one of them does not fit.
     catalog = catalog_at_hand(backend_of(arguments).store) if spec.resources.largest.gpus else None
-    # raises when there are too few left
+    # It raises when too few GPU-hours are left.
     forecast = check_gpu_hours(catalog, spec, goes_on=has_unfinished(catalog, spec, "job"))
     warnings = lint(spec)
     if arguments.json:
@@ -74,13 +72,13 @@ def run_control(arguments: argparse.Namespace) -> int:
     from resources.scheduling import intents
     from resources.scheduling.sweeps import extend_sweep, pause_sweep, resume_sweep
 
-    ask: dict[str, Any] = {
+    controls: dict[str, Any] = {
         "pause": pause_sweep,
         "resume": resume_sweep,
         "stop": lambda catalog, sweep: intents.stop_sweep(catalog, sweep, "halving stop"),
         "extend": lambda catalog, sweep: extend_sweep(catalog, sweep, arguments.max_trials),
     }
-    row = ask[arguments.command](backend_of(arguments).catalog, arguments.sweep)
+    row = controls[arguments.command](backend_of(arguments).catalog, arguments.sweep)
     if isinstance(row, IntentRow):
         data = {"sweep": row.sweep, "status": row.status, "control": "stop", "max_trials": None}
         return answer(

@@ -38,22 +38,25 @@ def run_trial(arguments: argparse.Namespace) -> int:
         attempt = _attempt(history, arguments.attempt)
         return answer(arguments, asdict(attempt), lambda console: _print_whole(console, attempt))
     points = read_system_points(backend.store, history.project, history.trial, (SAMPLED, COUNTED))
-    spent = time_spent(points) if points is not None else None
-    skips = skips_of(backend.store, history.project, history.trial, points) if points is not None else None
-    shown = {
+    spent = None
+    skips = None
+    if points is not None:
+        spent = time_spent(points)
+        skips = skips_of(backend.store, history.project, history.trial, points)
+    data = {
         **history.as_dict(),
         "time_spent": spent.as_dict() if spent else None,
         "skips": skips.as_dict() if skips else None,
     }
-    return answer(arguments, shown, lambda console: _print(console, history, spent, skips))
+    return answer(arguments, data, lambda console: _print(console, history, spent, skips))
 
 
 def _attempt(history: "TrialHistory", number: int) -> "Attempt":
-    attempt = next((each for each in history.attempts if each.attempt == number), None)
-    if attempt is None:
-        numbers = ", ".join(str(each.attempt) for each in history.attempts) or "none yet"
-        raise NotFound(f"no attempt {number} at trial {history.trial}: its attempts are {numbers}")
-    return attempt
+    for attempt in history.attempts:
+        if attempt.attempt == number:
+            return attempt
+    numbers = ", ".join(str(attempt.attempt) for attempt in history.attempts) or "none yet"
+    raise NotFound(f"no attempt {number} at trial {history.trial}: its attempts are {numbers}")
 
 
 def _print(
@@ -63,13 +66,11 @@ def _print(
 
     from resources.evaluation.page import number
 
-    kind = (
-        ", audited"
-        if history.audited
-        else f", seed {history.final + 1} of the final training"
-        if history.final is not None
-        else ""
-    )
+    kind = ""
+    if history.audited:
+        kind = ", audited"
+    elif history.final is not None:
+        kind = f", seed {history.final + 1} of the final training"
     console.print(f"[bold]{history.trial}: {history.status}[/]{kind}", highlight=False)
     if history.waiting:
         console.print(f"waits: {escape(history.waiting)}", style="yellow", highlight=False)
@@ -110,50 +111,48 @@ def _print_results(console: "Console", history: "TrialHistory") -> None:
 
 
 def _print_attempts(console: "Console", history: "TrialHistory") -> None:
-    """Every attempt in a line; of the last that has more to say than its reason, all of it, and how to see
-    that of the others.
-    """
+    """Print a line for each attempt, and the whole error of the last that has more than its reason."""
     from rich.markup import escape
 
     rows = []
-    for each in history.attempts:
-        began = _moment(each.began)
-        ended = _moment(each.ended)
+    for attempt in history.attempts:
         rows.append(
             [
-                each.attempt,
-                each.rung,
-                each.worker,
-                each.ran_on,
-                began,
-                ended,
-                each.outcome or "runs",
-                each.reason,
+                attempt.attempt,
+                attempt.rung,
+                attempt.worker,
+                attempt.ran_on,
+                _time(attempt.began),
+                _time(attempt.ended),
+                attempt.outcome or "runs",
+                attempt.reason,
             ]
         )
     if rows:
         columns = ("attempt", "from rung", "worker", "on", "began", "ended", "outcome", "reason")
         print_table(console, columns, rows, right=("attempt", "from rung"))
-    long = [each for each in history.attempts if each.error and each.error.strip() != each.reason]
-    if not long:
+    with_more = [
+        attempt for attempt in history.attempts if attempt.error and attempt.error.strip() != attempt.reason
+    ]
+    if not with_more:
         return
-    *earlier, last = long
+    *earlier, last = with_more
     console.print(
         f"\nattempt {last.attempt} in full:\n{escape(last.error or '')}", style="red", highlight=False
     )
     if earlier:
-        numbers = ", ".join(str(each.attempt) for each in earlier)
-        which = f"attempt{'s' if len(earlier) > 1 else ''} {numbers}"
+        numbers = ", ".join(str(attempt.attempt) for attempt in earlier)
+        noun = "attempts" if len(earlier) > 1 else "attempt"
         console.print(
-            f"{which} in full: halving trial {history.trial} --attempt {earlier[-1].attempt}",
+            f"{noun} {numbers} in full: halving trial {history.trial} --attempt {earlier[-1].attempt}",
             style="dim",
             highlight=False,
         )
 
 
 def _print_whole(console: "Console", attempt: "Attempt") -> None:
-    """One attempt with all that is recorded of its end."""
-    when = f"{_moment(attempt.began)} to {_moment(attempt.ended)}"
+    """Print one attempt with all that is recorded of its end."""
+    when = f"{_time(attempt.began)} to {_time(attempt.ended)}"
     console.print(f"attempt {attempt.attempt}: {attempt.outcome or 'runs'}", style="bold", highlight=False)
     console.print(
         f"{when}, on {attempt.ran_on}, by {attempt.worker or 'no worker yet'}", highlight=False, markup=False
@@ -163,5 +162,5 @@ def _print_whole(console: "Console", attempt: "Attempt") -> None:
     )
 
 
-def _moment(moment: datetime | None) -> str:
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else NONE
+def _time(time: datetime | None) -> str:
+    return time.astimezone().strftime("%Y-%m-%d %H:%M:%S") if time else NONE

@@ -1,4 +1,4 @@
-"""Commands that show the catalog: ``halving leaderboard``, ``replay``."""
+"""``halving leaderboard`` and ``halving replay``, and what all commands share."""
 
 import argparse
 import os
@@ -43,9 +43,7 @@ def run_leaderboard(arguments: argparse.Namespace) -> int:
 
 
 def print_leaderboard(console: "Console", backend: "Backend", sweep: str, rows: int = 10) -> None:
-    """Print the leading trials, what early stopping saved, the final training, and whether the winner was
-    promoted.
-    """
+    """Print a sweep's best trials, what early stopping saved, the final training, and the promotion."""
     from resources.analysis.summary import outcome, summarize
     from resources.evaluation.page import number
     from resources.evaluation.report import explain_failures, report_path
@@ -53,8 +51,8 @@ def print_leaderboard(console: "Console", backend: "Backend", sweep: str, rows: 
     summary = summarize(backend.catalog, sweep)
     searching = summary.status == "searching"
     hints = {"pause": f" (paused: halving resume {sweep} continues it)", "stop": " (being stopped)"}
-    asked = hints.get(summary.control, "") if searching else ""
-    console.print(f"[bold]{sweep}: {summary.status}[/]{asked}", highlight=False)
+    hint = hints.get(summary.control, "") if searching else ""
+    console.print(f"[bold]{sweep}: {summary.status}[/]{hint}", highlight=False)
     if summary.held_back:
         console.print(f"waits: {summary.held_back}", style="yellow", highlight=False, markup=False)
     if summary.failed:
@@ -69,8 +67,10 @@ def print_leaderboard(console: "Console", backend: "Backend", sweep: str, rows: 
     table = []
     for place, standing in enumerate(summary.standings[:rows], start=1):
         status = outcome(standing.status, audited=standing.audited, searching=searching)
-        status += ", on the front" if standing.on_front else ""
-        status += ", out of bounds" if standing.violation > 0 else ""
+        if standing.on_front:
+            status += ", on the front"
+        if standing.violation > 0:
+            status += ", out of bounds"
         reported = [number(standing.metrics[name]) if name in standing.metrics else NONE for name in others]
         values = [number(standing.params[name]) if name in standing.params else NONE for name in names]
         table.append(
@@ -105,34 +105,31 @@ def print_leaderboard(console: "Console", backend: "Backend", sweep: str, rows: 
 
 
 def _print_final(console: "Console", backend: "Backend", summary: "SweepSummary") -> None:
-    """Print the trainings of the winner's params, if the spec asks for any, and what the report says of
-    them.
-    """
+    """Print the final trainings of the winner's params, if there are any, with their scores."""
     from resources.evaluation.page import number
     from resources.registry.leaderboard import outcome_of, report_data
 
     if not summary.final_seeds:
         return
-    scores = report_data(backend.store, outcome_of(backend.catalog, summary.sweep)[0]).get("final") or {
-        "promotable": None,
-        "seeds": [],
-    }
+    report, _ = outcome_of(backend.catalog, summary.sweep)
+    scores = report_data(backend.store, report).get("final") or {"promotable": None, "seeds": []}
     metrics = {seed["key"]: seed["metrics"] for seed in scores["seeds"] if seed["metrics"]}
     title = (
         f"Final training: {sum(trial.complete for trial in summary.final)} of {summary.final_seeds} seeds "
         "complete"
     )
-    seconds = sum(trial.seconds for trial in summary.final)
-    console.print(
-        f"{title}; {duration(seconds)} of training." if summary.final else f"{title}; none has begun.",
-        highlight=False,
-    )
+    spent = "none has begun"
+    if summary.final:
+        spent = f"{duration(sum(trial.seconds for trial in summary.final))} of training"
+    console.print(f"{title}; {spent}.", highlight=False)
     for trial in summary.final:
-        shown = f"  {trial.key}  seed {trial.seed + 1}: {trial.status}" + (
-            f", {trial.epochs} epochs" if trial.epochs is not None else ""
-        )
-        shown += "".join(f", {name} {number(value)}" for name, value in metrics.get(trial.key, {}).items())
-        console.print(shown + (", the median" if trial.key == scores["promotable"] else ""), highlight=False)
+        line = f"  {trial.key}  seed {trial.seed + 1}: {trial.status}"
+        if trial.epochs is not None:
+            line += f", {trial.epochs} epochs"
+        line += "".join(f", {name} {number(value)}" for name, value in metrics.get(trial.key, {}).items())
+        if trial.key == scores["promotable"]:
+            line += ", the median"
+        console.print(line, highlight=False)
     if len(metrics) > 1:
         spread = [
             f"{name} {number(mean)} ± {number(scores['std'][name])}" for name, mean in scores["mean"].items()
@@ -160,25 +157,21 @@ def _print_outcome(console: "Console", backend: "Backend", sweep: str) -> None:
 
     report, version = outcome_of(backend.catalog, sweep)
     if report:
-        shown = [
+        metrics = [
             f"{name} {'not finite' if value is None else number(value)}"
             for name, value in report.metrics.items()
         ]
-        console.print(f"Test split: {', '.join(shown)}")
+        console.print(f"Test split: {', '.join(metrics)}")
         _print_gates(console, report_data(backend.store, report).get("gates") or [])
     if version:
-        hint = (
-            f"; make it champion: halving promote {version.model} {version.version}"
-            if version.stage == "staging"
-            else ""
-        )
-        console.print(
-            f"Promoted: model {version.model} {version.version} is {version.stage}{hint}", highlight=False
-        )
+        text = f"Promoted: model {version.model} {version.version} is {version.stage}"
+        if version.stage == "staging":
+            text += f"; make it champion: halving promote {version.model} {version.version}"
+        console.print(text, highlight=False)
 
 
 def _print_gates(console: "Console", gates: list[dict[str, Any]]) -> None:
-    """Print which gates the winner has passed, and why it has not passed the others."""
+    """Print the gates that the winner has passed, and why it has not passed the others."""
     from resources.registry.gates.verdict import FAIL, PASS
 
     passed = list(dict.fromkeys(gate["name"] for gate in gates if gate["outcome"] == PASS))
@@ -207,29 +200,31 @@ def run_replay(arguments: argparse.Namespace) -> int:
 
     backend = backend_of(arguments)
     strategies = [read_strategy(text) for text in arguments.strategy]
-    found = replay_sweep(backend.store, backend.catalog, arguments.sweep, strategies)
-    return answer(arguments, found, lambda console: _print_replay(console, found))
+    replay = replay_sweep(backend.store, backend.catalog, arguments.sweep, strategies)
+    return answer(arguments, replay, lambda console: _print_replay(console, replay))
 
 
-def _print_replay(console: "Console", found: dict[str, Any]) -> None:
+def _print_replay(console: "Console", replay: dict[str, Any]) -> None:
     from resources.evaluation.page import number
 
     rows = []
-    for one in [found["itself"], *found["replayed"]]:
-        objective = f"{number(one['winner_objective'])} ({one['winner_epochs']})" if one["winner"] else NONE
-        unknown = one.get("unknown_epochs")  # None for the sweep itself
-        guessed = f"{unknown} ({unknown / one['epochs']:.0%})" if unknown else unknown
-        name = "the sweep itself" if one is found["itself"] else strategy_text(one["strategy"])
+    for entry in [replay["itself"], *replay["replayed"]]:
+        objective = NONE
+        if entry["winner"]:
+            objective = f"{number(entry['winner_objective'])} ({entry['winner_epochs']})"
+        unknown = entry.get("unknown_epochs")  # None for the sweep itself
+        unknown_text = f"{unknown} ({unknown / entry['epochs']:.0%})" if unknown else unknown
+        name = "the sweep itself" if entry is replay["itself"] else strategy_text(entry["strategy"])
         rows.append(
             [
                 name,
-                one["completed"],
-                one["epochs"],
-                guessed,
-                duration(one["seconds"]),
-                one["winner"],
+                entry["completed"],
+                entry["epochs"],
+                unknown_text,
+                duration(entry["seconds"]),
+                entry["winner"],
                 objective,
-                one["place"],
+                entry["place"],
             ]
         )
     columns = (
@@ -239,17 +234,17 @@ def _print_replay(console: "Console", found: dict[str, Any]) -> None:
         "unknown",
         "time",
         "winner",
-        f"{found['objective']} (epochs)",
+        f"{replay['objective']} (epochs)",
         "place",
     )
     console.print(
-        f"{found['sweep']}: {found['trials']} trials on {found['workers']} workers", highlight=False
+        f"{replay['sweep']}: {replay['trials']} trials on {replay['workers']} workers", highlight=False
     )
     print_table(
         console,
         columns,
         rows,
-        right=("to the end", "epochs", "unknown", "time", f"{found['objective']} (epochs)", "place"),
+        right=("to the end", "epochs", "unknown", "time", f"{replay['objective']} (epochs)", "place"),
     )
     console.print(
         "unknown: epochs beyond the end of a curve, which were never trained; such a trial counts with the "
@@ -267,21 +262,18 @@ def strategy_text(strategy: dict[str, Any]) -> str:
     from resources.sweep_spec.strategy import Strategy
 
     (name, settings) = next(iter(strategy.items()))
-    defaults = Strategy.model_validate(
-        {name: {"sampler": settings["sampler"]} if name == "optuna" else {}}
-    ).chosen.model_dump()
-    shown = {
-        key: value
+    required = {"sampler": settings["sampler"]} if name == "optuna" else {}
+    defaults = Strategy.model_validate({name: required}).chosen.model_dump()
+    changed = [
+        f"{key}: {value}"
         for key, value in settings.items()
         if value != defaults.get(key) or key in ("budget", "min_budget", "max_budget")
-    }
-    return f"{name}: {{{', '.join(f'{key}: {value}' for key, value in shown.items())}}}"
+    ]
+    return f"{name}: {{{', '.join(changed)}}}"
 
 
 def answer(arguments: argparse.Namespace, data: Any, show: "Callable[[Console], None]") -> int:
-    """Print the data as JSON if that was asked for, else have it shown to people; gives the command's exit
-    status.
-    """
+    """Print the data as JSON with ``--json``, else call ``show``; returns the exit status 0."""
     if arguments.json:
         print_json(data)
     else:
@@ -290,15 +282,16 @@ def answer(arguments: argparse.Namespace, data: Any, show: "Callable[[Console], 
 
 
 def backend_of(arguments: argparse.Namespace) -> "Backend":
-    """The store that the command was given, and its catalog."""
+    """The store of a command's ``--root``, and its catalog."""
     from resources.backend import Backend
 
     return Backend(root=arguments.root)
 
 
 def existing_backend(arguments: argparse.Namespace) -> "Backend":
-    """The same for a command that only looks at what is there, or clears it away: it must not make a store
-    where a root is misspelt.
+    """The store of a command's ``--root`` and its catalog; unlike :func:`backend_of` it makes no store.
+
+    A command that only reads or deletes must not make a store where a root is misspelt.
 
     Raises:
         InvalidInput: there is no such folder.
@@ -320,9 +313,7 @@ def dagster_home(store: Store) -> Path:
 
 
 def newest_sweep(backend: "Backend", spec: Any = None) -> str | None:
-    """The id of the newest sweep, of all sweeps or of those that ``halving sweep`` launched of one spec in
-    its project.
-    """
+    """The id of the newest sweep, of all or of those that ``halving sweep`` launched of a spec."""
     from sqlalchemy import select
 
     from resources.catalog import SweepRow
@@ -337,5 +328,5 @@ def newest_sweep(backend: "Backend", spec: Any = None) -> str | None:
 
 
 def console_of(arguments: argparse.Namespace) -> "Console":
-    """The console for people: on the standard error when the standard output is for JSON."""
+    """The console for people, on the standard error when the standard output is for JSON."""
     return console(stderr=arguments.json, markup=True)

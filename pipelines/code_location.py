@@ -1,4 +1,4 @@
-"""The code location: all definitions that there are; Dagster loads them by :mod:`pipelines.definitions`."""
+"""All definitions of the code location; Dagster loads them by :mod:`pipelines.definitions`."""
 
 import dagster as dg
 
@@ -9,6 +9,9 @@ from resources.backend import Backend
 from resources.execution.kubernetes.cluster_config import load_cluster
 
 views = features.feature_assets()
+sensors_of_cluster: list[dg.SensorDefinition] = []
+if load_cluster():
+    sensors_of_cluster = [sensors.watch_starting_pods, orphans.end_orphaned_steps, orphans.end_abandoned_runs]
 defs = dg.Definitions(
     assets=[
         datasets.snapshots_below(views),
@@ -44,11 +47,7 @@ defs = dg.Definitions(
         sensors.retry_crashed_trials,
         sensors.stop_diverged_trials,
         sensors.finish_sweeps,
-        *(
-            [sensors.watch_starting_pods, orphans.end_orphaned_steps, orphans.end_abandoned_runs]
-            if load_cluster()
-            else []
-        ),
+        *sensors_of_cluster,
     ],
     schedules=[
         schedules.scheduled_retraining,

@@ -1,6 +1,4 @@
-"""The sweep spec in Dagster's launchpad: its config schema is made from the pydantic model, so there is one
-schema.
-"""
+"""The sweep spec in Dagster's launchpad: its config schema follows from the pydantic model."""
 
 import json
 from datetime import datetime
@@ -22,9 +20,9 @@ from resources.sweep_spec.base import OneOf
 
 
 class InvalidSweepSpec(dg.DagsterInvalidConfigError):
-    """A spec that passed Dagster's check of types and is wrong all the same.
+    """A spec that passed Dagster's check of types, and is wrong.
 
-    It is a Dagster error, because Dagster wraps any other in a message about config mappings.
+    It is a Dagster error, because Dagster wraps any other error in a message about config mappings.
     """
 
     def __init__(self, message: str) -> None:
@@ -37,10 +35,10 @@ def config_schema(model: type[BaseModel]) -> dict[str, dg.Field]:
 
 
 def check_launch(spec: dict[str, Any]) -> None:
-    """Check what the job ``launch_sweep`` checks before it begins.
+    """Check a spec as the job ``launch_sweep`` does before it begins.
 
     Raises:
-        InvalidSweepSpec: it would not take the spec.
+        InvalidSweepSpec: the job would refuse the spec.
     """
     _launch_config(spec)
 
@@ -49,9 +47,8 @@ def _job_config(config: dict[str, Any]) -> dict[str, Any]:
     spec, concurrency = _spec_and_concurrency(config, trains=True)
     execution: dict[str, Any] = {"max_concurrent": concurrency}
     if cluster := load_cluster():
-        worker = worker_config(
-            spec, cluster.of_project(spec.project, lambda: open_catalog(Store())), labels={}
-        )
+        of_project = cluster.of_project(spec.project, lambda: open_catalog(Store()))
+        worker = worker_config(spec, of_project, labels={})
         # The coordinator's pod does not own the steps: they train on while it is replaced. A sensor ends the
         # steps of a run that is over.
         execution["per_step_k8s_config"] = {"work_on_trials": worker}
@@ -59,31 +56,27 @@ def _job_config(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _launch_config(config: dict[str, Any]) -> dict[str, Any]:
-    spec, _ = _spec_and_concurrency(config, trains=False)  # only its run knows for whom it opens the sweep
+    # Whether the platform trains is checked by the run, which knows for whom it opens the sweep.
+    spec, _ = _spec_and_concurrency(config, trains=False)
     return _snapshot_config(spec)
 
 
 def _snapshot_config(spec: SweepSpec) -> dict[str, Any]:
-    return {
-        "ops": {
-            "take_snapshot": {
-                "config": {"spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True)}
-            }
-        }
-    }
+    config = {"spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True)}
+    return {"ops": {"take_snapshot": {"config": config}}}
 
 
 def _spec_and_concurrency(config: dict[str, Any], *, trains: bool) -> tuple[SweepSpec, int]:
     try:
-        spec = _checked(json.dumps(config), trains)
+        spec = _parse(json.dumps(config), trains)
         return spec, concurrency_of(spec)
     except InvalidInput as error:
         raise InvalidSweepSpec(str(error)) from None
 
 
 @lru_cache(maxsize=8)
-def _checked(config: str, trains: bool) -> SweepSpec:
-    """Cached, because Dagster maps the config of a run several times in every process."""
+def _parse(config: str, trains: bool) -> SweepSpec:
+    """Parse a spec; cached, because Dagster maps the config of a run several times in every process."""
     return parse_spec(json.loads(config), trains=trains)
 
 
@@ -91,28 +84,28 @@ def _field(field: FieldInfo) -> dg.Field:
     description = field.description or ""
     if field.is_required():
         return dg.Field(_type(field.annotation), description=description)
-    if field.default_factory_takes_validated_data:  # what it is without being given follows from other fields
+    # Such a default follows from other fields.
+    if field.default_factory_takes_validated_data:
         return dg.Field(_type(field.annotation), description=description, is_required=False)
     default = field.get_default(call_default_factory=True)
     if default is None:
         return dg.Field(_type(field.annotation), description=description, is_required=False)
-    default = [_plain(each) for each in default] if isinstance(default, list) else _plain(default)
-    return dg.Field(_type(field.annotation), description=description, default_value=default)
+    return dg.Field(_type(field.annotation), description=description, default_value=_as_json(default))
 
 
-def _plain(value: Any) -> Any:
-    return (
-        value.model_dump(mode="json", by_alias=True, exclude_none=True)
-        if isinstance(value, BaseModel)
-        else value
-    )
+def _as_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_as_json(entry) for entry in value]
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return value
 
 
 def _type(annotation: Any) -> Any:
     """The Dagster config type for an annotation of the spec.
 
-    Where the spec accepts several spellings (a value of any kind, one choice or a list of them), Dagster
-    accepts anything and leaves the check to the spec.
+    Where the spec accepts several types (a value of any kind, one choice or a list of them), Dagster accepts
+    anything, and the spec checks it.
     """
     origin = get_origin(annotation)
     arguments = get_args(annotation)
@@ -126,15 +119,12 @@ def _type(annotation: Any) -> Any:
             return dg.Any
         inner_type = _type(inner[0])
         # A model may be left out; null would be a second way to say so.
-        return (
-            inner_type
-            if isinstance(inner_type, dg.Shape | dg.Selector) or inner_type is dg.Any
-            else dg.Noneable(inner_type)
-        )
+        if inner_type is dg.Any or isinstance(inner_type, dg.Shape | dg.Selector):
+            return inner_type
+        return dg.Noneable(inner_type)
     if origin is Literal:
-        return dg.Enum(
-            "_or_".join(str(value) for value in arguments), [dg.EnumValue(str(value)) for value in arguments]
-        )
+        values = [str(value) for value in arguments]
+        return dg.Enum("_or_".join(values), [dg.EnumValue(value) for value in values])
     if origin is dict:
         return dg.Map(str, _member(arguments[1]))
     if origin is list:
@@ -143,13 +133,14 @@ def _type(annotation: Any) -> Any:
         return dg.Selector(config_schema(annotation))
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return dg.Shape(config_schema(annotation))
-    # YAML has moments of its own
+    # YAML reads a time as a datetime.
     return {str: str, int: int, float: dg.Float, bool: bool, datetime: dg.Any, Any: dg.Any}[annotation]
 
 
 def _member(annotation: Any) -> Any:
-    """The type of a list's or map's members, which accepts null: Dagster's own message for a null would not
-    say where it is.
+    """The type of a list's or map's members; anything includes null.
+
+    Dagster's own message for a null would not say where it is.
     """
     member = _type(annotation)
     return dg.Noneable(member) if member is dg.Any else member

@@ -1,6 +1,4 @@
-"""Jobs that pause, resume, stop or extend a running sweep from Dagster's UI; the ``halving`` command has the
-same.
-"""
+"""Jobs that pause, resume, stop or extend a running sweep from Dagster's UI, as ``halving`` commands do."""
 
 import dagster as dg
 from pydantic import Field
@@ -18,7 +16,7 @@ class OneSweep(dg.Config):
 
 
 class Extension(OneSweep):
-    """A sweep, and how many trials it may start."""
+    """A sweep, and the number of trials that it may start."""
 
     max_trials: int = Field(description="How many trials it may start in all; more than now.")
 

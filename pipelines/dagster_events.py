@@ -1,6 +1,4 @@
-"""What a command leaves in Dagster of what it did, so that Dagster's pages show it as if a run of Dagster's
-had done it.
-"""
+"""Events that commands report to Dagster, so that its pages show them as those of Dagster's own runs."""
 
 import os
 import sys
@@ -17,12 +15,11 @@ if TYPE_CHECKING:
 def report_events(
     store: Store, make: "Callable[[], Iterable[dg.AssetMaterialization | dg.AssetObservation]]", fault: str
 ) -> None:
-    """Report events to the Dagster instance of a store, if it has one; what goes wrong there is said and
-    changes nothing else.
+    """Report events to the Dagster instance of a store, if it has one; a failure is only printed.
 
     Args:
-        make: makes the events; it is called only where there is an instance, for it imports Dagster.
-        fault: what to say where that fails; the reason follows.
+        make: makes the events; it is called only where there is an instance, because it imports Dagster.
+        fault: the beginning of the message where that fails; the reason follows.
     """
     home = dagster_home(store)
     if not home.is_dir():
@@ -36,5 +33,5 @@ def report_events(
             with open_instance(home) as instance:
                 for event in events:
                     instance.report_runless_asset_event(event)
-    except Exception as error:  # noqa: BLE001  # whatever Dagster's database raises
+    except Exception as error:  # noqa: BLE001  # Dagster's database may raise anything.
         print(f"{fault} ({home}): {error}", file=sys.stderr, flush=True)

@@ -1,9 +1,8 @@
-"""Dagster's own files: opening them, Dagster's command line on them, and what is wrong with those that two
-processes have made at once.
+"""Dagster's own files: opening an instance, running Dagster's command line on it, and checking its schema.
 
 Dagster makes the tables of its SQLite files when an instance is opened for the first time. Two processes that
-do so at once fail, and may leave a file that says it has two revisions of the schema, which no process opens
-any more. So all that open an instance here take turns.
+do so at once fail, and may leave a file with two revisions of the schema, which no process can open any more.
+So all processes that open an instance here take turns.
 """
 
 import fcntl
@@ -26,24 +25,22 @@ _MIGRATIONS = Path(dg.__file__).parent / "_core" / "storage" / "alembic"
 
 @contextmanager
 def open_instance(home: Path) -> Iterator[dg.DagsterInstance]:
-    """The Dagster instance of a folder (``DAGSTER_HOME``), which exists.
+    """Open the Dagster instance of a folder (``DAGSTER_HOME``), which exists.
 
-    Whoever opens it waits for who does so at the moment.
+    Only one process opens it at a time; the others wait.
 
     Raises:
         DagsterError: the folder's ``dagster.yaml`` is not accepted.
         OSError: the folder cannot be written.
     """
-    with _alone(home):
+    with _lock(home):
         instance = dg.DagsterInstance.from_config(str(home))
     with instance:
         yield instance
 
 
 def check_storage(home: Path) -> Iterator[Finding]:
-    """That each of Dagster's SQLite files has one revision of its schema; finds nothing where they do, or are
-    not there.
-    """
+    """Check that each of Dagster's SQLite files has only one revision of its schema, if it exists."""
     from alembic.script import ScriptDirectory
 
     newest = ScriptDirectory(str(_MIGRATIONS)).get_current_head()
@@ -70,34 +67,27 @@ def check_storage(home: Path) -> Iterator[Finding]:
 
 
 @contextmanager
-def _alone(home: Path) -> Iterator[None]:
+def _lock(home: Path) -> Iterator[None]:
     with lockable(home / _LOCK) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _revisions(file: Path) -> list[str]:
-    """The revisions that a file says it has; none where it is not there, or is no database: whoever opens it
-    says so.
-    """
+    """The revisions in a file; none where it does not exist or is no database, which opening it reports."""
     if not file.exists():
         return []
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True)) as connection:
-            return [
-                revision
-                for (revision,) in connection.execute(
-                    "SELECT version_num FROM alembic_version ORDER BY version_num"
-                )
-            ]
+            rows = connection.execute("SELECT version_num FROM alembic_version ORDER BY version_num")
+            return [revision for (revision,) in rows]
     except sqlite3.DatabaseError:
         return []
 
 
 def _schemas() -> dict[str, MetaData]:
-    """Dagster's SQLite files below its folder, each with its schema."""
-    # Dagster's schemas import Alembic, which the code location, and with it each step's process, does
-    # without.
+    """The schemas of Dagster's SQLite files, by their names below its folder."""
+    # Dagster's schemas import Alembic, which the code location, and so each step's process, does not need.
     from dagster._core.storage.event_log.schema import SqlEventLogStorageMetadata
     from dagster._core.storage.runs.schema import RunStorageSqlMetadata
     from dagster._core.storage.schedules.schema import ScheduleStorageSqlMetadata
@@ -112,7 +102,7 @@ def _schemas() -> dict[str, MetaData]:
 def _is_whole(file: Path, schema: MetaData) -> bool:
     """Whether a file has all tables, columns and indexes of the newest schema.
 
-    Who writes its revision has made them before.
+    The process that wrote its revision had made them before.
     """
     engine = create_engine(f"sqlite:///{file}")
     try:
@@ -123,10 +113,9 @@ def _is_whole(file: Path, schema: MetaData) -> bool:
                 return False
             columns = {column["name"] for column in inspector.get_columns(table.name)}
             indexes = {index["name"] for index in inspector.get_indexes(table.name)}
-            if (
-                not {column.name for column in table.columns} <= columns
-                or not {index.name for index in table.indexes} <= indexes
-            ):
+            has_columns = {column.name for column in table.columns} <= columns
+            has_indexes = {index.name for index in table.indexes} <= indexes
+            if not (has_columns and has_indexes):
                 return False
         return True
     finally:
@@ -134,14 +123,15 @@ def _is_whole(file: Path, schema: MetaData) -> bool:
 
 
 def _keep_revision(home: Path, file: Path, newest: str) -> str:
-    with _alone(home), closing(sqlite3.connect(file)) as connection, connection:
+    with _lock(home), closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("DELETE FROM alembic_version WHERE version_num <> ?", (newest,))
     return f"{file} has the newest revision alone, {newest}, whose tables it has"
 
 
 def main() -> None:
-    """Run Dagster's command line, ``python -m pipelines.dagster_storage job execute …``, on an instance that
-    has its tables.
+    """Run Dagster's command line on an instance that has its tables.
+
+    ``python -m pipelines.dagster_storage job execute …``
     """
     from dagster._cli import main as run_dagster
 

@@ -1,12 +1,8 @@
-"""Jobs by which people decide about versions from Dagster's UI: approve, reject, promote, roll back.
+"""Jobs that approve, reject, promote or roll back versions from Dagster's UI, as ``halving`` commands do.
 
-The ``halving`` command has the same.
-
-Dagster has no login of its own, so each says by whom it was run. What happened is logged on the asset
+Dagster has no login of its own, so each job's config says who decides. The decision is logged on the asset
 ``promoted_checkpoint``.
 """
-
-from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -48,8 +44,15 @@ class Decision(OfModel):
 def make_champion(context: dg.OpExecutionContext, config: Promotion, backend: Backend) -> None:
     """Make a version the champion and archive the one before, if its gates and people let it."""
     with expected_failures():
-        given: Any = {"actor": config.by, "note": config.note, "force": config.force}
-        decided = by_hand.promote(backend, config.model, config.version, context.log.warning, **given)
+        decided = by_hand.promote(
+            backend,
+            config.model,
+            config.version,
+            context.log.warning,
+            actor=config.by,
+            note=config.note,
+            force=config.force,
+        )
     log_decision(context, decided)
 
 

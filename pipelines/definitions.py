@@ -1,11 +1,9 @@
-"""What Dagster loads, in a process for each run and each step that does little else: in as little time as its
-imports take.
-"""
+"""The module that Dagster loads, in a process for each run and step, so its imports have to be fast."""
 
 import gc
 
-# What is imported stays to the end. The collector would look through it again and again meanwhile, for a
-# sixth of the CPU time, and once more at the end of the process, for a fifth.
+# Imported objects stay until the process ends. The garbage collector would go through them again and again
+# during the imports, for a sixth of the CPU time, and once more at the end of the process, for a fifth.
 collects = gc.isenabled()
 gc.disable()
 try:

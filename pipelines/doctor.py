@@ -1,4 +1,4 @@
-"""The table of ``halving doctor`` in the application, and the check of Dagster's daemon."""
+"""All checks of ``halving doctor`` in the application, and the check of Dagster's daemon."""
 
 import argparse
 import time
@@ -21,7 +21,7 @@ from resources.doctor.cluster_checks import check_cluster
 from resources.doctor.consistency_checks import check_files, check_index, check_published, check_snapshots
 
 _LATE_SECONDS = 120.0
-_DRIVEN = ("sensors", "api")  # by Dagster's daemon; the sweeps of one job do without
+_DRIVERS = ("sensors", "api")  # Sweeps of these drivers need Dagster's daemon, those of one job do not.
 _NEEDED = ("SENSOR", "QUEUED_RUN_COORDINATOR")
 SENSORS = (
     "start_trials",
@@ -31,29 +31,30 @@ SENSORS = (
     "finish_sweeps",
     "launch_requested",
 )
-"""Without which open sweeps do not go on, or do not end."""
+"""Sensors that open sweeps need to go on or to end."""
 
 
 def run_doctor(arguments: argparse.Namespace) -> int:
-    """The SDK's checks, and those of the catalog, Dagster and the cluster."""
+    """Run the SDK's checks, and those of the catalog, Dagster and the cluster."""
     return run_with(arguments, partial(application_checks, whole=arguments.all))
 
 
 def application_checks(store: Store, *, whole: bool = False) -> list[Check]:
-    """The checks that need more than the store; the catalog is opened when the first needs it, and only in
-    this version's schema.
+    """The checks that need more than the store.
+
+    The catalog is opened when the first check needs it, and only if it has this version's schema.
     """
 
     def with_catalog(
-        check: Callable[..., Iterator[Finding]], *given: Any, **named: Any
+        check: Callable[..., Iterator[Finding]], *arguments: Any, **options: Any
     ) -> Callable[[], Iterator[Finding]]:
-        def look() -> Iterator[Finding]:
+        def run_check() -> Iterator[Finding]:
             if is_current(store):
-                yield from check(*given, open_catalog(store), **named)
+                yield from check(*arguments, open_catalog(store), **options)
             else:
                 yield Finding(SKIPPED, "not looked at before there is a catalog of this version")
 
-        return look
+        return run_check
 
     return [
         Check("catalog", partial(check_schema, store)),
@@ -69,13 +70,12 @@ def application_checks(store: Store, *, whole: bool = False) -> list[Check]:
 
 
 def check_daemon(home: Path, catalog: Catalog, now: Callable[[], float] = time.time) -> Iterator[Finding]:
-    """That Dagster's files can be opened, that its daemon lives and the sensors of sweeps are on, where
-    sweeps wait for it.
+    """Check that Dagster's files can be opened, its daemon lives, and the sensors of sweeps are on.
 
-    What one job drives does without the daemon.
+    A fault is an error where open sweeps wait for the daemon; sweeps of one job do not need it.
 
     Args:
-        home: of Dagster's instance.
+        home: the folder of Dagster's instance.
         now: this machine's clock, in seconds since 1970.
     """
     from pipelines.dagster_storage import check_storage, open_instance
@@ -84,15 +84,15 @@ def check_daemon(home: Path, catalog: Catalog, now: Callable[[], float] = time.t
         yield from broken
         return
     with catalog.read() as session:
-        is_driven = SweepRow.status.in_(("searching", "evaluating")) & SweepRow.driver.in_(_DRIVEN)
+        is_driven = SweepRow.status.in_(("searching", "evaluating")) & SweepRow.driver.in_(_DRIVERS)
         waiting = session.scalar(select(func.count()).select_from(SweepRow).where(is_driven)) or 0
-    level, means = (
-        (ERROR, f"{waiting} open sweeps stand still")
-        if waiting
-        else (WARNING, "a sweep that is launched would stand still")
-    )
-    beats = dict[str, float]()
-    stopped = list[str]()
+    level = WARNING
+    means = "a sweep that is launched would stand still"
+    if waiting:
+        level = ERROR
+        means = f"{waiting} open sweeps stand still"
+    beats: dict[str, float] = {}
+    stopped: list[str] = []
     if home.exists():
         with open_instance(home) as instance:
             beats = {name: beat.timestamp for name, beat in instance.get_daemon_heartbeats().items()}

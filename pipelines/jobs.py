@@ -51,15 +51,13 @@ INTENT = "halving/intent"
 """The tag of a run that carries out an intent, with the intent's id."""
 
 ALLOW_DEPRECATED = "halving/allow_deprecated"
-"""The tag of a run that says, with the value ``true``, that it may launch a sweep on a deprecated
-snapshot.
-"""
+"""The tag of a run that may launch a sweep on a deprecated snapshot, with the value ``true``."""
 
 REFRESH = "halving/refresh"
-"""The tag of a run that says, with the value ``true``, that it reads all of its dataset's source again."""
+"""The tag of a run that reads all of its dataset's source again, with the value ``true``."""
 
 COMMAND = "halving/command"
-"""The tag of a run that ``halving sweep`` has started, with a value that no other one has."""
+"""The tag of a run that ``halving sweep`` has started, with a value that no other run has."""
 
 _MAX_RECLAIMED = 10_000
 # When the store or the database is unavailable for some minutes, or a pod is lost, a step is retried and the
@@ -74,16 +72,16 @@ _SPEC = {"spec": dg.Field(dg.Permissive(), description="The checked sweep spec."
 
 @dg.op(config_schema=_SPEC, out=dg.Out(dict), tags={"kind": "data"}, retry_policy=_RETRIES)
 def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[Any]:
-    """Check that what the spec names exists, take a snapshot of its data, and check that.
+    """Check that what the spec names exists, take a snapshot of its data, and check the snapshot.
 
     Gives the spec and the snapshot's digest.
     """
-    spec = stored_spec(context.op_config["spec"])  # checked by the job's config
+    spec = stored_spec(context.op_config["spec"])  # The job's config has checked it.
     with expected_failures():
         allow_deprecated = _is_chosen(context, ALLOW_DEPRECATED)
         refresh = _is_chosen(context, REFRESH)
         trains = _trains(context, backend)
-        # an intent came over HTTP, and all that is listed here counts
+        # The spec of an intent came over HTTP, so it may only name places that are listed.
         places = listed_places() if INTENT in context.run.tags else None
         if places is not None:
             check_over_http(spec, places, trains=trains)
@@ -91,12 +89,12 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
         if places is not None:
             check_imported(spec, trains=trains)
         if spec.snapshot is None:
-            views_of(spec.dataset)  # raises when there is no such view
-        # raises when one of them does not fit
-        warm_start_sources(backend.catalog, spec, _known_projects(context, backend))
-        # raises when there is a list of prices that is not accepted: each rung says what it cost
+            views_of(spec.dataset)  # It raises when there is no such view.
+        # It raises when one of them does not fit.
+        warm_start_sources(backend.catalog, spec, _visible_projects(context, backend))
+        # It raises when the list of prices is not accepted, by which each rung logs its cost.
         load_prices()
-        # before anything is stored
+        # GPU-hours are checked before anything is stored.
         check_gpu_hours(backend.catalog, spec, goes_on=_goes_on(context, backend, spec))
         made_by = {"dagster_run": context.run.run_id, "job": context.job_name}
         snapshot = snapshot_for(
@@ -109,7 +107,7 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
             places=places,
         )
         goes_on = _goes_on(context, backend, spec, snapshot.digest)
-        # again: the unfinished sweep may be on another snapshot
+        # GPU-hours are checked again, because the unfinished sweep may be on another snapshot.
         forecast = check_gpu_hours(backend.catalog, spec, goes_on=goes_on)
         if not allow_deprecated and not goes_on:
             usable(snapshot, "snapshot" if spec.snapshot else "dataset")
@@ -128,9 +126,8 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
             f"snapshot {snapshot.key} is deprecated ({snapshot.deprecated}), and the sweep is launched on "
             "it all the same"
         )
-    context.log.info(
-        f"snapshot {snapshot.key}: {snapshot.rows} rows, {'new' if snapshot.new else 'unchanged'}"
-    )
+    state = "new" if snapshot.new else "unchanged"
+    context.log.info(f"snapshot {snapshot.key}: {snapshot.rows} rows, {state}")
     taken_by = DatasetSource.model_validate(
         {**snapshot.recipe, "checks": spec.dataset.checks.model_dump(mode="json")}
     )
@@ -144,12 +141,10 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
 def plan_sweep(
     context: dg.OpExecutionContext, backend: Backend, planned: dict[str, Any]
 ) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
-    """Open the sweep, or resume the unfinished one of the same spec and snapshot, and make a slot for each
-    worker.
-    """
+    """Open the sweep, or resume the unfinished one of the same spec and snapshot; make a slot a worker."""
     spec = stored_spec(planned["spec"])
     with expected_failures():
-        sweep = _open(context, backend, spec, planned["snapshot"], "job")
+        sweep = _open_sweep(context, backend, spec, planned["snapshot"], "job")
         room = concurrency_of(spec)
     # A worker without a trial would only hold its GPUs.
     for slot in range(min(room, max(make_scheduler(backend, sweep).state().max_trials, seeds_of(spec)))):
@@ -158,7 +153,7 @@ def plan_sweep(
 
 @dg.op(retry_policy=_WORKER_RETRIES, pool="trials")
 def work_on_trials(context: dg.OpExecutionContext, backend: Backend, slot: dict[str, Any]) -> str:
-    """One worker: take trials and run them until the search is over. Gives the sweep."""
+    """Work as one of the workers: take trials and run them until the search is over. Gives the sweep."""
     scheduler = make_scheduler(backend, slot["sweep"])
     runner = make_runner(backend, scheduler, dagster_run=context.run.run_id)
     try:
@@ -180,8 +175,7 @@ def evaluate_winner(context: dg.OpExecutionContext, backend: Backend, done: list
     Gives the sweep.
     """
     sweep = done[0]
-    # Nothing trains any more. Of a job that `halving sweep` has started, the command begins it, and says what
-    # went.
+    # Nothing trains any more, so automatic retention may start. `halving sweep` starts it for its own job.
     if COMMAND not in context.run.tags and begin_daily(backend.store) is not None:
         context.log.info(begun_line(backend.store))
     log_new_rungs(context, backend, sweep)
@@ -209,7 +203,7 @@ def count_failures(context: dg.OpExecutionContext, backend: Backend, sweep: str)
     summary = summarize(backend.catalog, sweep)
     with backend.catalog.read() as session:
         accepted = stored_spec(backend.catalog.sweep(session, sweep).spec).max_failed_trials
-    if summary.best is None:  # with a predictor the evaluation has failed before
+    if summary.best is None:  # With a predictor, the evaluation has failed before.
         raise dg.Failure(
             f"sweep {sweep} has no result: {explain_failures(summary.failed)}", allow_retries=False
         )
@@ -251,23 +245,19 @@ def sweep() -> None:
 
 @dg.op(retry_policy=_RETRIES)
 def hand_to_sensors(context: dg.OpExecutionContext, backend: Backend, planned: dict[str, Any]) -> None:
-    """Open the sweep for the sensors, which then launch a run for each attempt at a trial; an intent's sweep,
-    for whom it says.
-    """
+    """Open the sweep for the sensors, which launch a run for each attempt, or for the driver of an intent."""
     spec = stored_spec(planned["spec"])
     driver = "sensors"
     intent = None
     with expected_failures():
-        if asked := context.run.tags.get(INTENT):
-            intent = intents.begin(backend.catalog, asked, context.run_id)
+        if intent_id := context.run.tags.get(INTENT):
+            intent = intents.begin(backend.catalog, intent_id, context.run_id)
             driver = intent.payload["driver"]
-        sweep = _open(context, backend, spec, planned["snapshot"], driver, intent)
-    drives = (
-        "the sensor start_trials launches its trials"
-        if driver == "sensors"
-        else "external loops ask the API for its trials"
-    )
-    context.log.info(f"sweep {sweep} is open: {drives}")
+        sweep = _open_sweep(context, backend, spec, planned["snapshot"], driver, intent)
+    next_step = "external loops ask the API for its trials"
+    if driver == "sensors":
+        next_step = "the sensor start_trials launches its trials"
+    context.log.info(f"sweep {sweep} is open: {next_step}")
 
 
 @dg.job(
@@ -288,7 +278,7 @@ run_trial = dg.define_asset_job(
 conclude_sweep = dg.define_asset_job(
     "conclude_sweep",
     selection=["evaluation_report", "promoted_checkpoint"],
-    executor_def=dg.in_process_executor,  # what a user wrote runs in processes of its own already
+    executor_def=dg.in_process_executor,  # The user's code runs in processes of its own already.
     description="Evaluate the winner of a sweep whose search is over, and promote it if it passes the gates.",
 )
 
@@ -309,22 +299,23 @@ def _trains(context: dg.OpExecutionContext, backend: Backend) -> bool:
 def _goes_on(
     context: dg.OpExecutionContext, backend: Backend, spec: SweepSpec, snapshot: str | None = None
 ) -> bool:
-    """Whether the run goes on with a sweep that was opened before, on whatever snapshot where that is not
-    taken yet.
+    """Whether the run goes on with a sweep that was opened before.
 
-    An intent has a sweep of its own, whatever others of the same spec are unfinished.
+    An intent has a sweep of its own, whatever other sweeps of the same spec are unfinished.
+
+    Args:
+        snapshot: the sweep's snapshot; None is any.
     """
     intent = context.run.tags.get(INTENT)
     if intent is None:
-        return has_unfinished(
-            backend.catalog, spec, "sensors" if context.job_name == launch_sweep.name else "job", snapshot
-        )
+        driver = "sensors" if context.job_name == launch_sweep.name else "job"
+        return has_unfinished(backend.catalog, spec, driver, snapshot)
     with backend.catalog.read() as session:
         return session.get(SweepRow, intents.find(backend.catalog, intent).sweep) is not None
 
 
-def _known_projects(context: dg.OpExecutionContext, backend: Backend) -> list[str] | None:
-    """The projects that whoever asked for the sweep may know of; None is all."""
+def _visible_projects(context: dg.OpExecutionContext, backend: Backend) -> list[str] | None:
+    """The projects that the person who launched the sweep may see; None is all."""
     intent = context.run.tags.get(INTENT)
     return intents.find(backend.catalog, intent).payload.get("projects") if intent else None
 
@@ -334,7 +325,7 @@ def _has_predictor(backend: Backend, sweep: str) -> bool:
         return stored_spec(backend.catalog.sweep(session, sweep).spec).judged_by is not None
 
 
-def _open(
+def _open_sweep(
     context: dg.OpExecutionContext,
     backend: Backend,
     spec: SweepSpec,
@@ -343,14 +334,22 @@ def _open(
     intent: IntentRow | None = None,
 ) -> str:
     git = git_state(backend.store, Path.cwd()) or {}
-    wanted = intent and intent.sweep
-    sources = warm_start_sources(backend.catalog, spec, _known_projects(context, backend))
+    wanted = intent.sweep if intent else None
+    sources = warm_start_sources(backend.catalog, spec, _visible_projects(context, backend))
 
-    def opened(within: Session | None = None) -> SweepRow:
-        given: Any = {"driver": driver, "commit": git.get("commit"), "sweep": wanted, "sources": sources}
-        return open_sweep(backend.catalog, spec, snapshot, **given, within=within)
+    def open_row(within: Session | None = None) -> SweepRow:
+        return open_sweep(
+            backend.catalog,
+            spec,
+            snapshot,
+            driver=driver,
+            commit=git.get("commit"),
+            sweep=wanted,
+            sources=sources,
+            within=within,
+        )
 
-    row = intents.carry_out(backend.catalog, intent.id, context.run_id, opened) if intent else opened()
+    row = intents.carry_out(backend.catalog, intent.id, context.run_id, open_row) if intent else open_row()
     if row.commit != git.get("commit"):
         context.log.warning(
             f"sweep {row.id} was started with commit {row.commit} and goes on with {git.get('commit')}"
@@ -371,10 +370,8 @@ def _open(
     add_partitions(context, SWEEPS, [row.id])
     add_partitions(context, TRIALS, trials)
     context.log_event(materialized_sweep(row, spec, known_snapshot(backend.catalog, row.snapshot)).event())
-    final = (
-        f", then {seeds_of(spec)} trainings of the winner for {spec.final_epochs} epochs each"
-        if spec.final
-        else ""
-    )
-    context.log.info(f"sweep {row.id}: up to {max_trials(spec)} trials, {spec.rungs}{final}")
+    plan = f"up to {max_trials(spec)} trials, {spec.rungs}"
+    if spec.final:
+        plan += f", then {seeds_of(spec)} trainings of the winner for {spec.final_epochs} epochs each"
+    context.log.info(f"sweep {row.id}: {plan}")
     return row.id

@@ -23,13 +23,13 @@ from resources.upkeep.claims import count_waiting
 from resources.upkeep.compaction import compact_waiting
 from resources.upkeep.old_backups import prune_after
 
-_RUNS_OF_WORKER = 25  # that wait, for each worker that is started: a process takes seconds to start
+_RUNS_PER_WORKER = 25  # A worker is a process, which takes seconds to start.
 BACKUP_PLACE = "HALVING_BACKUP"
-_REFRESH_SECONDS = 900.0  # that the index may take; what it has not found then, the next run of the job does
+_REFRESH_SECONDS = 900.0  # The index may take this long; runs that it has not read wait for the next job.
 
 
 class Compaction(dg.Config):
-    """Which runs' segments to compact, and by how many workers."""
+    """The runs to compact, and the number of workers."""
 
     project: str | None = Field(default=None, description="Only this project (default: all).")
     workers: int = Field(
@@ -41,9 +41,7 @@ class Compaction(dg.Config):
 
 
 class Retention(dg.Config):
-    """What the policy is carried out on; what it keeps is said by ``retention.yaml``
-    (``resources/retention/policy.py``).
-    """
+    """The project on which the policy ``retention.yaml`` is carried out, and whether anything is deleted."""
 
     project: str | None = Field(default=None, description="Only what is of this project (default: all).")
     dry_run: bool = Field(default=False, description="Only report what would go.")
@@ -72,19 +70,17 @@ class BackupConfig(dg.Config):
 def find_waiting_runs(
     context: dg.OpExecutionContext, config: Compaction, backend: Backend
 ) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
-    """Bring the index of runs up to date, which knows the runs that wait for compaction, and make a slot for
-    each worker.
-    """
-    found = Refresher(backend.store, backend.catalog).refresh(seconds=_REFRESH_SECONDS)
+    """Update the index of runs, count the runs that wait for compaction, and make a slot for each worker."""
+    refreshed = Refresher(backend.store, backend.catalog).refresh(seconds=_REFRESH_SECONDS)
     waiting = count_waiting(backend.catalog, config.project)
-    context.log.info(f"{found.runs} runs, {waiting} of them wait for compaction")
-    for slot in range(min(config.workers, max(1, -(-waiting // _RUNS_OF_WORKER)))):
+    context.log.info(f"{refreshed.runs} runs, {waiting} of them wait for compaction")
+    for slot in range(min(config.workers, max(1, -(-waiting // _RUNS_PER_WORKER)))):
         yield dg.DynamicOutput({"project": config.project}, mapping_key=str(slot))
 
 
 @dg.op
 def compact_segments(context: dg.OpExecutionContext, backend: Backend, slot: dict[str, Any]) -> None:
-    """One worker: compact runs until none waits.
+    """Work as one of the workers: compact runs until none waits.
 
     A run that fails does not keep the others from being compacted.
     """
@@ -104,16 +100,16 @@ def compact_segments(context: dg.OpExecutionContext, backend: Backend, slot: dic
 @dg.op
 def drop_expired(context: dg.OpExecutionContext, config: Retention, backend: Backend) -> None:
     """Carry out the retention policy, on the store and on Dagster's own records."""
-    how: Any = config.model_dump()
+    scope: Any = config.model_dump()
     with expected_failures():
-        done = carry_out(backend.store, backend.catalog, load_policy(backend.store), **how)
-    # A cluster's instance is of one deployment. On a machine DAGSTER_HOME may be of several stores.
+        done = carry_out(backend.store, backend.catalog, load_policy(backend.store), **scope)
+    # A cluster's instance belongs to one deployment. On a machine, several stores may share DAGSTER_HOME.
     is_own = load_cluster() is not None or is_home_of(backend.store, Path(context.instance.root_directory))
-    forgotten = forget_sweeps(context.instance, backend.catalog, done.policy.policy, is_own=is_own, **how)
+    forgotten = forget_sweeps(context.instance, backend.catalog, done.policy.policy, is_own=is_own, **scope)
     done = replace(done, gone=[*done.gone, *forgotten])
-    went, deleted, moved = (
-        ("would go", "would go", "would move") if done.dry_run else ("went", "deleted", "moved")
-    )
+    went = "would go" if done.dry_run else "went"
+    deleted = "would go" if done.dry_run else "deleted"
+    moved = "would move" if done.dry_run else "moved"
     for line in done.notes():
         context.log.warning(line)
     for row in done.gone:
@@ -135,7 +131,7 @@ def drop_expired(context: dg.OpExecutionContext, config: Retention, backend: Bac
 def make_backup(context: dg.OpExecutionContext, config: BackupConfig, backend: Backend) -> None:
     """Make a backup of the store and the catalog, and then delete old ones.
 
-    It fails where the backup lacks what the catalog names.
+    It fails where the backup lacks contents that the catalog names.
     """
     with expected_failures():
         if not (where := config.place or os.environ.get(BACKUP_PLACE)):
@@ -145,18 +141,20 @@ def make_backup(context: dg.OpExecutionContext, config: BackupConfig, backend: B
             )
         place = Store(where)
         made = back_up(backend.store, backend.catalog, place)
-        kept = made.manifest
+        manifest = made.manifest
         context.log.info(
-            f"backup {kept.id} in {place.root}: {kept.count} files, {kept.bytes} bytes; {made.copied} "
-            "files were new"
+            f"backup {manifest.id} in {place.root}: {manifest.count} files, {manifest.bytes} bytes; "
+            f"{made.copied} files were new"
         )
-        found: dict[str, Any] = {
-            "backup": kept.id,
+        metadata: dict[str, Any] = {
+            "backup": manifest.id,
             "place": place.root,
-            "files": kept.count,
-            "bytes": kept.bytes,
+            "files": manifest.count,
+            "bytes": manifest.bytes,
+            "copied": made.copied,
+            "copied_bytes": made.copied_bytes,
+            "missing": len(made.missing),
         }
-        found |= {"copied": made.copied, "copied_bytes": made.copied_bytes, "missing": len(made.missing)}
         pruned = None
         if config.keep is not None:
             pruned = prune_after(place, backend.store.root, config.keep, made)
@@ -164,10 +162,10 @@ def make_backup(context: dg.OpExecutionContext, config: BackupConfig, backend: B
             context.log.info(
                 f"older backups that went: {pruned.backups}; {pruned.contents} contents, {pruned.bytes} bytes"
             )
-            found |= {"deleted_backups": len(pruned.backups), "deleted_bytes": pruned.bytes}
+            metadata |= {"deleted_backups": len(pruned.backups), "deleted_bytes": pruned.bytes}
     if made.problem:
-        raise dg.Failure(made.problem, metadata=found, allow_retries=False)
-    context.add_output_metadata(found)
+        raise dg.Failure(made.problem, metadata=metadata, allow_retries=False)
+    context.add_output_metadata(metadata)
 
 
 @dg.job(

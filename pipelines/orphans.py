@@ -1,6 +1,4 @@
-"""The sensors that end what is left over on a cluster, where pods go on although the process that started
-them has ended.
-"""
+"""Sensors that end steps and runs on a cluster whose pods go on after the process that started them."""
 
 import time
 from datetime import timedelta
@@ -31,8 +29,8 @@ _sensor = partial(dg.sensor, minimum_interval_seconds=20, default_status=dg.Defa
     )
 )
 def end_orphaned_steps(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-    # Nothing else ends them: a coordinator that has to end leaves them to the one that resumes the run, even
-    # if the run was canceled.
+    # Nothing else ends them: a coordinator that has to end leaves its steps to the next coordinator, which
+    # resumes the run, even if the run was canceled.
     going_on = [job for job in find_jobs(_STEPS) if not (job.status.failed or job.status.completion_time)]
     runs = sorted({job.metadata.labels["dagster/run-id"] for job in going_on})
     records = context.instance.get_run_records(dg.RunsFilter(run_ids=runs, statuses=_OVER)) if runs else []
@@ -74,7 +72,7 @@ def _current_attempts(backend: Backend) -> set[tuple[str, int, int]]:
             .join(SweepRow, SweepRow.id == TrialRow.sweep)
             .where(*running)
         )
-        return {(of, number, attempt) for of, number, attempt in session.execute(query)}
+        return {(sweep_id, number, attempt) for sweep_id, number, attempt in session.execute(query)}
 
 
 def _is_abandoned(backend: Backend, run: dg.DagsterRun, current: set[tuple[str, int, int]]) -> bool:

@@ -1,9 +1,9 @@
-"""Dagster's own storage on Postgres, over connections that are used again.
+"""Dagster's own storage on Postgres, over pooled connections.
 
-Dagster opens a connection for each statement, so that no process holds one that it does not need: 21 a second
-for a daemon that waits and its code location, each a process of the database's. Here the instances of a
-process share one engine; and a process that has asked nothing for :data:`IDLE_SECONDS` holds no connection,
-as a trial that trains for hours.
+Dagster opens a connection for each statement, so that no process holds one that it does not need. That makes
+21 connections a second for an idle daemon and its code location, each a process of the database. Here the
+instances of a process share one engine. A process without a query for :data:`IDLE_SECONDS`, such as a trial
+that trains for hours, holds no connection.
 """
 
 import os
@@ -22,12 +22,12 @@ from sqlalchemy import Engine, event, make_url
 from resources.catalog.driver_options import driver_options, recycle_seconds
 
 IDLE_SECONDS = 10.0
-# connections; more are open at a time where more threads ask at once, and closed when they are given back
-_KEPT = 4
+# The pool keeps this many connections; more threads open more, which are closed when they are returned.
+_POOL_SIZE = 4
 
 
 class PooledPostgresStorage(DagsterPostgresStorage):
-    """As ``storage: postgres`` in a ``dagster.yaml``, and configured in the same way."""
+    """Storage with pooled connections, configured as ``storage: postgres`` in a ``dagster.yaml``."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class PooledPostgresStorage(DagsterPostgresStorage):
         inst_data: ConfigurableClassData | None = None,
         token_provider: PgTokenProvider | None = None,
     ) -> None:
-        # The first instance of this process looks for the tables; the others have the same configuration.
+        # Only the first instance of this process checks the tables; the others use the same database.
         super().__init__(
             postgres_url, should_autocreate_tables and postgres_url not in _engines, inst_data, token_provider
         )
@@ -66,7 +66,7 @@ def _shared_engine(url: str, token_provider: PgTokenProvider | None) -> Engine:
             url,
             token_provider,
             isolation_level="AUTOCOMMIT",
-            pool_size=_KEPT,
+            pool_size=_POOL_SIZE,
             max_overflow=-1,
             pool_use_lifo=True,
             pool_pre_ping=True,
@@ -74,34 +74,32 @@ def _shared_engine(url: str, token_provider: PgTokenProvider | None) -> Engine:
             connect_args=driver_options(make_url(url)),
         )
         _Idleness(engine)
-        _engines.setdefault(url, engine)  # another thread may have been first
+        _engines.setdefault(url, engine)  # Another thread may have been first.
     return _engines[url]
 
 
 class _Idleness:
-    """Closes an engine's connections when none was used for a while, and gives a forked child others than its
-    parent's.
-    """
+    """Closes an engine's idle connections, and gives a forked child connections of its own."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lock = threading.Lock()
         self._watched = False
         self._last = 0.0
-        event.listen(engine, "checkin", self._used)
-        os.register_at_fork(after_in_child=self._forked)
+        event.listen(engine, "checkin", self._note_use)
+        os.register_at_fork(after_in_child=self._reset_in_child)
 
-    def _forked(self) -> None:
-        # a thread of the parent may have had it
+    def _reset_in_child(self) -> None:
+        # A thread of the parent may have held the lock during the fork.
         self._lock = threading.Lock()
         self._watched = False
         self._engine.dispose(close=False)
 
-    def _used(self, *_: object) -> None:
+    def _note_use(self, *_: object) -> None:
         with self._lock:
             self._last = time.monotonic()
             if not self._watched:
-                with suppress(RuntimeError):  # this machine starts no more threads: the next use tries again
+                with suppress(RuntimeError):  # If no thread can be started, the next use tries again.
                     threading.Thread(target=self._watch, name="dagster-storage-idle", daemon=True).start()
                     self._watched = True
 
@@ -113,5 +111,5 @@ class _Idleness:
                     self._watched = False
                     break
             time.sleep(left)
-        # and not the engine's: a connection that is in use comes back to this pool
+        # engine.dispose() would make a new pool, and connections in use would return to the old one.
         self._engine.pool.dispose()

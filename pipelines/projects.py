@@ -11,7 +11,7 @@ from resources.tenancy import projects
 
 
 class OneProject(dg.Config):
-    """A project, and what is set of it or taken back; what is left out stays as it is."""
+    """A project, and the settings to change; those that are left out stay."""
 
     project: str = Field(
         description=(
@@ -38,32 +38,30 @@ class OneProject(dg.Config):
 
 @dg.op
 def change_project(context: dg.OpExecutionContext, config: OneProject, backend: Backend) -> None:
-    """Take back what was set if that is asked for, set what is given, then rename the project if a new name
-    is.
-    """
+    """Unset a project's settings (``unset``), set those in the config, and then rename it (``rename_to``)."""
+    settings: dict[str, Any] = {}
     limits = {"max_trials": config.max_trials, "max_gpus": config.max_gpus, "gpu_hours": config.gpu_hours}
-    given: dict[str, Any] = {
-        name: None if value == -1 else value for name, value in limits.items() if value is not None
-    }
-    given |= {
-        name: value
-        for name, value in (("owners", config.owners), ("weight", config.weight))
-        if value is not None
-    }
+    for name, limit in limits.items():
+        if limit is not None:
+            settings[name] = None if limit == -1 else limit
+    if config.owners is not None:
+        settings["owners"] = config.owners
+    if config.weight is not None:
+        settings["weight"] = config.weight
     with expected_failures():
         if config.unset:
             projects.unset_project(backend.catalog, config.project)
-        if given or (config.rename_to is None and not config.unset):  # nothing at all is refused
-            projects.set_project(backend.catalog, config.project, **given)
+        # A config that changes nothing is refused by set_project.
+        if settings or (config.rename_to is None and not config.unset):
+            projects.set_project(backend.catalog, config.project, **settings)
         if config.rename_to is not None:
             projects.rename_project(backend.catalog, config.project, config.rename_to)
         lines = {line.name: line for line in projects.list_projects(backend.catalog)}
     line = lines.get(config.rename_to or config.project)
-    context.log.info(
-        f"project {line.name}: {line.as_dict()}"
-        if line
-        else f"nothing is set for project {config.project} any more"
-    )
+    if line:
+        context.log.info(f"project {line.name}: {line.as_dict()}")
+    else:
+        context.log.info(f"nothing is set for project {config.project} any more")
 
 
 @dg.job(

@@ -1,6 +1,4 @@
-"""The job ``rerun``: a recorded run or trial, trained again, with the verdict as an observation of the
-trial.
-"""
+"""The job ``rerun``, which trains a recorded run again, and observes the verdict on the trial's asset."""
 
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from resources.execution.kubernetes.rerun_pod import rerun_pods
 
 
 class OneRerun(dg.Config):
-    """What is trained again, and how."""
+    """The run to train again, and how."""
 
     run: str = Field(description="A trial, for example digits-7f3a.0007, or a run's id or project/run.")
     repository: str = Field(
@@ -39,7 +37,7 @@ class OneRerun(dg.Config):
 
 @dg.op
 def train_again(context: dg.OpExecutionContext, config: OneRerun, backend: Backend) -> None:
-    """Train a run again; the step fails where it does not come out identical."""
+    """Train a run again; the step fails where the result is not identical."""
     with expected_failures():
         options = rerunning.Options(
             repository=Path(config.repository),
@@ -55,15 +53,13 @@ def train_again(context: dg.OpExecutionContext, config: OneRerun, backend: Backe
         context.log_event(observation)
     if verdict.verdict != IDENTICAL:
         first = verdict.first_difference
-        where = (
-            (
+        where = "in its weights"
+        if first:
+            where = (
                 f"first at step {first.step} of {first.metric} ({first.recorded} was recorded, {first.rerun} "
                 "came out)"
             )
-            if first
-            else "in its weights"
-        )
-        factors = "".join(f"\n- {one}" for one in verdict.factors) or " nothing that is recorded"
+        factors = "".join(f"\n- {factor}" for factor in verdict.factors) or " nothing that is recorded"
         raise dg.Failure(
             f"{verdict.rerun_of} differs from its rerun {verdict.run}, {where}; known to differ:{factors}",
             allow_retries=False,

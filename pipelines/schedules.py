@@ -31,8 +31,9 @@ def scheduled_retraining(context: dg.ScheduleEvaluationContext) -> dg.RunRequest
 
 
 def daily_features(assets: Sequence[dg.AssetsDefinition]) -> list[dg.ScheduleDefinition]:
-    """A schedule for each asset of features: a view's materialises the day before at six, and at seven what
-    is known is pushed online.
+    """A schedule for each asset of features.
+
+    At six a view's features of the day before are materialised, and at seven they are pushed online.
     """
     return [_daily(asset) for asset in assets]
 

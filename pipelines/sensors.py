@@ -1,9 +1,9 @@
 """The sensors that drive a launched sweep: read the catalog, let the search decide, map decisions to runs.
 
-A crash between a decision and its launch is harmless: the next tick asks for the same run key, and Dagster
+A crash between a decision and its launch is harmless: the next tick requests the same run key, and Dagster
 launches each run key once.
 
-A tick asks Dagster's run storage at most once for each sweep, however many attempts wait.
+A tick queries Dagster's run storage at most once for each sweep, however many attempts wait.
 """
 
 import json
@@ -43,12 +43,12 @@ from resources.scheduling.scheduler import Scheduler
 from resources.search.state import Control, Status
 from resources.sweep_spec import SweepSpec, stored_spec
 
-_HANDED_OUT_A_TICK = 200  # for each sweep: each is a transaction, and a tick has a minute
-_LOOKED_AT_A_TICK = 20  # trials whose metrics are read; their own workers look at them more often
-_RETRY_SECONDS = 10.0  # while the database is unavailable; the next tick comes soon
-_VALUES_A_QUERY = 1000  # databases limit the parameters of a statement
+_MAX_STARTED_A_TICK = 200  # For each sweep; each start is a transaction, and a tick has a minute.
+_MAX_CHECKED_A_TICK = 20  # Trials whose metrics are read; their own workers read them more often.
+_RETRY_SECONDS = 10.0  # While the database is unavailable; the next tick comes soon.
+_MAX_VALUES_A_QUERY = 1000  # Databases limit the parameters of a statement.
 _RUN_KEY = "dagster/run_key"
-_CONCLUDES = "halving/concludes"  # on runs that evaluate a sweep, with the sweep's id
+_CONCLUDES = "halving/concludes"  # The tag of runs that evaluate a sweep, with the sweep's id.
 _GOING_ON = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -57,7 +57,7 @@ _GOING_ON = [
 ]
 _ENDED = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
-_CONCLUDED = ("sensors", "api")  # drivers of the sweeps that nobody else evaluates
+_CONCLUDED_DRIVERS = ("sensors", "api")  # The sensors evaluate sweeps of these drivers.
 
 _sensor = partial(dg.sensor, minimum_interval_seconds=5, default_status=dg.DefaultSensorStatus.RUNNING)
 _schedulers: dict[tuple[str, str], Scheduler] = {}  # by the catalog's URL and the sweep
@@ -70,13 +70,13 @@ _Item = TypeVar("_Item")
     job=run_trial, description="Launch a run for every trial that the search starts, promotes or retries."
 )
 def start_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult | dg.SkipReason:
-    if _projects_share(backend):  # each says what it asks for before one of them takes the rest
-        _of_each(context, backend, partial(_start, most=1))
-    requests = _of_each(context, backend, partial(_requests, backend))
+    if _projects_share(backend):
+        # Each sweep starts one trial first, which records its demand, before one of them takes the rest.
+        _for_each(context, backend, partial(_start, limit=1))
+    requests = _for_each(context, backend, partial(_requests, backend))
     if not requests:
         return dg.SkipReason("no trial waits for a run")
-    # The trials that a spec allows have got their partitions when the sweep was opened, those that it was
-    # extended by have not.
+    # The trials of the spec got their partitions when the sweep was opened; those of an extension did not.
     added = TRIALS.build_add_request([str(request.partition_key) for request in requests])
     return dg.SensorResult(run_requests=requests, dynamic_partitions_requests=[added])
 
@@ -88,10 +88,11 @@ def start_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.Se
     )
 )
 def retry_crashed_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult:
-    lost = _of_each(context, backend, Scheduler.requeue_lost)
-    lost += _of_each(context, backend, partial(_unclaimed, context.instance))
+    lost = _for_each(context, backend, Scheduler.requeue_lost)
+    lost += _for_each(context, backend, partial(_requeue_unclaimed, context.instance))
     keys = [assignment.run_key for assignment in lost]
-    return _observed(backend, lost, f"queued again or given up: {keys}" if lost else "no trial has crashed")
+    summary = f"queued again or given up: {keys}" if lost else "no trial has crashed"
+    return _observe(backend, lost, summary)
 
 
 @_sensor(
@@ -101,9 +102,10 @@ def retry_crashed_trials(context: dg.SensorEvaluationContext, backend: Backend) 
     )
 )
 def watch_starting_pods(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult:
-    news = _of_each(context, backend, partial(_slow_to_start, context, backend))
-    keys = [assignment.run_key for assignment in news]
-    return _observed(backend, news, f"pods that do not start: {keys}" if keys else "no pod fails to start")
+    changed = _for_each(context, backend, partial(_watch_pods, context, backend))
+    keys = [assignment.run_key for assignment in changed]
+    summary = f"pods that do not start: {keys}" if keys else "no pod fails to start"
+    return _observe(backend, changed, summary)
 
 
 @_sensor(
@@ -115,46 +117,43 @@ def watch_starting_pods(context: dg.SensorEvaluationContext, backend: Backend) -
 def stop_diverged_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult:
     turn = int(context.cursor or 0)
     context.update_cursor(str(turn + 1))
-    stopped = _of_each(context, backend, partial(_stop_diverged, backend, turn))
+    stopped = _for_each(context, backend, partial(_stop_diverged, backend, turn))
     keys = [assignment.key for assignment in stopped]
-    return _observed(
-        backend, stopped, f"diverged and stopped: {keys}" if stopped else "no trial has diverged"
-    )
+    summary = f"diverged and stopped: {keys}" if stopped else "no trial has diverged"
+    return _observe(backend, stopped, summary)
 
 
 @_sensor(job=conclude_sweep, description="Evaluate and promote the winner of a sweep whose search is over.")
 def finish_sweeps(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult | dg.SkipReason:
-    def concluding(sweep: SweepRow) -> list[dg.RunRequest]:
+    def conclude(sweep: SweepRow) -> list[dg.RunRequest]:
         if failures[sweep.id] <= stored_spec(sweep.spec).max_retries:
             return [_conclude_request(sweep, failures[sweep.id] + 1)]
-        # Only now is it over; launched again, the same spec becomes a new sweep.
+        # Only now the sweep is over; launched again, the same spec becomes a new sweep.
         backend.catalog.end_sweep(sweep.id, "failed", only_from="evaluating")
         return []
 
     if begin_daily(backend.store) is not None:
         context.log.info(begun_line(backend.store))
-    for sweep in _launched(backend, "searching", "api"):
+    for sweep in _sweeps(backend, "searching", "api"):
         if sweep.control == Control.STOP:
-            _contained(context, sweep.id, partial(_end_stopped, backend))
+            _run_guarded(context, sweep.id, partial(_end_stopped, backend))
     recent = utcnow() - timedelta(hours=1)
-    evaluating = _launched(backend, "evaluating", *_CONCLUDED)
+    evaluating = _sweeps(backend, "evaluating", *_CONCLUDED_DRIVERS)
     failed = [
         sweep
-        for sweep in _launched(backend, "failed", *_CONCLUDED)
+        for sweep in _sweeps(backend, "failed", *_CONCLUDED_DRIVERS)
         if sweep.finished_at
         and sweep.finished_at > recent
         and (sweep.spec.get("predictor") or sweep.spec.get("evaluator"))
     ]
     concluded = _runs(context.instance, _CONCLUDES, [sweep.id for sweep in evaluating + failed], _ENDED)
     failures = Counter(run.tags[_CONCLUDES] for run in concluded)
-    requests = [request for sweep in evaluating for request in _contained(context, sweep, concluding)]
+    requests = [request for sweep in evaluating for request in _run_guarded(context, sweep, conclude)]
     # A sweep without any result is concluded once: that run fails with the reason.
     requests += [_conclude_request(sweep, 1) for sweep in failed if not failures[sweep.id]]
-    return (
-        dg.SensorResult(run_requests=requests)
-        if requests
-        else dg.SkipReason("no sweep has just ended its search")
-    )
+    if not requests:
+        return dg.SkipReason("no sweep has just ended its search")
+    return dg.SensorResult(run_requests=requests)
 
 
 @_sensor(
@@ -167,43 +166,42 @@ def launch_requested(
     context: dg.SensorEvaluationContext, backend: Backend
 ) -> dg.SensorResult | dg.SkipReason:
     open_intents = intents.list_unsettled(backend.catalog)
-    seen = (
-        _launched_runs(context.instance, [_intent_key(intent) for intent, _ in open_intents])
-        if open_intents
-        else {}
-    )
+    runs: dict[str, intents.Launched] = {}
+    if open_intents:
+        runs = _launched_runs(context.instance, [_intent_key(intent) for intent, _ in open_intents])
 
-    def launching(looked_at: tuple[IntentRow, bool]) -> list[dg.RunRequest]:
-        intent, opened = looked_at
-        step = intents.next_step(intent.status, intent.run, seen.get(_intent_key(intent)), opened=opened)
+    def launch(open_intent: tuple[IntentRow, bool]) -> list[dg.RunRequest]:
+        intent, opened = open_intent
+        step = intents.next_step(intent.status, intent.run, runs.get(_intent_key(intent)), opened=opened)
         if isinstance(step, intents.Launch) and (problem := _problem_here(intent)):
             step = intents.Became(intents.FAILED, None, problem)
         if isinstance(step, intents.Became):
             intents.become(backend.catalog, intent.id, step)
         return [_intent_request(intent)] if isinstance(step, intents.Launch) else []
 
-    requests = [request for one in open_intents for request in _contained(context, one, launching)]
+    requests = [request for intent in open_intents for request in _run_guarded(context, intent, launch)]
     return dg.SensorResult(run_requests=requests) if requests else dg.SkipReason("nothing new was asked for")
 
 
 def hand_out(scheduler: Scheduler) -> list[Assignment]:
-    """Hand out trials up to the sweep's concurrency; give every attempt that waits for a run, new or from an
-    earlier tick.
-    """
-    _start(scheduler, _HANDED_OUT_A_TICK)
+    """Hand out trials up to the sweep's concurrency; returns all attempts that wait for a run."""
+    _start(scheduler, _MAX_STARTED_A_TICK)
     return scheduler.unclaimed_attempts()
 
 
-def _start(scheduler: Scheduler, most: int) -> list[Assignment]:
-    """Hand out trials up to the sweep's concurrency, and at most so many; give them."""
+def _start(scheduler: Scheduler, limit: int) -> list[Assignment]:
+    """Hand out trials up to the sweep's concurrency and a limit; returns them."""
     started: list[Assignment] = []
-    if (free := concurrency_of(scheduler.spec) - scheduler.running()) <= 0:
-        scheduler.take_back_unclaimed()  # which asking for work does as well, but there is none to ask for
+    free = concurrency_of(scheduler.spec) - scheduler.running()
+    if free <= 0:
+        # next_work takes back unclaimed attempts as well, but is not called where no place is free.
+        scheduler.take_back_unclaimed()
         free = concurrency_of(scheduler.spec) - scheduler.running()
-    while len(started) < min(free, most) and isinstance(
-        given := scheduler.next_work(worker=None), Assignment
-    ):
-        started.append(given)
+    while len(started) < min(free, limit):
+        assignment = scheduler.next_work(worker=None)
+        if not isinstance(assignment, Assignment):
+            break
+        started.append(assignment)
     return started
 
 
@@ -216,8 +214,8 @@ def _requests(backend: Backend, scheduler: Scheduler) -> list[dg.RunRequest]:
     return [_run_request(backend, assignment, scheduler.spec) for assignment in hand_out(scheduler)]
 
 
-def _unclaimed(instance: dg.DagsterInstance, scheduler: Scheduler) -> list[Assignment]:
-    """Queue again the attempts whose runs ended before they claimed them."""
+def _requeue_unclaimed(instance: dg.DagsterInstance, scheduler: Scheduler) -> list[Assignment]:
+    """Queue again the attempts whose runs ended before they claimed them; returns these attempts."""
     queued = []
     waiting = {assignment.run_key: assignment for assignment in scheduler.unclaimed_attempts()}
     for run in _runs(instance, _RUN_KEY, waiting, _ENDED):
@@ -231,24 +229,21 @@ def _unclaimed(instance: dg.DagsterInstance, scheduler: Scheduler) -> list[Assig
     return queued
 
 
-def _slow_to_start(
+def _watch_pods(
     context: dg.SensorEvaluationContext, backend: Backend, scheduler: Scheduler
 ) -> list[Assignment]:
-    """Record why attempts' pods have not started, and give up those that are late; give the attempts with
-    something new.
-    """
-    news = []
+    """Record why attempts' pods have not started, and give up late ones; returns attempts that changed."""
+    changed = []
     limit = scheduler.spec.resources.start_timeout_seconds
     pods = starting(scheduler.id, scheduler.unclaimed_attempts())
-    known = _reasons(backend, scheduler) if pods else {}
-    # First the runs, then the trials: the next attempt at a trial begins when no run can claim this one any
-    # more.
-    for run in _runs(
-        context.instance, _RUN_KEY, [pod.assignment.run_key for pod in pods if pod.seconds > limit], _GOING_ON
-    ):
+    reasons = _reasons(backend, scheduler) if pods else {}
+    # Runs are canceled before their trials are queued again, so that no run can claim an attempt any more
+    # when the next one begins.
+    late = [pod.assignment.run_key for pod in pods if pod.seconds > limit]
+    for run in _runs(context.instance, _RUN_KEY, late, _GOING_ON):
         context.instance.run_coordinator.cancel_run(run.run_id)
     for pod in pods:
-        before = known.get(pod.assignment.trial)
+        before = reasons.get(pod.assignment.trial)
         if pod.seconds > limit:
             reason = pod.reason or before or "the cluster gives no reason"
             error = (
@@ -259,18 +254,18 @@ def _slow_to_start(
                 continue
         elif pod.reason != before:
             scheduler.note_waiting(pod.assignment, pod.reason, unclaimed=True)
-            # How many nodes lack what changes all the time; an event for each change would hide all other
-            # events.
+            # The numbers of nodes in a reason change all the time, and an event for each change would hide
+            # all other events. So only another kind of reason is a change.
             if pod.reason is None or (before is not None and reason_kind(pod.reason) == reason_kind(before)):
                 continue
         else:
             continue
-        news.append(pod.assignment)
-    return news
+        changed.append(pod.assignment)
+    return changed
 
 
 def _reasons(backend: Backend, scheduler: Scheduler) -> dict[int, str]:
-    """Trial to the reason that was last recorded why its pod has not started."""
+    """The reason that was last recorded why a trial's pod has not started, by the trial's number."""
     with backend.catalog.read() as session:
         query = select(TrialRow.number, TrialRow.waiting).where(
             TrialRow.sweep == scheduler.id, TrialRow.waiting.is_not(None)
@@ -280,23 +275,23 @@ def _reasons(backend: Backend, scheduler: Scheduler) -> dict[int, str]:
 
 def _stop_diverged(backend: Backend, turn: int, scheduler: Scheduler) -> list[Assignment]:
     stopped = []
-    for assignment, error in diverged_trials(backend.store, scheduler, turn, _LOOKED_AT_A_TICK):
-        with suppress(Superseded):  # it ended by itself meanwhile
+    for assignment, error in diverged_trials(backend.store, scheduler, turn, _MAX_CHECKED_A_TICK):
+        with suppress(Superseded):  # It has ended by itself meanwhile.
             scheduler.report_failure(assignment, error, seconds=None, checkpoint=None)
             stopped.append(assignment)
     return stopped
 
 
-def _observed(backend: Backend, changed: list[Assignment], summary: str) -> dg.SensorResult:
-    """What a tick did to trials, with an observation of each: the trials' own runs cannot log it."""
-    seen = [
+def _observe(backend: Backend, changed: list[Assignment], summary: str) -> dg.SensorResult:
+    """The result of a tick that changed trials, with an observation of each: their own runs cannot log it."""
+    observations = [
         observed_trial(assignment.key, trial_row(backend, assignment.sweep, assignment.trial))
         for assignment in changed
     ]
-    return dg.SensorResult(skip_reason=summary, asset_events=seen)
+    return dg.SensorResult(skip_reason=summary, asset_events=observations)
 
 
-def _launched(backend: Backend, status: str, *drivers: str) -> list[SweepRow]:
+def _sweeps(backend: Backend, status: str, *drivers: str) -> list[SweepRow]:
     """Sweeps with this status that one of these drives; by default the sensors alone."""
     with backend.catalog.read() as session:
         query = select(SweepRow).where(
@@ -325,15 +320,16 @@ def _conclude_request(sweep: SweepRow, attempt: int) -> dg.RunRequest:
 
 
 def _end_stopped(backend: Backend, sweep: str) -> list[None]:
-    """End the search of a stopped study once no external loop holds a trial any more: they may never ask
-    again.
+    """End the search of a stopped study when no external loop holds a trial any more.
+
+    The sensor does so, because the loops may never call again.
     """
     with backend.catalog.read() as session:
-        held = session.scalars(
+        leases = session.scalars(
             select(TrialRow.lease_until).where(TrialRow.sweep == sweep, TrialRow.status == Status.RUNNING)
         ).all()
     now = backend.catalog.now()
-    if held and all(until is not None and until > now for until in held):
+    if leases and all(until is not None and until > now for until in leases):
         return []
     scheduler = LoopScheduler(backend.catalog, sweep, retry_seconds=_RETRY_SECONDS)
     scheduler.requeue_lost()
@@ -351,8 +347,9 @@ def _intent_request(intent: IntentRow) -> dg.RunRequest:
 
 
 def _problem_here(intent: IntentRow) -> str | None:
-    """Why Dagster would not take an intent's spec: the server may know less of the cluster, or be of another
-    version.
+    """Why Dagster would refuse an intent's spec; None where it would not.
+
+    The server that accepted it may know less of the cluster, or be of another version.
     """
     try:
         check_launch(intent.payload["spec"])
@@ -363,73 +360,69 @@ def _problem_here(intent: IntentRow) -> str | None:
 
 def _launched_runs(instance: dg.DagsterInstance, keys: list[str]) -> dict[str, intents.Launched]:
     """The newest run of each of these run keys, as far as Dagster has one."""
-    found: dict[str, intents.Launched] = {}
-    for run in reversed(_runs(instance, _RUN_KEY, keys, list(dg.DagsterRunStatus))):  # the newest come first
+    launched: dict[str, intents.Launched] = {}
+    # Dagster lists the newest first, so that here the newest replaces the others.
+    for run in reversed(_runs(instance, _RUN_KEY, keys, list(dg.DagsterRunStatus))):
         going_on = run.status not in (*_ENDED, dg.DagsterRunStatus.SUCCESS)
-        reason = (
-            ""
-            if going_on
-            else f"run {run.run_id} of Dagster ended as {run.status.value}{_failure(instance, run)}"
-        )
-        found[run.tags[_RUN_KEY]] = intents.Launched(run.run_id, going_on, reason)
-    return found
+        reason = ""
+        if not going_on:
+            reason = f"run {run.run_id} of Dagster ended as {run.status.value}{_failure(instance, run)}"
+        launched[run.tags[_RUN_KEY]] = intents.Launched(run.run_id, going_on, reason)
+    return launched
 
 
 def _failure(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
     """Why a run's first failed step failed, in the step's own words."""
     for entry in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE):
         data = entry.get_dagster_event().step_failure_data
-        said = (
-            data.user_failure_data.description
-            if data.user_failure_data
-            else data.error and data.error.message
-        )
-        return f": {(said or 'no reason was recorded').strip()}"
+        reason = data.error and data.error.message
+        if data.user_failure_data:
+            reason = data.user_failure_data.description
+        return f": {(reason or 'no reason was recorded').strip()}"
     return ""
 
 
-def _of_each(
+def _for_each(
     context: dg.SensorEvaluationContext, backend: Backend, work: Callable[[Scheduler], list[_Item]]
 ) -> list[_Item]:
-    """What ``work`` gives for the sweeps that are searching, in one list."""
-    return [
-        item for scheduler in _searching(context, backend) for item in _contained(context, scheduler, work)
-    ]
+    """Call ``work`` for each sweep that is searching; returns all results in one list."""
+    items: list[_Item] = []
+    for scheduler in _schedulers_of_searches(context, backend):
+        items += _run_guarded(context, scheduler, work)
+    return items
 
 
-def _searching(context: dg.SensorEvaluationContext, backend: Backend) -> list[Scheduler]:
-    sweeps = {sweep.id for sweep in _launched(backend, "searching")}
-    # A copy, as other sensors' threads change it meanwhile.
-    for ended in [
-        known for known in list(_schedulers) if known[0] == backend.catalog.url and known[1] not in sweeps
-    ]:
-        _schedulers.pop(ended, None)
-    return [
-        scheduler
-        for sweep in sorted(sweeps)
-        for scheduler in _contained(context, sweep, lambda sweep: [_scheduler(backend, sweep)])
-    ]
+def _schedulers_of_searches(context: dg.SensorEvaluationContext, backend: Backend) -> list[Scheduler]:
+    sweeps = {sweep.id for sweep in _sweeps(backend, "searching")}
+    for url, sweep in list(_schedulers):  # This is a copy, as other sensors' threads change it meanwhile.
+        if url == backend.catalog.url and sweep not in sweeps:
+            _schedulers.pop((url, sweep), None)
+    schedulers: list[Scheduler] = []
+    for sweep in sorted(sweeps):
+        schedulers += _run_guarded(context, sweep, lambda sweep: [_scheduler(backend, sweep)])
+    return schedulers
 
 
 def _scheduler(backend: Backend, sweep: str) -> Scheduler:
     """The sweep's scheduler, kept between ticks: a new one would read every trial of the sweep again."""
-    known = _schedulers.get((backend.catalog.url, sweep))
-    if known is None:
-        known = _schedulers[backend.catalog.url, sweep] = make_scheduler(
-            backend, sweep, retry_seconds=_RETRY_SECONDS
-        )
-    return known
+    key = (backend.catalog.url, sweep)
+    scheduler = _schedulers.get(key)
+    if scheduler is None:
+        scheduler = make_scheduler(backend, sweep, retry_seconds=_RETRY_SECONDS)
+        _schedulers[key] = scheduler
+    return scheduler
 
 
-def _contained(
+def _run_guarded(
     context: dg.SensorEvaluationContext, subject: _Subject, work: Callable[[_Subject], list[_Item]]
 ) -> list[_Item]:
-    """What ``work`` gives; after an error, which is logged, nothing: one sweep's error must not stop the
-    others.
+    """Call ``work`` and return its results, or log its error and return none.
+
+    The error of one sweep must not stop the others.
     """
     try:
         return work(subject)
-    except Exception:  # any error of one sweep, such as a spec that this version does not accept any more
+    except Exception:  # A sweep may raise anything, such as for a spec that this version refuses.
         context.log.exception(f"{subject} is left out of this tick")
         return []
 
@@ -437,14 +430,10 @@ def _contained(
 def _runs(
     instance: dg.DagsterInstance, tag: str, values: Iterable[str], statuses: list[dg.DagsterRunStatus]
 ) -> list[dg.DagsterRun]:
-    """The runs with one of these statuses whose tag has one of these values; one query for
-    :data:`_VALUES_A_QUERY` of them.
-    """
+    """The runs with one of these statuses whose tag has one of these values, newest first in each query."""
     wanted = list(values)
-    return [
-        run
-        for start in range(0, len(wanted), _VALUES_A_QUERY)
-        for run in instance.get_runs(
-            dg.RunsFilter(tags={tag: wanted[start : start + _VALUES_A_QUERY]}, statuses=statuses)
-        )
-    ]
+    runs: list[dg.DagsterRun] = []
+    for start in range(0, len(wanted), _MAX_VALUES_A_QUERY):
+        part = wanted[start : start + _MAX_VALUES_A_QUERY]
+        runs += instance.get_runs(dg.RunsFilter(tags={tag: part}, statuses=statuses))
+    return runs

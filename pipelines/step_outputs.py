@@ -1,4 +1,4 @@
-"""The outputs of steps, kept in the store because on a cluster each step is a pod with a disk of its own."""
+"""Outputs of steps in the store, because on a cluster each step is a pod with a disk of its own."""
 
 import json
 from typing import Any

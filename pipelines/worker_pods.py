@@ -1,8 +1,7 @@
-"""The executor of one-job sweeps on a cluster: Dagster's ``k8s_job_executor``, with rules for workers' pods
-that do not start or end.
+"""The executor of one-job sweeps on a cluster: ``k8s_job_executor`` with rules for workers' pods.
 
 A worker whose pod does not start costs nothing while others work, so it waits, and the event log has the
-reason. When the search is over it is released, and when no worker of the sweep can start the run fails with
+reason. When the search is over it is released, and when no worker of the sweep can start, the run fails with
 the cluster's own reason.
 
 A worker's pod that is reclaimed is replaced, however often that happens. A worker that crashes is replaced
@@ -50,12 +49,12 @@ if TYPE_CHECKING:
 WORKERS = "work_on_trials"
 """The op whose steps are workers."""
 MAX_CRASHES = 10
-"""How often a slot's worker is replaced after a crash."""
+"""The number of crashes after which a slot's worker is replaced."""
 
 _CHECK_SECONDS = 5
-_RETRY_SECONDS = 10.0  # while the database is unavailable; the next check comes soon
-_LAST_EVENT_SECONDS = 30.0  # from the end of a step's pod to its last event, at most
-_BLAMELESS = "this does not count as a crash"  # marks such errors in the event log
+_RETRY_SECONDS = 10.0  # While the database is unavailable; the next check comes soon.
+_LAST_EVENT_SECONDS = 30.0  # The last event of a step comes at most so long after the end of its pod.
+_BLAMELESS = "this does not count as a crash"  # It marks such errors in the event log.
 _CONFLICT = 409
 
 _log = logging.getLogger(__name__)
@@ -71,7 +70,7 @@ class WorkerNotStarted(HalvingError, RuntimeError):
     requirements=multiple_process_executor_requirements(),
 )
 def worker_pods(context: dg.InitExecutorContext) -> StepDelegatingExecutor:
-    """Launch each step as a Kubernetes Job; what a worker's trials need is in ``per_step_k8s_config``."""
+    """Launch each step as a Kubernetes Job; ``per_step_k8s_config`` has the needs of a worker's trials."""
     create: Any = k8s_job_executor.executor_creation_fn
     executor: StepDelegatingExecutor = create(context)
     # A worker that starts when the search is over has nothing to train, so it must not wait for a GPU.
@@ -90,9 +89,9 @@ class WatchedSteps(StepHandler):
     """Steps as Kubernetes Jobs, and the checks of workers' pods.
 
     Args:
-        backend: where the sweep is.
-        needing: launches a worker with what its trials need.
-        idle: launches a worker without such needs, for when the search is over.
+        backend: the store and the catalog of the sweep.
+        needing: launches a worker with the needs of its trials.
+        idle: launches a worker without such needs, when the search is over.
     """
 
     name = "WatchedSteps"
@@ -102,17 +101,17 @@ class WatchedSteps(StepHandler):
         self._backend = backend
         self._needing = needing
         self._idle = idle
-        self._since: dict[str, float] = {}  # step to when its job was launched
-        self._ran = float("-inf")  # when a worker was last seen running
-        self._logged: dict[str, str] = {}  # step to the kind of reason why it waits, as last logged
-        # step to when its pod was first seen to have ended, without an event of its end
+        # Dicts are by step. Times are those of the monotonic clock.
+        self._since: dict[str, float] = {}  # when the step's job was launched
+        self._ran = float("-inf")  # when a worker was last observed to run
+        self._logged: dict[str, str] = {}  # the kind of reason why the step waits, as last logged
+        # when the step's pod was first observed to have ended without an event of its end
         self._ended: dict[str, float] = {}
-        self._not_started: dict[str, str] = {}  # step to why it never started
-        self._relaunched_idle: set[str] = set()  # launched again without needs, as the search is over
+        self._not_started: dict[str, str] = {}  # why the step never started
+        self._relaunched_idle: set[str] = set()  # steps launched again without needs, as the search is over
         self._sweep: Scheduler | None = None
-        self._requeued = float("-inf")  # when lost trials were last looked for
-        # the run's pods, and when they were asked for
-        self._seen: tuple[float, list[V1Pod]] = (float("-inf"), [])
+        self._requeued = float("-inf")  # when lost trials were last queued again
+        self._pods: tuple[float, list[V1Pod]] = (float("-inf"), [])  # the time of the request, and the pods
 
     def launch_step(self, step_handler_context: StepHandlerContext) -> Iterator[DagsterEvent]:
         from urllib3.exceptions import HTTPError
@@ -121,15 +120,15 @@ class WatchedSteps(StepHandler):
         if step in self._not_started:
             raise WorkerNotStarted(self._not_started[step])
         if crashes := _too_many_crashes(step_handler_context, step):
-            yield _given_up(step_handler_context, step, crashes)
+            yield _give_up_event(step_handler_context, step, crashes)
             return
         self._since[step] = time.monotonic()
         self._ended.pop(step, None)
         try:
             yield from self._handler(step).launch_step(step_handler_context)
         except DagsterK8sUnrecoverableAPIError as error:
-            # A resumed run launches steps that it takes for dead again, under the same name; the next check
-            # finds that job's state.
+            # A resumed run takes steps for dead and launches them again, under the same name. If the job
+            # still exists, the next check finds its state.
             if getattr(error.k8s_api_exception, "status", None) != _CONFLICT:
                 raise
         except (DagsterK8sAPIRetryLimitExceeded, HTTPError, OSError) as error:
@@ -146,8 +145,8 @@ class WatchedSteps(StepHandler):
         step = _step(step_handler_context)
         try:
             return self._health(step_handler_context, step)
-        except Exception as error:  # noqa: BLE001  # whatever the cluster's API or the database may raise
-            # Without this, Dagster would take a step that cannot be checked for dead.
+        except Exception as error:  # noqa: BLE001
+            # The cluster's API and the database may raise anything, and Dagster would take the step for dead.
             _log.warning(
                 "cannot check step %s, which counts as healthy until the next check: %s", step, error
             )
@@ -159,65 +158,60 @@ class WatchedSteps(StepHandler):
         if worker:
             self._requeue_lost(context)
         if any(pod.status.phase == "Running" and not termination_of(pod) for pod in pods):
-            self._ran = time.monotonic() if worker else self._ran
+            if worker:
+                self._ran = time.monotonic()
             return CheckStepHealthResult.healthy()
         if lost := next((pod for pod in pods if is_lost(pod, datetime.now(UTC))), None):
             list(self.terminate_step(context))
-            return _gone(
+            return _blameless(
                 f"pod {lost.metadata.name} is lost with its node {lost.spec.node_name}, which does not "
                 "confirm its end"
             )
         if any(pod.status.phase == "Running" and pod.metadata.deletion_timestamp for pod in pods):
-            # Its job counts as failed from the deletion on (Kubernetes 1.26), but the worker still saves, and
+            # The job counts as failed from the deletion on (Kubernetes 1.26), but the worker still saves, and
             # reports its end itself.
             return CheckStepHealthResult.healthy()
-        known = self._handler(step).check_step_health(context)
-        if not known.is_healthy:
-            termination = next((found for pod in pods if (found := termination_of(pod))), None)
-            reason = (
-                f"{known.unhealthy_reason} {termination.reason}"
-                if termination
-                else str(known.unhealthy_reason)
-            )
-            return (
-                CheckStepHealthResult.unhealthy(reason)
-                if termination and termination.own_fault
-                else _gone(reason)
-            )
+        health = self._handler(step).check_step_health(context)
+        if not health.is_healthy:
+            termination = next(filter(None, map(termination_of, pods)), None)
+            if termination is None:
+                return _blameless(str(health.unhealthy_reason))
+            reason = f"{health.unhealthy_reason} {termination.reason}"
+            return CheckStepHealthResult.unhealthy(reason) if termination.own_fault else _blameless(reason)
         if pods and all(pod.status.phase == "Succeeded" for pod in pods):
-            # Kubernetes may start a deleted pod again, and Dagster ends that one at once: then no event
-            # reports the end of the first.
+            # Kubernetes may start a deleted pod again, which Dagster ends at once. Then no event reports the
+            # end of the first pod.
             since = self._ended.setdefault(step, time.monotonic())
-            return (
-                _gone("its pod was deleted, or ended without an event")
-                if time.monotonic() - since > _LAST_EVENT_SECONDS
-                else known
-            )
+            if time.monotonic() - since > _LAST_EVENT_SECONDS:
+                return _blameless("its pod was deleted, or ended without an event")
+            return health
         if not worker or any(has_started(pod) for pod in pods):
-            return known
+            return health
         reasons = [why_not_started(pod) for pod in pods]
         queued = any(is_queued(pod) for pod in pods)
         if not pods and (job := read_job(self._job(context))) is not None:
             reasons = [why_no_pod(job)]
             queued = bool(job.spec.suspend)
         if queued:
-            self._since[step] = time.monotonic()  # time in a queue does not count
-        return self._waiting(context, step, next(filter(None, reasons), None))
+            self._since[step] = time.monotonic()  # Time in a queue does not count.
+        return self._wait_or_give_up(context, step, next(filter(None, reasons), None))
 
     def _pods_of(self, context: StepHandlerContext) -> "list[V1Pod]":
         """The pods of a step's job; one request to the cluster serves all steps of a round."""
-        asked, pods = self._seen
-        if time.monotonic() - asked > _CHECK_SECONDS / 2:
+        requested, pods = self._pods
+        if time.monotonic() - requested > _CHECK_SECONDS / 2:
             pods = find_pods({"dagster/run-id": context.dagster_run.run_id})
-            self._seen = (time.monotonic(), pods)
+            self._pods = (time.monotonic(), pods)
         return [pod for pod in pods if pod.metadata.labels.get("job-name") == self._job(context)]
 
     def _job(self, context: StepHandlerContext) -> str:
-        # of Dagster's K8sStepHandler
+        # It is a method of Dagster's K8sStepHandler.
         name: str = self._needing._get_k8s_step_job_name(context)  # type: ignore[attr-defined]
         return name
 
-    def _waiting(self, context: StepHandlerContext, step: str, reason: str | None) -> CheckStepHealthResult:
+    def _wait_or_give_up(
+        self, context: StepHandlerContext, step: str, reason: str | None
+    ) -> CheckStepHealthResult:
         """Decide on a worker whose pod has not started yet: wait, give up, or start it without its needs."""
         if reason and self._logged.get(step) != reason_kind(reason):
             self._logged[step] = reason_kind(reason)
@@ -231,12 +225,12 @@ class WatchedSteps(StepHandler):
         if not scheduler.searching():
             list(self.terminate_step(context))
             self._relaunched_idle.add(step)
-            return _gone(f"the search was over before the pod of {step} started; it is released")
+            return _blameless(f"the search was over before the pod of {step} started; it is released")
         limit = scheduler.spec.resources.start_timeout_seconds
         if now - max(self._since.setdefault(step, now), self._ran) <= limit:
             return CheckStepHealthResult.healthy()
         if scheduler.state().control is not Control.RUN:
-            self._since[step] = now  # a paused sweep needs no worker
+            self._since[step] = now  # A paused sweep needs no worker.
             return CheckStepHealthResult.healthy()
         self._not_started[step] = (
             f"no worker of the sweep could start within resources.start_timeout_seconds = {limit:g}: "
@@ -247,14 +241,17 @@ class WatchedSteps(StepHandler):
         return CheckStepHealthResult.unhealthy(self._not_started[step])
 
     def _requeue_lost(self, context: StepHandlerContext) -> None:
-        """Once a round. Workers do this whenever they ask for work, but there may be no worker left."""
+        """Queue lost trials again, once a round.
+
+        Workers do so whenever they take a trial, but no worker may be left.
+        """
         if time.monotonic() - self._requeued > _CHECK_SECONDS / 2:
             try:
                 self._scheduler(context).requeue_lost()
             except Exception as error:  # noqa: BLE001
-                # whatever the database may raise; the pods' health does not depend on it
+                # The database may raise anything, and the pods' health does not depend on it.
                 _log.warning("lost trials are looked for in the next round: %s", error)
-            # set afterwards, so that not every step waits for an unavailable database
+            # The time is set afterwards, so that not every step waits for an unavailable database.
             self._requeued = time.monotonic()
 
     def _scheduler(self, context: StepHandlerContext) -> Scheduler:
@@ -277,21 +274,20 @@ def _step(context: StepHandlerContext) -> str:
     return step
 
 
-def _gone(reason: str) -> CheckStepHealthResult:
-    """A step that is to be launched again, without counting as crashed."""
+def _blameless(reason: str) -> CheckStepHealthResult:
+    """The result for a step that is launched again without counting as crashed."""
     return CheckStepHealthResult.unhealthy(f"{reason}; {_BLAMELESS}")
 
 
 def _too_many_crashes(context: StepHandlerContext, step: str) -> int:
-    """How often a slot's worker has crashed, if that is too often, else 0; Dagster's own count includes
-    reclaimed workers.
+    """The number of crashes of a slot's worker if these are too many, else 0.
+
+    Dagster's own count includes reclaimed workers.
     """
-    known = context.execute_step_args.known_state
-    if (
-        not step.startswith(WORKERS)
-        or known is None
-        or known.get_retry_state().get_attempt_count(step) <= MAX_CRASHES
-    ):
+    state = context.execute_step_args.known_state
+    if not step.startswith(WORKERS) or state is None:
+        return 0
+    if state.get_retry_state().get_attempt_count(step) <= MAX_CRASHES:
         return 0
     retries = context.instance.all_logs(
         context.dagster_run.run_id, of_type=DagsterEventType.STEP_UP_FOR_RETRY
@@ -308,7 +304,7 @@ def _is_blameless(retry: DagsterEvent) -> bool:
     return error is not None and (error.cls_name == dg.RetryRequested.__name__ or _BLAMELESS in error.message)
 
 
-def _given_up(context: StepHandlerContext, step: str, crashes: int) -> DagsterEvent:
+def _give_up_event(context: StepHandlerContext, step: str, crashes: int) -> DagsterEvent:
     message = (
         f"{step} crashed {crashes} times and is not started again; other workers go on, and the same job "
         "then resumes the sweep"

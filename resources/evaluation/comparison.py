@@ -19,7 +19,7 @@ from resources.evaluation.statistics.bootstrap import (
     bootstrap_totals,
     bootstrap_weights,
 )
-from resources.evaluation.statistics.clusters import Clusters, among, count_of, effective_count
+from resources.evaluation.statistics.clusters import Clusters, among, count_clusters, effective_count
 from resources.evaluation.statistics.evidence import Evidence
 from resources.evaluation.statistics.proportions import PairedProportions, Proportion
 from resources.evaluation.statistics.too_few import FEW_TELLING, MIN_TELLING, TooFew
@@ -231,7 +231,9 @@ def _with_supposed_errors(
         made.append(Predictions(truths, with_added, classes=model.classes))
     if clusters is None:
         return made, None
-    return made, np.concatenate([clusters, count_of(clusters) + np.repeat(np.arange(len(kinds)), sizes)])
+    return made, np.concatenate(
+        [clusters, count_clusters(clusters) + np.repeat(np.arange(len(kinds)), sizes)]
+    )
 
 
 def _rows_of_class(is_class: NDArray[np.bool_], clusters: Clusters) -> int:
@@ -262,7 +264,7 @@ def _move_to(
 
 
 def _count(clusters: Clusters | None) -> int | None:
-    return None if clusters is None else count_of(clusters)
+    return None if clusters is None else count_clusters(clusters)
 
 
 def _not_certain(evidence: Bootstrapped, telling: int | None = None) -> Evidence:

@@ -37,7 +37,7 @@ from resources.evaluation.looks import content_of, count_look
 from resources.evaluation.page import PageContent, render_page, render_preview
 from resources.evaluation.scoring import Judged, Scores, judge_checkpoint, score
 from resources.evaluation.slices import groups_of, judge_slices
-from resources.evaluation.statistics.clusters import count_of
+from resources.evaluation.statistics.clusters import count_clusters
 from resources.search.audit import audit_of
 from resources.sweep_spec import SweepSpec, stored_spec
 
@@ -179,7 +179,7 @@ def _judge_winner(
     needs_baseline = champion is None and judged.predictions.target is not None
     clusters = None
     if rows.clusters is not None:
-        clusters = {"columns": spec.dataset.group, "count": count_of(rows.clusters)}
+        clusters = {"columns": spec.dataset.group, "count": count_clusters(rows.clusters)}
     return judged, {
         "winner": winner.__dict__,
         **asdict(judged.scores),

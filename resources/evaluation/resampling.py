@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from resources.evaluation.statistics.clusters import Clusters, among, count_of, effective_count, redraw
+from resources.evaluation.statistics.clusters import Clusters, among, count_clusters, effective_count, redraw
 from resources.evaluation.statistics.too_few import MIN_ROWS
 
 CONFIDENCE = 0.95
@@ -83,7 +83,7 @@ def interval_of(
     if len(rows) < 2 or not math.isfinite(value):
         return Interval(value, math.nan, math.nan, len(rows))
     held = among(clusters, rows)
-    independent = len(rows) if held is None else count_of(held)
+    independent = len(rows) if held is None else count_clusters(held)
     effective = len(rows) if held is None else effective_count(held)
     without_resamples = (math.nan, math.nan)
     is_share = getattr(measured, "is_share", False)

@@ -1,6 +1,4 @@
-"""The fixtures of a backend, its catalog and specs, and one small sweep for all tests that only look at
-one.
-"""
+"""Fixtures: a backend, its catalog and specs, and one small sweep for all tests that only read one."""
 
 from pathlib import Path
 
@@ -12,7 +10,7 @@ from tests.pipelines.shell import Shell, Swept
 
 
 @pytest.fixture(scope="session")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
+def swept_lab(tmp_path_factory: pytest.TempPathFactory) -> Swept:
     """The small sweep, run once; a test that changes its store works on a copy."""
     shell = Shell(tmp_path_factory.mktemp("swept"))
     spec = Path(shell.spec(SMALL))

@@ -19,9 +19,7 @@ from tests.backends import CHECKOUT, Dagster
 
 
 def on_swept(test: Callable[..., None]) -> Callable[..., None]:
-    """Mark a test of the fixture ``swept``: slow as its sweep is, and run by the one of xdist's workers that
-    runs the sweep.
-    """
+    """Mark a test of the fixture ``swept_lab`` as slow, and run it in the xdist worker of its sweep."""
     return pytest.mark.slow(pytest.mark.xdist_group("swept")(test))
 
 

@@ -1,6 +1,4 @@
-"""The ``halving`` command as a person meets it: what it prints, when it is stopped, and when it is called
-wrongly.
-"""
+"""The ``halving`` command for a person: its output, when it is stopped, and when it is called wrongly."""
 
 import json
 import signal
@@ -26,11 +24,11 @@ def shell(tmp_path: Path) -> Shell:
 
 
 @on_swept
-def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_type_next(
-    swept: Swept, tmp_path: Path
+def test_a_sweep_ends_with_leaderboard_savings_report_and_next_commands(
+    swept_lab: Swept, tmp_path: Path
 ) -> None:
-    assert swept.status == 0, swept.out + swept.err
-    sweep = _sweep(swept.shell)
+    assert swept_lab.status == 0, swept_lab.out + swept_lab.err
+    sweep = _sweep(swept_lab.shell)
     for said in (
         "small: maximize score, rungs at 1, 3, 9 epochs",
         f"{sweep}: finished",
@@ -38,15 +36,15 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
         "Test split: accuracy 1.0000",
         "Gates passed: finite_metrics, lineage, leakage, non_inferior",
         "Promoted: model small 1.0.0 is champion",
-        f"Report: {swept.shell.backend.store.root}/reports/{sweep}.html",
+        f"Report: {swept_lab.shell.backend.store.root}/reports/{sweep}.html",
         "Next: make serve",
     ):
-        assert said in swept.out
-    assert "taking the dataset's snapshot" in swept.out
+        assert said in swept_lab.out
+    assert "taking the dataset's snapshot" in swept_lab.out
 
-    shell = swept.shell.copy(tmp_path)
-    status, shown, _ = shell.run("leaderboard")
-    assert (status, sweep in shown) == (0, True)
+    shell = swept_lab.shell.copy(tmp_path)
+    status, out, _ = shell.run("leaderboard")
+    assert (status, sweep in out) == (0, True)
     assert "1.0.0" in shell.call("models", "list")[1]
     assert shell.call("promote", "small", "1.0.0")[:2] == (0, "model small 1.0.0 is champion\n")
     status, _, err = shell.call("promote", "small", "7.0.0")
@@ -81,16 +79,18 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
 
 
 @on_swept
-def test_numbers_that_yaml_takes_for_text_work_as_they_are_meant(swept: Swept) -> None:
-    assert "low: 1e-06" in swept.spec.read_text()
-    assert swept.status == 0, swept.out + swept.err
-    with swept.shell.backend.catalog.read() as session:
+def test_numbers_that_yaml_takes_for_text_work_as_they_are_meant(swept_lab: Swept) -> None:
+    assert "low: 1e-06" in swept_lab.spec.read_text()
+    assert swept_lab.status == 0, swept_lab.out + swept_lab.err
+    with swept_lab.shell.backend.catalog.read() as session:
         assert session.query(SweepRow.spec).scalar()["space"]["x"]["float"]["low"] == 0.000001
 
 
 @on_swept
-def test_retention_does_what_the_policy_says_and_a_dry_run_only_says_it(swept: Swept, tmp_path: Path) -> None:
-    shell = swept.shell.copy(tmp_path)
+def test_retention_does_what_the_policy_says_and_a_dry_run_only_says_it(
+    swept_lab: Swept, tmp_path: Path
+) -> None:
+    shell = swept_lab.shell.copy(tmp_path)
     champion = shell.data("models", "list")["models"][0]["run"]
     others = {run["run"] for run in shell.data("runs")["runs"]} - {champion}
     assert len(others) == 8
@@ -294,9 +294,7 @@ def test_commands_on_an_empty_store_say_what_to_do_first(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_as_data_is_its_leaderboard_in_the_store_that_is_named_with_progress_on_the_standard_error(
-    shell: Shell, small: Small
-) -> None:
+def test_a_sweep_with_json_prints_its_leaderboard_and_progress_to_stderr(shell: Shell, small: Small) -> None:
     other = str(shell.folder / "other")
     status, out, err = shell.call("sweep", shell.spec(small(max_trials=3)), "--json", "--root", other)
     assert status == 0, err
@@ -328,9 +326,9 @@ def test_a_sweep_that_fails_says_why_and_says_so_in_its_data(shell: Shell, small
         "(trainables.py:"
     )
     assert said in err.replace("\n", " ")
-    status, shown, more = shell.call("leaderboard")
-    assert (status, sweep in shown) == (0, True)
-    assert "Traceback" not in err + shown + more
+    status, leaderboard, more = shell.call("leaderboard")
+    assert (status, sweep in leaderboard) == (0, True)
+    assert "Traceback" not in err + leaderboard + more
 
 
 @pytest.mark.slow

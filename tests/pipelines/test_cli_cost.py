@@ -24,7 +24,7 @@ def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float
     return {"score": params["x"] * epochs}
 
 
-def asked(
+def read_cost(
     backend: Backend, of: str | None, by: str | None = None, *, as_json: bool = False, kind: str = "of"
 ) -> str:
     names = {"of": None, "project": None, "model": None, kind: of}
@@ -39,16 +39,16 @@ def test_a_sweep_a_name_and_everything_cost_the_same_where_there_is_one_sweep(
     sweep = search(
         backend, small_spec(max_trials=6, resources={"gpus": 1}), score, seconds=600.0, curves=True
     )
-    whole = [json.loads(asked(backend, of, as_json=True))["cost"] for of in (sweep, "small", None)]
+    whole = [json.loads(read_cost(backend, of, as_json=True))["cost"] for of in (sweep, "small", None)]
     assert whole == [pytest.approx(whole[0])] * 3
     assert whole[0] > 0
-    shown = asked(backend, sweep)
+    text = read_cost(backend, sweep)
     for said in (f"{sweep}: ", " USD (prices of ", "saved by early stopping", "pruned trials", "the winner"):
-        assert said in shown
-    assert "storage of small" in asked(backend, "small")
-    months = json.loads(asked(backend, sweep, "month", as_json=True))
+        assert said in text
+    assert "storage of small" in read_cost(backend, "small")
+    months = json.loads(read_cost(backend, sweep, "month", as_json=True))
     assert sum(line["cost"] for line in months["lines"]) == pytest.approx(whole[0])
-    assert asked(backend, None, "outcome").count("paused at a rung") == 1
+    assert read_cost(backend, None, "outcome").count("paused at a rung") == 1
 
 
 def test_the_command_takes_whatever_the_sums_can_tell_apart() -> None:
@@ -57,26 +57,26 @@ def test_the_command_takes_whatever_the_sums_can_tell_apart() -> None:
 
 def test_runs_of_scripts_are_counted_as_they_are_now_and_the_answer_says_how(backend: Backend) -> None:
     with halving.init(project="notes", root=backend.store.root, system_metrics=None):
-        found = json.loads(asked(backend, "notes", as_json=True))
-        assert (found["attempts"], found["runs"]["attempts"], found["unread"]) == (1, 1, 0)
-        assert found["runs"]["estimated"] == found["runs"]["cost"]
-        assert "for what runs or was killed, until its last sign of life" in asked(backend, "notes")
+        data = json.loads(read_cost(backend, "notes", as_json=True))
+        assert (data["attempts"], data["runs"]["attempts"], data["unread"]) == (1, 1, 0)
+        assert data["runs"]["estimated"] == data["runs"]["cost"]
+        assert "for what runs or was killed, until its last sign of life" in read_cost(backend, "notes")
     (backend.store.folder or Path()).joinpath("runs/project=notes/r").mkdir()
     (backend.store.folder or Path()).joinpath("runs/project=notes/r/record.json").write_text("{")
-    shown = " ".join(asked(backend, None).split())
-    assert "all sweeps and runs: " in shown
-    assert "runs of scripts and reruns: " in shown
-    assert " USD at most, as if they used all GPUs that they could see, or else all cores" in shown
-    assert "not counted: runs that the index does not have yet: 1; halving index" in shown
-    assert "storage of notes" in shown
+    text = " ".join(read_cost(backend, None).split())
+    assert "all sweeps and runs: " in text
+    assert "runs of scripts and reruns: " in text
+    assert " USD at most, as if they used all GPUs that they could see, or else all cores" in text
+    assert "not counted: runs that the index does not have yet: 1; halving index" in text
+    assert "storage of notes" in text
 
 
 def test_where_nothing_was_trained_nothing_is_listed(backend: Backend) -> None:
-    assert asked(backend, None).startswith("all sweeps and runs: 0.00 USD")
-    assert "cost" not in asked(backend, None)
+    assert read_cost(backend, None).startswith("all sweeps and runs: 0.00 USD")
+    assert "cost" not in read_cost(backend, None)
 
 
-def test_a_name_that_a_project_and_another_projects_model_have_is_refused_until_it_is_said_which_is_meant(
+def test_a_name_of_a_project_and_of_anothers_model_is_refused_without_its_kind(
     backend: Backend, small_spec: Callable[..., SweepSpec]
 ) -> None:
     of_model = search(
@@ -90,13 +90,13 @@ def test_a_name_that_a_project_and_another_projects_model_have_is_refused_until_
         "vision or --model vision"
     )
     with pytest.raises(InvalidInput, match=said):
-        asked(backend, "vision")
+        read_cost(backend, "vision")
     for kind, sweep in (("project", of_project), ("model", of_model)):
-        found = json.loads(asked(backend, "vision", as_json=True, kind=kind))
-        assert (found["kind"], [line["name"] for line in found["lines"]]) == (kind, [sweep])
-        assert f" of {kind} vision: " in asked(backend, "vision", kind=kind)
+        data = json.loads(read_cost(backend, "vision", as_json=True, kind=kind))
+        assert (data["kind"], [line["name"] for line in data["lines"]]) == (kind, [sweep])
+        assert f" of {kind} vision: " in read_cost(backend, "vision", kind=kind)
         with pytest.raises(NotFound, match=f"no {kind} 'visio'; close to it: vision"):
-            asked(backend, "visio", kind=kind)
+            read_cost(backend, "visio", kind=kind)
 
 
 def test_a_name_that_is_the_projects_and_its_own_models_is_the_projects(
@@ -104,12 +104,12 @@ def test_a_name_that_is_the_projects_and_its_own_models_is_the_projects(
 ) -> None:
     for name in ("small", "other"):
         search(backend, small_spec(name=name, project="small", max_trials=1), score, seconds=60.0)
-    found = {
-        kind: json.loads(asked(backend, "small", as_json=True, kind=kind))
+    costs = {
+        kind: json.loads(read_cost(backend, "small", as_json=True, kind=kind))
         for kind in ("of", "project", "model")
     }
-    assert [len(each["lines"]) for each in found.values()] == [2, 2, 1]
-    assert found["of"] == found["project"]
+    assert [len(each["lines"]) for each in costs.values()] == [2, 2, 1]
+    assert costs["of"] == costs["project"]
 
 
 def test_what_is_asked_about_is_named_once() -> None:

@@ -1,6 +1,4 @@
-"""What a sweep's command does about old data when it is done: in a process of its own, said in a line, and
-never the sweep's concern.
-"""
+"""Automatic retention after a sweep's command: in its own process, in one line, and harmless to the sweep."""
 
 import argparse
 import io
@@ -27,13 +25,13 @@ from tests.sdk.metric_files import write_segment
 
 
 @pytest.fixture
-def old(backend: Backend) -> Backend:
+def old_backend(backend: Backend) -> Backend:
     """A store for which somebody has asked on an earlier day."""
     assert daily.begin_daily(backend.store, date(2026, 1, 1)) is None
     return backend
 
 
-def said(backend: Backend) -> str:
+def clear_away_output(backend: Backend) -> str:
     out = io.StringIO()
     clear_away(Console(file=out, width=200), backend.store)
     return out.getvalue()
@@ -41,29 +39,31 @@ def said(backend: Backend) -> str:
 
 @pytest.mark.slow
 def test_after_a_sweep_old_data_goes_once_a_day_and_a_line_says_so(
-    old: Backend, monkeypatch: pytest.MonkeyPatch
+    old_backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The points of a run that has ended are in one file then: of segments nothing would ever go."""
-    RunRecords(old.store, "p", "a").start({}, {}, 1, {"started": now(), "provenance": {}})
-    write_segment(old.store, "a", 1, 0, [("loss", step, step, 0.5) for step in range(10)], "p")
-    RunRecords(old.store, "p", "a").end(1, {"status": "finished", "summary": {}})
-    monkeypatch.setattr(cli_retention, "_MOMENT", 300.0)
+    RunRecords(old_backend.store, "p", "a").start({}, {}, 1, {"started": now(), "provenance": {}})
+    write_segment(old_backend.store, "a", 1, 0, [("loss", step, step, 0.5) for step in range(10)], "p")
+    RunRecords(old_backend.store, "p", "a").end(1, {"status": "finished", "summary": {}})
+    monkeypatch.setattr(cli_retention, "_WAIT_SECONDS", 300.0)
     change = "a file retention.yaml in the store changes what is kept"
-    log = Path(old.store.address(daily.LOG))
-    assert said(old) == f"old data: nothing had to go, by the shipped default; {change}\n", log.read_text()
+    log = Path(old_backend.store.address(daily.LOG))
+    assert (
+        clear_away_output(old_backend) == f"old data: nothing had to go, by the shipped default; {change}\n"
+    ), log.read_text()
     assert log.read_text().splitlines()[-1].startswith("old data: nothing had to go, by the shipped default")
-    assert read_manifest(old.store, "p", "a").full is not None
-    assert said(old) == ""
+    assert read_manifest(old_backend.store, "p", "a").full is not None
+    assert clear_away_output(old_backend) == ""
 
 
-def test_a_wrong_policy_is_said_and_nothing_else_happens(old: Backend) -> None:
-    old.store.create("retention.yaml", b"automatic: perhaps")
-    assert said(old).startswith("retention was left out: the retention policy ")
-    assert not old.store.exists(daily.LOG)
+def test_a_wrong_policy_is_said_and_nothing_else_happens(old_backend: Backend) -> None:
+    old_backend.store.create("retention.yaml", b"automatic: perhaps")
+    assert clear_away_output(old_backend).startswith("retention was left out: the retention policy ")
+    assert not old_backend.store.exists(daily.LOG)
 
 
 def test_a_young_store_is_left_alone(backend: Backend) -> None:
-    assert said(backend) == ""
+    assert clear_away_output(backend) == ""
     assert not backend.store.exists(daily.LOG)
 
 
@@ -118,7 +118,7 @@ def test_a_root_that_is_misspelt_is_refused_and_not_made(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_makes_no_catalog_and_says_what_the_policy_and_the_store_have_wrong(
+def test_a_dry_run_makes_no_catalog_and_names_faults_of_policy_and_store(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = Store(tmp_path)

@@ -25,10 +25,10 @@ def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float
     return {"score": params["x"] * epochs, "latency_ms": 100 * params["x"]}
 
 
-def replayed(**asked: Any) -> str:
+def replay_output(**arguments: Any) -> str:
     """What the command prints."""
     with redirect_stdout(io.StringIO()) as output:
-        assert run_replay(Namespace(**asked)) == 0
+        assert run_replay(Namespace(**arguments)) == 0
     return output.getvalue()
 
 
@@ -36,15 +36,15 @@ def test_a_replay_is_a_table_beside_the_sweep_itself_and_the_same_as_json(
     backend: Backend, small_spec: Spec
 ) -> None:
     sweep = search(backend, small_spec(max_trials=2), score, curves=True)
-    asked = {"root": backend.store.root, "sweep": sweep, "strategy": ["asha: {min_budget: 3}", "random"]}
-    found = json.loads(replayed(**asked, json=True))
-    assert [next(iter(one["strategy"])) for one in found["replayed"]] == ["asha", "random"]
+    arguments = {"root": backend.store.root, "sweep": sweep, "strategy": ["asha: {min_budget: 3}", "random"]}
+    data = json.loads(replay_output(**arguments, json=True))
+    assert [next(iter(entry["strategy"])) for entry in data["replayed"]] == ["asha", "random"]
     assert (
-        found["replayed"][1]["epochs"]
+        data["replayed"][1]["epochs"]
         == 18
-        == found["replayed"][1]["unknown_epochs"] + found["itself"]["epochs"]
+        == data["replayed"][1]["unknown_epochs"] + data["itself"]["epochs"]
     )
-    shown = replayed(**asked, json=False)
+    text = replay_output(**arguments, json=False)
     for said in (
         f"{sweep}: 2 trials",
         "the sweep itself",
@@ -52,7 +52,7 @@ def test_a_replay_is_a_table_beside_the_sweep_itself_and_the_same_as_json(
         "random: {budget: 9}",
         "unknown",
     ):
-        assert said in shown
+        assert said in text
 
 
 def test_a_leaderboard_shows_what_exists_of_each_trial(backend: Backend, small_spec: Spec) -> None:
@@ -69,7 +69,7 @@ def test_a_leaderboard_shows_what_exists_of_each_trial(backend: Backend, small_s
     )
     output = io.StringIO()
     print_leaderboard(Console(width=200, file=output), backend, sweep, rows=20)
-    shown = output.getvalue()
+    text = output.getvalue()
     for said in (
         "latency_ms",
         "out of bounds",
@@ -78,7 +78,7 @@ def test_a_leaderboard_shows_what_exists_of_each_trial(backend: Backend, small_s
         "ranked by within bounds, then highest rung",
         " -\n",
     ):
-        assert said in shown
+        assert said in text
 
 
 def test_a_leaderboard_says_which_gates_were_passed_and_of_the_others_why_not(
@@ -113,7 +113,7 @@ def test_a_leaderboard_says_which_gates_were_passed_and_of_the_others_why_not(
 
 def test_a_strategy_is_shown_by_its_budgets_and_what_differs_from_the_defaults() -> None:
     assert strategy_text({"random": {"budget": 27}}) == "random: {budget: 27}"
-    given = {
+    settings = {
         "sampler": "tpe",
         "options": {},
         "min_budget": 1,
@@ -121,7 +121,7 @@ def test_a_strategy_is_shown_by_its_budgets_and_what_differs_from_the_defaults()
         "reduction_factor": 4,
         "audit": 0.0,
     }
-    assert strategy_text({"asha": given}) == "asha: {min_budget: 1, max_budget: 9, reduction_factor: 4}"
+    assert strategy_text({"asha": settings}) == "asha: {min_budget: 1, max_budget: 9, reduction_factor: 4}"
     assert (
         strategy_text({"optuna": {"sampler": "optuna.samplers:CmaEsSampler", "options": {}, "budget": 9}})
         == "optuna: {budget: 9}"

@@ -69,7 +69,7 @@ restored_from: {project: small, run: small-7f3a.0007, epoch: 3, checkpoint: sha2
 """.replace("AAA", 64 * "a")
 
 
-def resolved(mapping: dg.ConfigMapping, config: dict[str, Any]) -> dict[str, Any]:
+def resolve_config(mapping: dg.ConfigMapping, config: dict[str, Any]) -> dict[str, Any]:
     """What Dagster gives to the first op for a config."""
 
     @dg.op(name="take_snapshot", config_schema={"spec": dg.Permissive()})
@@ -85,11 +85,11 @@ def resolved(mapping: dg.ConfigMapping, config: dict[str, Any]) -> dict[str, Any
 
 def test_the_yaml_that_ships_means_the_same_in_the_launchpad_and_to_the_spec() -> None:
     data = yaml.safe_load((CHECKOUT / "sweeps" / "digits.yaml").read_text())
-    assert parse_spec(resolved(sweep_config, data)) == parse_spec(data)
+    assert parse_spec(resolve_config(sweep_config, data)) == parse_spec(data)
 
 
 def test_defaults_filled_in_by_dagster_are_the_specs_own() -> None:
-    assert parse_spec(resolved(launch_config, SMALL)) == parse_spec(SMALL)
+    assert parse_spec(resolve_config(launch_config, SMALL)) == parse_spec(SMALL)
 
 
 def test_a_spec_that_uses_every_field_passes_through_the_launchpad_unchanged(
@@ -100,7 +100,7 @@ def test_a_spec_that_uses_every_field_passes_through_the_launchpad_unchanged(
     data = {**SMALL, **yaml.safe_load(FULL)}
     assert {*data, "evaluator"} == set(SweepSpec.model_fields), "all but what takes the predictor's place"
     for mapping in (sweep_config, launch_config):
-        assert parse_spec(resolved(mapping, data)) == parse_spec(data)
+        assert parse_spec(resolve_config(mapping, data)) == parse_spec(data)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_spec_that_uses_every_field_passes_through_the_launchpad_unchanged(
     ],
 )
 def test_null_and_auto_mean_the_same_in_the_launchpad_and_to_the_spec(change: dict[str, Any]) -> None:
-    assert parse_spec(resolved(launch_config, {**SMALL, **change})) == parse_spec({**SMALL, **change})
+    assert parse_spec(resolve_config(launch_config, {**SMALL, **change})) == parse_spec({**SMALL, **change})
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_value_that_dagster_does_not_check_is_refused_in_the_specs_own_words(
     change: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(InvalidSweepSpec, match=said):
-        resolved(sweep_config, {**SMALL, **change})
+        resolve_config(sweep_config, {**SMALL, **change})
 
 
 def test_every_field_has_a_description_and_dagster_shows_it() -> None:
@@ -192,19 +192,19 @@ def _fields_inside(kind: Any) -> dict[str, dg.Field]:
     ],
 )
 def test_every_strategy_passes_through_the_launchpad(kind: dict[str, Any]) -> None:
-    assert parse_spec(resolved(launch_config, {**SMALL, "strategy": kind})) == parse_spec(
+    assert parse_spec(resolve_config(launch_config, {**SMALL, "strategy": kind})) == parse_spec(
         {**SMALL, "strategy": kind}
     )
 
 
 def test_a_wrong_type_is_refused_by_the_launchpad_itself() -> None:
     with pytest.raises(dg.DagsterInvalidConfigError, match="max_trials"):
-        resolved(launch_config, {**SMALL, "max_trials": "many"})
+        resolve_config(launch_config, {**SMALL, "max_trials": "many"})
 
 
 def test_an_unknown_field_is_refused_by_the_launchpad_itself() -> None:
     with pytest.raises(dg.DagsterInvalidConfigError, match="concurency"):
-        resolved(launch_config, {**SMALL, "concurency": 2})
+        resolve_config(launch_config, {**SMALL, "concurency": 2})
 
 
 def test_a_spec_that_cannot_work_is_refused_in_the_specs_own_words(
@@ -246,6 +246,6 @@ def test_steps_on_a_cluster_do_not_go_with_their_coordinator(
 ) -> None:
     (tmp_path / "cluster.yaml").write_text("")
     monkeypatch.setenv("HALVING_CLUSTER", str(tmp_path / "cluster.yaml"))
-    execution = sweep_config.config_fn(resolved(launch_config, small()))["execution"]["config"]
+    execution = sweep_config.config_fn(resolve_config(launch_config, small()))["execution"]["config"]
     assert "enable_owner_references" not in execution
     assert set(execution["per_step_k8s_config"]) == {"work_on_trials"}

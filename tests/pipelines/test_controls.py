@@ -46,17 +46,17 @@ def halving(capsys: pytest.CaptureFixture[str], backend: Backend, *arguments: st
 
 
 def test_the_jobs_pause_resume_extend_and_stop_a_sweep(backend: Backend, scheduler: Scheduler) -> None:
-    given = scheduler.next_work("w")
-    assert isinstance(given, Assignment)
+    assignment = scheduler.next_work("w")
+    assert isinstance(assignment, Assignment)
     assert execute(pause_sweep, backend, sweep=scheduler.id).success
     assert isinstance(scheduler.next_work("w"), Wait)
-    assert scheduler.heartbeat(given) is Control.PAUSE
+    assert scheduler.heartbeat(assignment) is Control.PAUSE
     assert execute(resume_sweep, backend, sweep=scheduler.id).success
     assert isinstance(scheduler.next_work("w"), Assignment)
     assert execute(extend_sweep, backend, sweep=scheduler.id, max_trials=5).success
     assert scheduler.state().max_trials == 5
     assert execute(stop_sweep, backend, sweep=scheduler.id).success
-    assert scheduler.heartbeat(given) is Control.STOP
+    assert scheduler.heartbeat(assignment) is Control.STOP
 
 
 @pytest.mark.parametrize(
@@ -134,33 +134,33 @@ def test_check_tells_what_may_be_unwise_and_what_is_wrong(
     assert "trian" in err
 
 
-def test_check_says_what_a_launch_would_take_of_its_projects_gpu_hours_and_is_refused_where_the_launch_is(
+def test_check_says_the_gpu_hours_of_a_launch_and_refuses_what_the_launch_refuses(
     backend: Backend, tmp_path: Path, small_spec: Callable[..., SweepSpec], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def checked(*options: str, root: Backend = backend, **changes: Any) -> tuple[int, str, str]:
-        given = {
+    def check_spec(*options: str, root: Backend = backend, **changes: Any) -> tuple[int, str, str]:
+        fields = {
             "project": "vision",
             "resources": {"gpus": 1},
             "strategy": {"random": {"budget": 2}},
             **changes,
         }
         path = tmp_path / "spec.json"
-        path.write_text(small_spec(**given).canonical_json())
+        path.write_text(small_spec(**fields).canonical_json())
         status, out, err = halving(capsys, root, "check", str(path), *options)
         return status, " ".join(out.split()), " ".join(err.split())
 
     nowhere = Backend(root=str(tmp_path / "nowhere"))
-    status, out, _ = checked(root=nowhere, max_trials=2)
+    status, out, _ = check_spec(root=nowhere, max_trials=2)
     assert (status, "project vision: unknown GPU-hours (no sweep 'small' has a result yet" in out) == (
         0,
         True,
     )
     assert not Path(str(nowhere.root)).exists(), "nothing is made to look"
-    known = small_spec(
+    spec = small_spec(
         project="vision", resources={"gpus": 1}, strategy={"random": {"budget": 2}}, max_trials=1
     )
-    sweep = search(backend, known, lambda trial, params, epochs: {"score": 1.0}, seconds=3600.0)
-    status, out, _ = checked(max_trials=2)
+    sweep = search(backend, spec, lambda trial, params, epochs: {"score": 1.0}, seconds=3600.0)
+    status, out, _ = check_spec(max_trials=2)
     said = (
         "project vision: about 4 GPU-hours (4 epochs times GPUs, as early stopping leaves them, at "
         f"3.6e+03 s an epoch as in {sweep})"
@@ -170,9 +170,9 @@ def test_check_says_what_a_launch_would_take_of_its_projects_gpu_hours_and_is_re
     with backend.catalog.read() as session:
         left = gpu_hours_of(session, "vision", backend.catalog.now())
     assert left is not None
-    status, out, _ = checked(max_trials=2)
+    status, out, _ = check_spec(max_trials=2)
     assert (status, f"{said}; it has {left.left:.4g} of its 10 GPU-hours left this month" in out) == (0, True)
-    status, out, _ = checked("--json", max_trials=2)
+    status, out, _ = check_spec("--json", max_trials=2)
     hours = json.loads(out)["gpu_hours"]
     assert hours == {
         "project": "vision",
@@ -182,14 +182,14 @@ def test_check_says_what_a_launch_would_take_of_its_projects_gpu_hours_and_is_re
         "left": left.left,
         "others": 0.0,
     }
-    refused = checked(max_trials=6)
+    refused = check_spec(max_trials=6)
     assert refused[:2] == (1, "")
     assert "max_trials = 6 is not accepted: the sweep would take about 12 GPU-hours" in refused[2]
     assert (
         f"project vision has {left.left:.4g} of its 10 GPU-hours left this month: give fewer trials"
         in refused[2]
     )
-    assert checked("--json", max_trials=6)[:2] == (1, "")
+    assert check_spec("--json", max_trials=6)[:2] == (1, "")
     larger = small_spec(
         project="vision", resources={"gpus": 1}, strategy={"random": {"budget": 2}}, max_trials=6
     )
@@ -197,6 +197,6 @@ def test_check_says_what_a_launch_would_take_of_its_projects_gpu_hours_and_is_re
         session.add(snapshot_row("sha256:s"))
     for driver, status in (("sensors", 1), ("job", 0)):
         open_sweep(backend.catalog, larger, "sha256:s", driver=driver, commit=None)
-        assert checked(max_trials=6)[0] == status, (
+        assert check_spec(max_trials=6)[0] == status, (
             "what goes on with the sweep of an earlier `halving sweep` is not refused"
         )

@@ -1,6 +1,4 @@
-"""Dagster's daemon with the sensors, as it runs in production: whole sweeps through real runs, asked for
-before any of it is there.
-"""
+"""Dagster's daemon with the sensors, as in production: whole sweeps, launched before the daemon starts."""
 
 import os
 import signal
@@ -36,9 +34,7 @@ ENDED = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRun
 
 
 class Daemon(NamedTuple):
-    """A daemon, and what it was asked for before it was there: a training run, and a sweep whose trials are
-    all killed once.
-    """
+    """A daemon, and what was launched before it: a training run, and a sweep with killed trials."""
 
     dagster: Dagster
     process: Any
@@ -73,8 +69,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         trainable="tests.trainables:train",
         objective=objective,
     )
-    asked = [ask(backend, single), ask(backend, parse_spec(killed))]
-    assert training_run(backend.catalog, backend.store, "single", first_run(asked[0])).status == "waiting"
+    intents = [ask(backend, single), ask(backend, parse_spec(killed))]
+    assert training_run(backend.catalog, backend.store, "single", first_run(intents[0])).status == "waiting"
     # The code location has a server of its own: the daemon's would be started, and import everything, anew
     # each minute.
     port = free_port()
@@ -90,7 +86,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
             "run", "-w", str(folder / "workspace.yaml"), module="dagster._daemon", log=log
         )
         try:
-            yield Daemon(dagster, process, log, first_run(asked[0]), asked[1])
+            yield Daemon(dagster, process, log, first_run(intents[0]), intents[1])
         finally:
             os.killpg(process.pid, signal.SIGINT)
             process.wait(150)
@@ -105,19 +101,21 @@ def ask(backend: Backend, spec: SweepSpec) -> str:
         return intents.add(session, spec, kind="study", driver="sensors", actor="ada").sweep
 
 
-def test_training_runs_asked_for_before_dagster_is_there_run_once_it_is_and_go_on_from_a_checkpoint(
+def test_training_runs_launched_before_dagster_starts_run_then_and_can_be_restored(
     daemon: Daemon,
 ) -> None:
     backend = daemon.backend
 
-    def finished(run: str) -> bool:
+    def has_finished(run: str) -> bool:
         return training_run(backend.catalog, backend.store, "single", run).status == "finished"
 
-    wait_while_running(daemon.process, lambda: finished(daemon.training_run), daemon.log, "the training run")
+    wait_while_running(
+        daemon.process, lambda: has_finished(daemon.training_run), daemon.log, "the training run"
+    )
     restored = first_run(
         ask(backend, spec_of_restored(backend.catalog, backend.store, "single", daemon.training_run, 3, 5))
     )
-    wait_while_running(daemon.process, lambda: finished(restored), daemon.log, "the restored run")
+    wait_while_running(daemon.process, lambda: has_finished(restored), daemon.log, "the restored run")
     wait_while_running(
         daemon.process,
         lambda: set(statuses(backend, "single")) == {"finished"},
@@ -125,7 +123,7 @@ def test_training_runs_asked_for_before_dagster_is_there_run_once_it_is_and_go_o
         "the end of both sweeps",
     )
     again = training_run(backend.catalog, backend.store, "single", restored)
-    assert [one["epoch"] for one in again.checkpoints] == [4, 5]
+    assert [checkpoint["epoch"] for checkpoint in again.checkpoints] == [4, 5]
     assert (again.restored_from or {})["run"] == daemon.training_run
     assert Scheduler(backend.catalog, again.sweep).state().trials[0].status is Status.COMPLETED
     assert len(statuses(backend, "single")) == 2

@@ -1,6 +1,4 @@
-"""Dagster's own record of sweeps that ended long ago is removed, and of no others; on a real instance, in
-SQLite.
-"""
+"""Only Dagster's records of old sweeps are deleted, on a real instance in SQLite."""
 
 import functools
 import os
@@ -73,13 +71,13 @@ def add_run(instance: dg.DagsterInstance, sweep: str) -> str:
     return attempt.execute_in_process(instance=instance, tags={SWEEP_LABEL: sweep}).run_id
 
 
-def materialized(instance: dg.DagsterInstance) -> set[str | None]:
+def materialized_partitions(instance: dg.DagsterInstance) -> set[str | None]:
     records = instance.fetch_materializations(dg.AssetKey("trial"), limit=100).records
     return {record.partition_key for record in records}
 
 
 @pytest.mark.slow
-def test_runs_events_and_partitions_of_sweeps_that_ended_long_ago_go_and_of_open_ones_and_champions_stay(
+def test_records_of_old_sweeps_go_and_those_of_open_sweeps_and_champions_stay(
     backend: Backend, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     for sweep, status, name in (
@@ -93,7 +91,7 @@ def test_runs_events_and_partitions_of_sweeps_that_ended_long_ago_go_and_of_open
         add_version(session, model="p", version="1.0.0", stage="champion", sweep="best-1")
     old = add_run(instance, "old-1")
     best = add_run(instance, "best-1")
-    assert materialized(instance) == {"old-1.0000", "best-1.0000"}
+    assert materialized_partitions(instance) == {"old-1.0000", "best-1.0000"}
     assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER - timedelta(days=20)) == []
     would = forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER, dry_run=True)
     assert would == [Gone("p", "Dagster partitions", 4, 0), Gone("p", "Dagster runs", 1, 0)]
@@ -101,7 +99,7 @@ def test_runs_events_and_partitions_of_sweeps_that_ended_long_ago_go_and_of_open
     assert instance.has_run(old)
     assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER) == would
     assert (instance.has_run(old), instance.has_run(best)) == (False, True)
-    assert materialized(instance) == {"best-1.0000"}
+    assert materialized_partitions(instance) == {"best-1.0000"}
     assert [path.name for path in (tmp_path / "dagster").rglob(f"*{old}*")] == []
     assert set(instance.get_dynamic_partitions("sweeps")) == {"open-1", "best-1", "k-1"}
     assert not any(key.startswith("old-1") for key in instance.get_dynamic_partitions("trials"))
@@ -118,20 +116,20 @@ def test_a_call_is_bounded_and_whoever_is_killed_leaves_the_rest_to_the_next_one
     def partitions() -> int:
         return len(instance.get_dynamic_partitions("trials")) + len(instance.get_dynamic_partitions("sweeps"))
 
-    def killed(*_: object) -> None:
+    def die(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(instance.run_storage, "delete_run", killed)
+        patch.setattr(instance.run_storage, "delete_run", die)
         with pytest.raises(KeyboardInterrupt):
             forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER)
-    seen = []
+    states = []
     for _ in range(4):
-        forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER, most=2)
-        seen.append(
+        forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER, limit=2)
+        states.append(
             (instance.get_runs_count(), partitions(), instance.has_dynamic_partition("sweeps", "old-1"))
         )
-    assert seen == [(0, 4, True), (0, 2, True), (0, 0, False), (0, 0, False)]
+    assert states == [(0, 4, True), (0, 2, True), (0, 0, False), (0, 0, False)]
 
 
 def test_a_sweep_of_which_a_run_goes_on_is_left_alone(backend: Backend, instance: dg.DagsterInstance) -> None:
@@ -141,15 +139,15 @@ def test_a_sweep_of_which_a_run_goes_on_is_left_alone(backend: Backend, instance
     assert instance.get_runs_count() == 1
 
 
-def test_runs_of_upkeep_and_of_launches_that_came_to_no_sweep_go_by_their_age_and_no_others(
+def test_only_runs_of_upkeep_and_of_launches_without_a_sweep_go_by_their_age(
     backend: Backend, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dagster_records, "_AT_ONCE", 2)
+    monkeypatch.setattr(dagster_records, "_RUNS_AT_ONCE", 2)
     add_sweep(backend, instance, "open-1", "searching")
     ended = dg.DagsterRunStatus.SUCCESS
     launched = {SWEEP_LABEL: "open-1"}
     for job in (*UPKEEP, *UPKEEP, *UPKEEP):
-        instance.create_run_for_job(renamed(job), status=ended)
+        instance.create_run_for_job(job_named(job), status=ended)
     goes = [("launch_sweep", dg.DagsterRunStatus.FAILURE, {}), ("sweep", dg.DagsterRunStatus.CANCELED, {})]
     stays = [
         ("launch_sweep", ended, launched),
@@ -158,11 +156,11 @@ def test_runs_of_upkeep_and_of_launches_that_came_to_no_sweep_go_by_their_age_an
         ("materialize_clicks", ended, {}),
     ]
     gone = [
-        instance.create_run_for_job(renamed(job), status=status, tags=tags).run_id
+        instance.create_run_for_job(job_named(job), status=status, tags=tags).run_id
         for job, status, tags in goes
     ]
     kept = {
-        instance.create_run_for_job(renamed(job), status=status, tags=tags).run_id
+        instance.create_run_for_job(job_named(job), status=status, tags=tags).run_id
         for job, status, tags in stays
     }
     count = 3 * len(UPKEEP) + len(gone)
@@ -173,7 +171,7 @@ def test_runs_of_upkeep_and_of_launches_that_came_to_no_sweep_go_by_their_age_an
         Gone("", "Dagster runs", count, 0)
     ]
     assert instance.get_runs_count() == count + len(kept)
-    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER, most=3) == [
+    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER, limit=3) == [
         Gone("", "Dagster runs", 3, 0)
     ]
     assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER) == [
@@ -236,7 +234,7 @@ def test_on_an_instance_that_stores_share_what_does_not_say_whose_it_is_stays(
     ]
     with open_instance(home) as instance:
         ids = [
-            instance.create_run_for_job(renamed(job), status=dg.DagsterRunStatus.SUCCESS, tags=tags).run_id
+            instance.create_run_for_job(job_named(job), status=dg.DagsterRunStatus.SUCCESS, tags=tags).run_id
             for job, tags in runs
         ]
     true = time.time()
@@ -265,7 +263,7 @@ def test_the_job_deletes_runs_of_upkeep_in_the_stores_own_instance_and_in_a_clus
     (tmp_path / home).mkdir()
     backend.store.create("retention.yaml", b"dagster: {days: 90}")
     with open_instance(tmp_path / home) as instance:
-        old = instance.create_run_for_job(renamed("promote_version"), status=dg.DagsterRunStatus.SUCCESS)
+        old = instance.create_run_for_job(job_named("promote_version"), status=dg.DagsterRunStatus.SUCCESS)
         job = defs.resolve_job_def("apply_retention")
         assert job.execute_in_process(instance=instance, resources={"backend": backend}).success
         assert instance.has_run(old.run_id) is not goes
@@ -305,5 +303,5 @@ def _empty() -> None:
     pass
 
 
-def renamed(name: str) -> dg.JobDefinition:
+def job_named(name: str) -> dg.JobDefinition:
     return dg.GraphDefinition(name, node_defs=[]).to_job()

@@ -1,6 +1,4 @@
-"""Dagster's files when several processes are the first to open them, and what doctor does with those that
-were broken so.
-"""
+"""Dagster's files when several processes open them first, and doctor's repair of broken ones."""
 
 import fcntl
 import os
@@ -77,9 +75,9 @@ def home(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("again", range(3))
 def test_processes_that_open_a_new_instance_at_once_wait_for_each_other(tmp_path: Path, again: int) -> None:
     command = [sys.executable, "-c", OPEN, str(tmp_path)]
-    given: Any = {"cwd": CHECKOUT, "env": {**os.environ, "DAGSTER_DISABLE_TELEMETRY": "1"}, "text": True}
+    options: Any = {"cwd": CHECKOUT, "env": {**os.environ, "DAGSTER_DISABLE_TELEMETRY": "1"}, "text": True}
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    processes = [subprocess.Popen(command, **given, **pipes) for _ in range(3)]
+    processes = [subprocess.Popen(command, **options, **pipes) for _ in range(3)]
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -140,9 +138,7 @@ def test_a_file_with_two_revisions_is_named_and_repaired(home: Path, backend: Ba
     "lost",
     ["DROP TABLE run_tags", "DROP INDEX idx_run_partitions", "ALTER TABLE runs DROP end_time", "newest"],
 )
-def test_a_file_that_is_not_of_the_newest_schema_is_not_repaired_but_to_be_moved_away(
-    home: Path, lost: str
-) -> None:
+def test_a_file_without_the_newest_schema_is_not_repaired_but_to_be_moved_away(home: Path, lost: str) -> None:
     change(
         home / FILES[0],
         f"UPDATE alembic_version SET version_num = 'x' WHERE version_num <> '{EARLIER}'"

@@ -1,6 +1,4 @@
-"""``halving datasets``: what it says is true, what it refuses is named, and its status tells a script what it
-found.
-"""
+"""``halving datasets``: its output is true, its refusals say why, and its status is for scripts."""
 
 import json
 from collections.abc import Callable
@@ -55,7 +53,7 @@ def test_a_store_without_snapshots_says_how_to_get_one(command: Command) -> None
 def test_snapshots_are_listed_and_shown_with_what_they_hold(command: Command, snapshot: Snapshot) -> None:
     assert f"{snapshot.key} 90 " in command("list")[1]
     assert json.loads(command("list", "points", "--json")[1])[0]["digest"] == snapshot.digest
-    shown = command("show", snapshot.key[:12])[1]
+    text = command("show", snapshot.key[:12])[1]
     for said in (
         "90 rows",
         "target label",
@@ -63,7 +61,7 @@ def test_snapshots_are_listed_and_shown_with_what_they_hold(command: Command, sn
         "classes: high 44, low 46",
         "x double 0 0 ",
     ):
-        assert said in shown
+        assert said in text
     manifest = json.loads(command("show", snapshot.digest, "--json")[1])
     assert manifest["splits"] == snapshot.splits
     assert manifest["deviation"] == {"rows": 0.0, "bytes": 0.0}
@@ -95,9 +93,9 @@ def test_a_diff_names_what_changed(
     grown = pa.concat_tables([data(), pa.table({"x": [2.0, 3.0], "label": ["high", "low"]})])
     monkeypatch.setattr("tests.trainables.data", lambda: grown)
     new = take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(_SPEC))
-    found: dict[str, Any] = json.loads(command("diff", snapshot.key, new.key, "--json")[1])
-    assert sum(found["rows"]["added"].values()) == 2
-    assert found["rows"]["moved"] == []
+    diff: dict[str, Any] = json.loads(command("diff", snapshot.key, new.key, "--json")[1])
+    assert sum(diff["rows"]["added"].values()) == 2
+    assert diff["rows"]["moved"] == []
     said = command("diff", snapshot.key, new.key)[1]
     for line in (
         "no row moved from one split to another",
@@ -156,9 +154,9 @@ def test_a_file_that_a_snapshot_refers_to_is_verified_too(
     (tmp_path / "raw").mkdir()
     for number in range(60):
         (tmp_path / "raw" / f"{number}.txt").write_text(str(number))
-    given = {"folder": str(tmp_path / "raw"), "reference": "digest"}
+    source = {"folder": str(tmp_path / "raw"), "reference": "digest"}
     taken = take_snapshot(
-        backend.store, backend.catalog, DatasetSource.model_validate({**_SPEC, "source": given})
+        backend.store, backend.catalog, DatasetSource.model_validate({**_SPEC, "source": source})
     )
     said = (
         f"{taken.key}: all 3 shards are as their digests say {taken.key}: all 60 files that it refers to "
@@ -170,8 +168,8 @@ def test_a_file_that_a_snapshot_refers_to_is_verified_too(
     assert status == 1
     assert f"{tmp_path}/raw/7.txt is not any more what the snapshot refers to: its sha256 is" in said
     assert f"{taken.key}: 1 of 60 files are not any more what it refers to" in said
-    found = json.loads(command("verify", taken.key, "--json")[1])
-    assert (found["faults"], found["files"], [file["location"] for file in found["changed"]]) == (
+    data = json.loads(command("verify", taken.key, "--json")[1])
+    assert (data["faults"], data["files"], [file["location"] for file in data["changed"]]) == (
         [],
         60,
         [f"{tmp_path}/raw/7.txt"],

@@ -1,6 +1,4 @@
-"""People's decisions from Dagster's UI: the jobs say who decided and why, and leave an observation of the
-checkpoint.
-"""
+"""People's decisions by Dagster's jobs, which say who decided and why, and observe the checkpoint."""
 
 from typing import Any
 
@@ -47,8 +45,11 @@ def test_decisions_are_made_in_the_name_of_who_is_given_and_are_observed(waiting
 
         def run(job: dg.JobDefinition, **config: Any) -> bool:
             (op,) = job.graph.node_dict
-            given: Any = {"run_config": {"ops": {op: {"config": config}}}, "resources": {"backend": waiting}}
-            return job.execute_in_process(**given, instance=instance, raise_on_error=False).success
+            options: Any = {
+                "run_config": {"ops": {op: {"config": config}}},
+                "resources": {"backend": waiting},
+            }
+            return job.execute_in_process(**options, instance=instance, raise_on_error=False).success
 
         assert not run(promote_version, **version, by="ann")
         assert run(reject_version, **version, by="bob", note="too slow")
@@ -58,12 +59,12 @@ def test_decisions_are_made_in_the_name_of_who_is_given_and_are_observed(waiting
             "it is the champion already, which is nobody's decision"
         )
         assert run(rollback_model, model="digits", by="eve", note="worse")
-        seen = instance.fetch_observations(dg.AssetKey("promoted_checkpoint"), limit=9).records
-        told = [
+        records = instance.fetch_observations(dg.AssetKey("promoted_checkpoint"), limit=9).records
+        observations = [
             (record.asset_observation.partition, record.asset_observation.description)
-            for record in reversed(seen)
+            for record in reversed(records)
         ]
-    assert told == [
+    assert observations == [
         ("digits-1", "1.0.1 rejected"),
         ("digits-1", "1.0.1 approved"),
         ("digits-1", "1.0.1 promoted: staging → champion"),

@@ -75,7 +75,7 @@ def test_scheduled_retraining_asks_for_a_run_that_the_sweep_job_accepts() -> Non
     assert request.run_config == yaml.safe_load((CHECKOUT / "sweeps" / "digits.yaml").read_text())
 
 
-def test_each_feature_view_has_a_daily_schedule_that_is_off_and_materialises_the_day_before() -> None:
+def test_each_feature_view_has_a_daily_schedule_for_the_day_before_that_is_off() -> None:
     view, online = (
         defs.resolve_schedule_def(f"daily_{name}") for name in ("feature_view__clicks_v1", "online_features")
     )
@@ -122,11 +122,11 @@ def test_steps_hand_on_what_they_give_in_the_store_of_the_runs_own_lab(
     monkeypatch.setenv("HALVING_ROOT", str(tmp_path / "environment"))
 
     @dg.op
-    def given() -> dict[str, int]:
+    def make_plan() -> dict[str, int]:
         return {"slot": 3}
 
     @dg.op
-    def taken(planned: dict[str, int]) -> None:
+    def use_plan(planned: dict[str, int]) -> None:
         assert planned == {"slot": 3}
 
     @dg.job(
@@ -136,7 +136,7 @@ def test_steps_hand_on_what_they_give_in_the_store_of_the_runs_own_lab(
         }
     )
     def both() -> None:
-        taken(given())
+        use_plan(make_plan())
 
     config = {"resources": {"backend": {"config": {"root": str(tmp_path / "run")}}}}
     assert both.execute_in_process(run_config=config).success

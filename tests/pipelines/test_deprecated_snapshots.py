@@ -1,6 +1,4 @@
-"""A sweep on a deprecated snapshot is refused however it is launched, and launched where its run says that it
-may be.
-"""
+"""A sweep on a deprecated snapshot is refused however it is launched, unless its run has the tag for it."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime

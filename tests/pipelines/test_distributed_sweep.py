@@ -1,6 +1,4 @@
-"""A sweep whose trials get more ranks the higher they climb, as a user runs it: to the report, the champion,
-its export and a rerun.
-"""
+"""A sweep whose higher rungs have more ranks: to the report, the champion, its export and a rerun."""
 
 import json
 from pathlib import Path
@@ -27,18 +25,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("distributed sweep")]
 NAME = "convolutions-distributed"
 
 
-def sweep(folder: Path, **given: Any) -> Shell:
+def sweep(folder: Path, **fields: Any) -> Shell:
     """Run the example's own sweep, with some of it changed."""
     shell = Shell(folder)
     spec: dict[str, Any] = yaml.safe_load((CHECKOUT / "sweeps" / f"{NAME}.yaml").read_text())
     spec["space"]["shard"] = {"categorical": ["fsdp"]}
-    status, out, err = shell.call("sweep", shell.spec(spec | given))
+    status, out, err = shell.call("sweep", shell.spec(spec | fields))
     assert status == 0, out + err
     return shell
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+def sweep_shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """A small sweep: the first rung by one process, the last by two."""
     asha = {"sampler": "random", "min_budget": 1, "max_budget": 3, "reduction_factor": 3}
     resources = {"processes": {1: 1, 3: 2}, "cpus": 2}
@@ -48,65 +46,67 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Shell:
 
 
 @pytest.fixture(scope="module")
-def version(swept: Shell) -> ModelVersionRow:
-    with swept.backend.catalog.read() as session:
+def version(sweep_shell: Shell) -> ModelVersionRow:
+    with sweep_shell.backend.catalog.read() as session:
         (version,) = session.scalars(select(ModelVersionRow))
     return version
 
 
 @pytest.fixture(scope="module")
-def winner(swept: Shell) -> str:
+def winner(sweep_shell: Shell) -> str:
     """The key of the winning trial."""
-    return str(swept.data("leaderboard")["standings"][0]["key"])
+    return str(sweep_shell.data("leaderboard")["standings"][0]["key"])
 
 
-def test_the_winner_was_promoted_to_two_ranks_evaluated_from_its_sharded_checkpoint_and_registered(
-    swept: Shell, version: ModelVersionRow, winner: str
+def test_the_winner_runs_on_two_ranks_is_evaluated_from_its_shards_and_registered(
+    sweep_shell: Shell, version: ModelVersionRow, winner: str
 ) -> None:
-    run = read_run(swept.backend.store, NAME, winner)
+    run = read_run(sweep_shell.backend.store, NAME, winner)
     assert [start["trial"]["resources"]["processes"] for start in (run.record, *run.starts.values())] == [
         1,
         2,
     ]
-    history = history_of(swept.backend.catalog, winner)
+    history = history_of(sweep_shell.backend.catalog, winner)
     assert [(result.epochs, result.attempt) for result in history.results] == [(1, 1), (3, 2)]
     assert (history.failures, history.preemptions) == (0, 0)
-    checkpoints = RunRecords(swept.backend.store, NAME, winner).checkpoints()
+    checkpoints = RunRecords(sweep_shell.backend.store, NAME, winner).checkpoints()
     assert [(saved.epoch, saved.sharded) for saved in (checkpoints[0], checkpoints[-1])] == [
         (1, False),
         (3, True),
     ]
     assert version.checkpoint == checkpoints[-1].digest
-    (model,) = swept.data("models", "list")["models"]
+    (model,) = sweep_shell.data("models", "list")["models"]
     assert (model["model"], model["stage"]) == (NAME, "champion")
     assert model["metrics"]["accuracy"] > 0.5, "of ten digits each has a tenth"
-    assert swept.backend.store.read(report_path(version.sweep)).startswith(b"<!doctype html>")
+    assert sweep_shell.backend.store.read(report_path(version.sweep)).startswith(b"<!doctype html>")
 
 
-def test_the_champion_is_loaded_and_exported_with_the_weights_that_two_ranks_have_saved(
-    swept: Shell, version: ModelVersionRow, tmp_path: Path
+def test_the_champion_is_loaded_and_exported_with_the_weights_of_two_ranks(
+    sweep_shell: Shell, version: ModelVersionRow, tmp_path: Path
 ) -> None:
-    assert halving.resolve(f"{NAME}@champion", root=swept.backend.store.root).digest == version.checkpoint
-    status, out, err = swept.call("models", "export", f"{NAME}@champion", str(tmp_path / "out"))
+    assert (
+        halving.resolve(f"{NAME}@champion", root=sweep_shell.backend.store.root).digest == version.checkpoint
+    )
+    status, out, err = sweep_shell.call("models", "export", f"{NAME}@champion", str(tmp_path / "out"))
     assert status == 0, out + err
-    model = saved_state(swept.backend.store, version.checkpoint)["model"]
+    model = saved_state(sweep_shell.backend.store, version.checkpoint)["model"]
     exported = load_file(tmp_path / "out" / "weights.safetensors")
     assert {name for name in exported if name.startswith("model.")} == {f"model.{name}" for name in model}
     assert all(torch.equal(exported[f"model.{name}"], tensor) for name, tensor in model.items())
     assert set(json.loads((tmp_path / "out" / "predictions.json").read_text())) <= set("0123456789")
 
 
-def test_a_rerun_of_the_winner_on_one_rank_has_its_numbers_and_says_that_the_ranks_differ(
-    swept: Shell, winner: str
+def test_a_rerun_on_one_rank_has_the_same_numbers_and_says_that_the_ranks_differ(
+    sweep_shell: Shell, winner: str
 ) -> None:
-    status, out, err = swept.call("rerun", winner, "--json")
+    status, out, err = sweep_shell.call("rerun", winner, "--json")
     assert status == 1
     verdict = json.loads(out)
     assert verdict["verdict"] == "differs"
     assert [(factor["name"], factor["recorded"], factor["now"]) for factor in verdict["factors"]] == [
         ("processes of attempt 2", 2, "1, as of attempt 1")
     ], err
-    runs = [read_run(swept.backend.store, NAME, run) for run in (winner, verdict["run"])]
+    runs = [read_run(sweep_shell.backend.store, NAME, run) for run in (winner, verdict["run"])]
     was, now = (run.summary["train/loss"] for run in runs)
     assert was == pytest.approx(now, abs=1e-6)
 

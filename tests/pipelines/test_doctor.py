@@ -37,30 +37,30 @@ def home(tmp_path: Path) -> Path:
     return home
 
 
-def beat(home: Path, moment: float) -> None:
+def beat(home: Path, seconds: float) -> None:
     with DagsterInstance.from_config(str(home)) as instance:
         for daemon in DAEMONS:
-            instance.add_daemon_heartbeat(DaemonHeartbeat(moment, daemon, "one", []))
+            instance.add_daemon_heartbeat(DaemonHeartbeat(seconds, daemon, "one", []))
 
 
 def test_a_daemon_that_is_silent_is_an_error_where_sweeps_wait_for_it(
     backend: Backend, small_spec: Any, home: Path
 ) -> None:
-    assert [found.level for found in check_daemon(home, backend.catalog)] == [OK], (
+    assert [finding.level for finding in check_daemon(home, backend.catalog)] == [OK], (
         "it has never run, and nobody needs it"
     )
     beat(home, time.time())
-    assert [found.level for found in check_daemon(home, backend.catalog)] == [OK]
+    assert [finding.level for finding in check_daemon(home, backend.catalog)] == [OK]
     later = time.time() + 3600
-    (found,) = check_daemon(home, backend.catalog, lambda: later)
-    assert (found.level, "last heard of 1.0 h ago" in found.what) == (WARNING, True)
+    (finding,) = check_daemon(home, backend.catalog, lambda: later)
+    assert (finding.level, "last heard of 1.0 h ago" in finding.what) == (WARNING, True)
     sweep = search(backend, small_spec(max_trials=1), lambda trial, params, epochs: {"score": 0.0})
     with backend.catalog.write() as session:
         row = session.get_one(SweepRow, sweep)
         row.driver = "sensors"
         row.status = "searching"
-    (found,) = check_daemon(home, backend.catalog, lambda: later)
-    assert (found.level, found.means, "dagster-daemon run" in found.mend) == (
+    (finding,) = check_daemon(home, backend.catalog, lambda: later)
+    assert (finding.level, finding.means, "dagster-daemon run" in finding.mend) == (
         ERROR,
         "1 open sweeps stand still",
         True,
@@ -80,14 +80,18 @@ def test_a_sensor_that_is_switched_off_is_named(backend: Backend, home: Path) ->
         instance.add_instigator_state(
             InstigatorState(optional, InstigatorType.SCHEDULE, InstigatorStatus.STOPPED, data)
         )
-        assert [found.level for found in check_daemon(home, backend.catalog)] == [OK], (
+        assert [finding.level for finding in check_daemon(home, backend.catalog)] == [OK], (
             "a schedule that nobody needs"
         )
         instance.add_instigator_state(
             InstigatorState(origin, InstigatorType.SENSOR, InstigatorStatus.STOPPED)
         )
-    _, found = check_daemon(home, backend.catalog)
-    assert (found.level, "start_trials" in found.what, "dagster sensor start start_trials" in found.mend) == (
+    _, finding = check_daemon(home, backend.catalog)
+    assert (
+        finding.level,
+        "start_trials" in finding.what,
+        "dagster sensor start start_trials" in finding.mend,
+    ) == (
         WARNING,
         True,
         True,
@@ -98,15 +102,15 @@ def test_the_sensors_that_sweeps_need_are_those_of_the_application() -> None:
     assert [getattr(sensors, name).name for name in SENSORS] == list(SENSORS)
 
 
-def test_the_command_makes_all_checks_and_says_by_its_status_whether_something_does_not_work(
+def test_the_command_makes_all_checks_and_its_status_says_whether_there_is_an_error(
     backend: Backend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("HALVING_CATALOG", "HALVING_CLUSTER", "DAGSTER_HOME"):
         monkeypatch.delenv(name, raising=False)
     arguments = argparse.Namespace(root=backend.store.root, all=False, repair=False, json=True)
     assert run_doctor(arguments) == 0
-    told = json.loads(capsys.readouterr().out)["findings"]
-    assert [found["check"] for found in told] == [
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert [finding["check"] for finding in findings] == [
         *("store", "clock", "disk", "permissions", "journals", "cold", "digests"),
         *(
             "catalog",
@@ -120,12 +124,14 @@ def test_the_command_makes_all_checks_and_says_by_its_status_whether_something_d
             "cluster",
         ),
     ]
-    assert {found["level"] for found in told} <= {OK, WARNING}, told
+    assert {finding["level"] for finding in findings} <= {OK, WARNING}, findings
     catalog = Path(backend.store.root, "catalog.db")
     catalog.write_bytes(b"no database" * 1000)
     assert run_doctor(arguments) == 1
-    told = {found["check"]: found["level"] for found in json.loads(capsys.readouterr().out)["findings"]}
-    assert (told["catalog"], told["index"], told["store"]) == (ERROR, SKIPPED, OK)
+    findings = {
+        finding["check"]: finding["level"] for finding in json.loads(capsys.readouterr().out)["findings"]
+    }
+    assert (findings["catalog"], findings["index"], findings["store"]) == (ERROR, SKIPPED, OK)
 
 
 class Looked(NamedTuple):
@@ -139,12 +145,14 @@ class Looked(NamedTuple):
 
 def look(shell: Shell, *options: str) -> Looked:
     status, out, _ = shell.run("doctor", "--json", *options)
-    told = {found["check"]: found for found in json.loads(out)["findings"]}
-    return Looked(status, told["catalog"]["level"], told["catalog"]["what"], told["database"]["level"])
+    findings = {finding["check"]: finding for finding in json.loads(out)["findings"]}
+    return Looked(
+        status, findings["catalog"]["level"], findings["catalog"]["what"], findings["database"]["level"]
+    )
 
 
 @pytest.mark.slow
-def test_an_older_schema_is_a_warning_and_repair_brings_it_up_to_date_with_what_is_in_it(
+def test_an_older_schema_is_a_warning_and_repair_upgrades_it_with_its_rows(
     tmp_path: Path, any_catalog: str
 ) -> None:
     shell = Shell(tmp_path)
@@ -166,7 +174,7 @@ def test_an_older_schema_is_a_warning_and_repair_brings_it_up_to_date_with_what_
 
 
 @pytest.mark.slow
-def test_a_schema_of_a_later_version_is_an_error_that_repair_leaves_alone_and_no_command_goes_on(
+def test_a_later_schema_is_an_error_that_repair_leaves_alone_and_stops_commands(
     tmp_path: Path, any_catalog: str
 ) -> None:
     shell = Shell(tmp_path)

@@ -43,9 +43,9 @@ def test_days_are_materialised_once_and_listed(command: Command, backend: Backen
     status, out, _ = command("materialize", "clicks@1", *MARCH)
     assert (status, "3 days, 3 of them new" in out) == (0, True)
     again = json.loads(command("materialize", "clicks@1", *MARCH, "--json")[1])
-    known = partitions(backend.store, "clicks", 1)
+    all_days = partitions(backend.store, "clicks", 1)
     assert [(day["day"], day["digest"], day["new"]) for day in again["days"]] == [
-        (one.day.isoformat(), f"sha256:{one.sha256}", False) for one in known
+        (materialised.day.isoformat(), f"sha256:{materialised.sha256}", False) for materialised in all_days
     ]
     (listed,) = json.loads(command("list", "--json")[1])
     assert (listed["key"], listed["features"]) == ("clicks@1", {"ctr": "double", "night": "bool"})
@@ -66,7 +66,7 @@ def test_a_version_may_be_mended_until_a_day_of_it_is_made(
 ) -> None:
     monkeypatch.setenv("HALVING_FEATURES", str(tmp_path))
     text = (CHECKOUT / "features" / "clicks.yaml").read_text()
-    for place, (text_now, status, told) in enumerate(
+    for place, (text_now, status, message) in enumerate(
         [
             (text.replace("event_time: ts", "event_time: time"), 1, "time"),
             (text, 0, ""),
@@ -75,7 +75,7 @@ def test_a_version_may_be_mended_until_a_day_of_it_is_made(
     ):
         (tmp_path / "clicks.yaml").write_text(text_now)
         done, out, err = command("materialize", "clicks@1", *MARCH)
-        assert (place, done, told in out + err) == (place, status, True)
+        assert (place, done, message in out + err) == (place, status, True)
 
 
 def test_changed_code_is_refused_until_the_command_says_why_values_are_the_same(
@@ -176,7 +176,7 @@ def test_what_is_pushed_is_looked_up_by_entity(command: Command) -> None:
     assert (
         json.loads(command("push", "--until", "2026-03-03T20:00", "--json")[1])[0]["entities"] == clicks.USERS
     )
-    found = json.loads(
+    values = json.loads(
         command(
             "get",
             "clicks@1:ctr",
@@ -188,8 +188,8 @@ def test_what_is_pushed_is_looked_up_by_entity(command: Command) -> None:
             "--json",
         )[1]
     )
-    assert 0 <= found["ctr"] <= 1
-    assert found["night"] is False
+    assert 0 <= values["ctr"] <= 1
+    assert values["night"] is False
     # two days are over
     assert json.loads(command("get", "clicks@1:ctr", "--entity", "user_id=3", "--json")[1]) == {"ctr": None}
 
@@ -251,7 +251,7 @@ def test_the_examples_commands_end_with_a_model_that_names_its_features(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("materialize", "clicks@2"), "feature view 'clicks@2' is not accepted"),
         (("materialize", "clicks@1", "--to", "2026-03-03"), "--to needs --from"),
@@ -265,8 +265,8 @@ def test_the_examples_commands_end_with_a_model_that_names_its_features(tmp_path
     ],
 )
 def test_what_cannot_be_done_is_refused_with_the_reason(
-    command: Command, arguments: tuple[str, ...], told: str
+    command: Command, arguments: tuple[str, ...], message: str
 ) -> None:
     status, _, err = command(*arguments)
     assert status == 1
-    assert told in err
+    assert message in err

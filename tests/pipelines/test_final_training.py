@@ -1,6 +1,4 @@
-"""The final training as people run it: in the one job, with the command, and what Dagster, the report and the
-registry have of it.
-"""
+"""The final training in the one job, and what command, Dagster, report and registry show of it."""
 
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from tests.pipelines.shell import Shell
 
 
 @pytest.mark.slow
-def test_digits_are_trained_again_on_train_and_validation_and_the_median_seed_is_the_champion(
+def test_digits_have_a_final_training_whose_median_seed_is_the_champion(
     tmp_path: Path,
 ) -> None:
     shell = Shell(tmp_path)

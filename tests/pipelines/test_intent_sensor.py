@@ -1,6 +1,4 @@
-"""What the API asked for while no process of Dagster was there: the sensor makes each intent one run, and
-says what became of it.
-"""
+"""Intents that the API adds while Dagster is down: the sensor launches one run for each."""
 
 import re
 from argparse import Namespace
@@ -45,7 +43,7 @@ def tick(sensor: dg.SensorDefinition, backend: Backend, instance: dg.DagsterInst
         return list(sensor.evaluate_tick(context).run_requests or [])
 
 
-def asked(
+def add_intent(
     backend: Backend,
     spec: SweepSpec,
     driver: intents.Driver = "sensors",
@@ -77,10 +75,10 @@ def sweeps(backend: Backend) -> list[SweepRow]:
         return list(session.scalars(select(SweepRow)))
 
 
-def test_an_intent_is_asked_for_until_it_has_a_run_and_becomes_the_sweep_that_it_named(
+def test_an_intent_is_requested_until_it_has_a_run_and_becomes_the_sweep_it_named(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
-    intent = asked(backend, parse_spec(small(max_trials=2)))
+    intent = add_intent(backend, parse_spec(small(max_trials=2)))
     (first,), (again,) = tick(launch_requested, backend, instance), tick(launch_requested, backend, instance)
     assert first.run_key == again.run_key == f"intent/{intent.id}"
     assert carry_out(backend, instance, first).success
@@ -92,7 +90,7 @@ def test_an_intent_is_asked_for_until_it_has_a_run_and_becomes_the_sweep_that_it
     ]
 
 
-def test_a_sweep_without_gpu_hours_is_refused_by_its_intent_by_its_job_and_by_the_command(
+def test_a_sweep_without_gpu_hours_is_refused_by_intent_job_and_command(
     backend: Backend,
     instance: dg.DagsterInstance,
     small: Small,
@@ -100,7 +98,7 @@ def test_a_sweep_without_gpu_hours_is_refused_by_its_intent_by_its_job_and_by_th
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    given = small(resources={"gpus": 1}, max_trials=2)
+    fields = small(resources={"gpus": 1}, max_trials=2)
     with backend.catalog.write() as session:
         session.add(
             ProjectRow(
@@ -111,15 +109,15 @@ def test_a_sweep_without_gpu_hours_is_refused_by_its_intent_by_its_job_and_by_th
         "resources.gpus = 1 is not accepted: project small has 0 of its 0 GPU-hours left this month; they "
         "are renewed on "
     )
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(given))
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(fields))
     with pytest.raises(InvalidInput, match=re.escape(said)):
         _sweep(
             Namespace(root=backend.store.root, spec=str(tmp_path / "spec.yaml"), json=False, refresh=False)
         )
-    snapshot = take_snapshot(backend.store, backend.catalog, parse_spec(given).dataset)
+    snapshot = take_snapshot(backend.store, backend.catalog, parse_spec(fields).dataset)
     # an intent opens its own
-    other = open_sweep(backend.catalog, parse_spec(given), snapshot.digest, driver="sensors", commit=None)
-    intent = asked(backend, parse_spec(given))
+    other = open_sweep(backend.catalog, parse_spec(fields), snapshot.digest, driver="sensors", commit=None)
+    intent = add_intent(backend, parse_spec(fields))
     (request,) = tick(launch_requested, backend, instance)
     refused = carry_out(backend, instance, request)  # the job that a launchpad launches, too
     (failure,) = (event for event in refused.all_events if event.is_step_failure)
@@ -128,7 +126,7 @@ def test_a_sweep_without_gpu_hours_is_refused_by_its_intent_by_its_job_and_by_th
     assert status(backend, intent)[0] != "done"
 
 
-def test_without_gpu_hours_a_job_goes_on_with_the_unfinished_sweep_of_its_driver_and_snapshot_alone(
+def test_without_gpu_hours_a_job_only_resumes_the_sweep_of_its_driver_and_snapshot(
     backend: Backend, instance: dg.DagsterInstance, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
@@ -142,7 +140,7 @@ def test_without_gpu_hours_a_job_goes_on_with_the_unfinished_sweep_of_its_driver
         )
         session.add(snapshot_row("sha256:before"))
 
-    def launched() -> tuple[bool, str]:
+    def launch() -> tuple[bool, str]:
         job = defs.get_job_def("launch_sweep")
         run = job.execute_in_process(run_config=spec, instance=instance, raise_on_error=False)
         failures = [event.step_failure_data for event in run.all_events if event.is_step_failure]
@@ -154,25 +152,25 @@ def test_without_gpu_hours_a_job_goes_on_with_the_unfinished_sweep_of_its_driver
 
     refused = "project small has 0 of its 0 GPU-hours left"
     of_command = open_sweep(backend.catalog, parse_spec(spec), "sha256:before", driver="job", commit=None).id
-    success, error = launched()
+    success, error = launch()
     assert (success, refused in error, snapshots()) == (False, True, 1), "refused before anything is stored"
     on_other = open_sweep(
         backend.catalog, parse_spec(spec), "sha256:before", driver="sensors", commit=None
     ).id
-    success, error = launched()
+    success, error = launch()
     assert (success, refused in error) == (False, True)
     digest = take_snapshot(backend.store, backend.catalog, parse_spec(spec).dataset).digest
     unfinished = open_sweep(backend.catalog, parse_spec(spec), digest, driver="sensors", commit=None).id
     with backend.catalog.write() as session:
         backend.catalog.sweep(session, unfinished).spec_digest = "sha256:of an earlier version"
-    assert launched() == (True, "")
+    assert launch() == (True, "")
     assert {sweep.id for sweep in sweeps(backend)} == {of_command, on_other, unfinished}
 
 
 def test_a_run_that_is_carried_out_twice_opens_one_sweep(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
-    asked(backend, parse_spec(small()))
+    add_intent(backend, parse_spec(small()))
     (request,) = tick(launch_requested, backend, instance)
     assert carry_out(backend, instance, request).success
     assert carry_out(backend, instance, request).success
@@ -191,8 +189,8 @@ def test_a_sweep_learns_from_the_projects_that_whoever_asked_for_it_may_see(
         )
         backend.catalog.end_sweep(earlier[name], "finished")
     learns = {"name": "mine", "warm_start": "auto", "strategy": {"tpe": {"budget": 3}}}
-    limited = asked(backend, parse_spec(small(**learns)), projects=["mine"])
-    named = asked(
+    limited = add_intent(backend, parse_spec(small(**learns)), projects=["mine"])
+    named = add_intent(
         backend, parse_spec(small(**learns | {"warm_start": [earlier["other"]]})), projects=["mine"]
     )
     for request in tick(launch_requested, backend, instance):
@@ -207,7 +205,7 @@ def test_two_intents_of_one_spec_become_two_sweeps(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
     for _ in range(2):
-        asked(backend, parse_spec(small()))
+        add_intent(backend, parse_spec(small()))
     for request in tick(launch_requested, backend, instance):
         assert carry_out(backend, instance, request).success
     assert len(sweeps(backend)) == 2
@@ -217,7 +215,7 @@ def test_why_a_run_failed_is_said_of_its_intent(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
     dataset = {"name": "points", "source": "tests.trainables:data_raising", "target": "label"}
-    intent = asked(backend, parse_spec(small(dataset=dataset)))
+    intent = add_intent(backend, parse_spec(small(dataset=dataset)))
     (request,) = tick(launch_requested, backend, instance)
     assert not carry_out(backend, instance, request).success
     assert tick(launch_requested, backend, instance) == []
@@ -229,8 +227,8 @@ def test_why_a_run_failed_is_said_of_its_intent(
 def test_a_canceled_run_fails_its_intent_and_one_that_goes_on_is_waited_for(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
-    canceled = asked(backend, parse_spec(small()))
-    queued = asked(backend, parse_spec(small(seed=1)))
+    canceled = add_intent(backend, parse_spec(small()))
+    queued = add_intent(backend, parse_spec(small(seed=1)))
     for intent, now in ((canceled, dg.DagsterRunStatus.CANCELED), (queued, dg.DagsterRunStatus.STARTED)):
         instance.add_run(
             dg.DagsterRun(
@@ -245,7 +243,7 @@ def test_a_run_whose_sweep_was_opened_before_it_was_killed_has_done_its_work(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
     spec = parse_spec(small())
-    intent = asked(backend, spec)
+    intent = add_intent(backend, spec)
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
     open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None, sweep=intent.sweep)
     killed = dg.DagsterRun(
@@ -261,8 +259,8 @@ def test_a_run_whose_sweep_was_opened_before_it_was_killed_has_done_its_work(
 def test_an_intent_that_dagster_would_not_take_does_not_stop_the_others(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
-    wrong = asked(backend, parse_spec(small()))
-    right = asked(backend, parse_spec(small(seed=1)))
+    wrong = add_intent(backend, parse_spec(small()))
+    right = add_intent(backend, parse_spec(small(seed=1)))
     with backend.catalog.write() as session:
         row = session.get_one(IntentRow, wrong.id)
         row.payload = {**row.payload, "spec": {**row.payload["spec"], "resources": {"cpus": 4000}}}
@@ -274,7 +272,7 @@ def test_an_intent_that_dagster_would_not_take_does_not_stop_the_others(
 def test_a_canceled_intent_opens_nothing_although_its_run_was_asked_for(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
-    intent = asked(backend, parse_spec(small(max_trials=1)))
+    intent = add_intent(backend, parse_spec(small(max_trials=1)))
     (request,) = tick(launch_requested, backend, instance)
     with backend.catalog.write() as session:
         cancel(backend.catalog, "small", first_run(intent.sweep), "ada", session)
@@ -285,7 +283,7 @@ def test_a_canceled_intent_opens_nothing_although_its_run_was_asked_for(
 def test_a_cancel_while_the_sweep_is_about_to_be_opened_opens_nothing(
     backend: Backend, instance: dg.DagsterInstance, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    intent = asked(backend, parse_spec(small(max_trials=1)))
+    intent = add_intent(backend, parse_spec(small(max_trials=1)))
     (request,) = tick(launch_requested, backend, instance)
 
     def canceled_meanwhile(*_: object) -> None:
@@ -301,15 +299,15 @@ def test_a_cancel_while_the_sweep_is_about_to_be_opened_opens_nothing(
 def test_a_study_that_external_loops_drive_is_opened_and_then_left_to_them(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
-    asked(backend, parse_spec(small()), driver="api")
+    add_intent(backend, parse_spec(small()), driver="api")
     (request,) = tick(launch_requested, backend, instance)
     assert carry_out(backend, instance, request).success
     (sweep,) = sweeps(backend)
     assert (sweep.driver, tick(start_trials, backend, instance)) == ("api", [])
     backend.catalog.end_sweep(sweep.id, "evaluating")
-    assert [one.partition_key for one in tick(finish_sweeps, backend, instance)] == [sweep.id], (
-        "it has a predictor"
-    )
+    assert [conclusion.partition_key for conclusion in tick(finish_sweeps, backend, instance)] == [
+        sweep.id
+    ], "it has a predictor"
 
 
 def test_a_stopped_study_whose_loops_are_gone_is_ended_by_a_tick(
@@ -333,7 +331,7 @@ def test_a_stopped_study_is_left_alone_while_a_loop_holds_one_of_its_trials(
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
     row = open_sweep(backend.catalog, spec, snapshot.digest, driver="api", commit=None)
     loop = LoopScheduler(backend.catalog, row.id)
-    given = loop.ask("w", 600, again=False)
+    assignment = loop.ask("w", 600, again=False)
     stop_sweep(backend.catalog, row.id)
     made: list[str] = []
 
@@ -344,7 +342,7 @@ def test_a_stopped_study_is_left_alone_while_a_loop_holds_one_of_its_trials(
     monkeypatch.setattr("pipelines.sensors.LoopScheduler", make)
     tick(finish_sweeps, backend, instance)
     assert made == []
-    loop.release(given, 1.0)  # type: ignore[arg-type]
+    loop.release(assignment, 1.0)  # type: ignore[arg-type]
     instance.add_dynamic_partitions("sweeps", [row.id])
     tick(finish_sweeps, backend, instance)
     assert (made, [sweep.status for sweep in sweeps(backend)]) == ([row.id], ["failed"])
@@ -353,15 +351,15 @@ def test_a_stopped_study_is_left_alone_while_a_loop_holds_one_of_its_trials(
 def test_a_study_without_a_trainable_is_opened_for_its_loops_and_for_nobody_else(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
-    given = small(max_trials=2)
-    del given["trainable"]
-    intent = asked(backend, parse_spec(given, trains=False), driver="api")
+    fields = small(max_trials=2)
+    del fields["trainable"]
+    intent = add_intent(backend, parse_spec(fields, trains=False), driver="api")
     (request,) = tick(launch_requested, backend, instance)
     assert carry_out(backend, instance, request).success
     assert status(backend, intent) == ("done", None)
     job = defs.get_job_def("launch_sweep")
     by_hand = job.execute_in_process(
-        run_config=given, instance=instance, resources={"backend": backend}, raise_on_error=False
+        run_config=fields, instance=instance, resources={"backend": backend}, raise_on_error=False
     )
     (failure,) = (event for event in by_hand.all_events if event.is_step_failure)
     assert "trainable is missing" in str(failure.step_failure_data.user_failure_data)
@@ -371,9 +369,9 @@ def test_a_study_without_a_trainable_is_opened_for_its_loops_and_for_nobody_else
 def test_a_sweep_without_a_predictor_is_not_concluded(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
-    given = small(max_trials=1)
-    del given["predictor"]
-    spec = parse_spec(given)
+    fields = small(max_trials=1)
+    del fields["predictor"]
+    spec = parse_spec(fields)
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
     row = open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None)
     stop_sweep(backend.catalog, row.id)
@@ -402,7 +400,7 @@ def test_an_intent_that_got_past_the_server_reads_nothing_that_is_not_listed_her
         {"sql": "SELECT *, 1 AS label FROM read_blob('/pro' || 'c/self/environ')"},
         "os:getcwd",
     ):
-        intent = asked(
+        intent = add_intent(
             backend, parse_spec(small(dataset={"name": "small", "source": source, "target": "label"}))
         )
         (request,) = tick(launch_requested, backend, instance)

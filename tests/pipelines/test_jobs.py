@@ -65,11 +65,11 @@ def test_a_tag_of_a_run_says_that_its_source_is_read_again(
     taken = jobs.snapshot_for
     options = list[dict[str, bool]]()
 
-    def noted(*arguments: Any, **more: bool) -> Snapshot:
+    def note_call(*arguments: Any, **more: bool) -> Snapshot:
         options.append(more)
         return taken(*arguments, **more)
 
-    monkeypatch.setattr(jobs, "snapshot_for", noted)
+    monkeypatch.setattr(jobs, "snapshot_for", note_call)
     assert (cli._REFRESH, cli._ALLOW_DEPRECATED) == (jobs.REFRESH, jobs.ALLOW_DEPRECATED)
     with dg.DagsterInstance.ephemeral() as instance:
         for tags in ({}, {jobs.REFRESH: "true"}):
@@ -86,11 +86,11 @@ def test_a_specs_fields_are_checked_against_each_other_once_in_a_whole_sweep(
 ) -> None:
     checked = []
 
-    def counted(spec: SweepSpec) -> list[str]:
+    def count_call(spec: SweepSpec) -> list[str]:
         checked.append(spec)
         return contradictions(spec)
 
-    monkeypatch.setattr("resources.sweep_spec.parsing.contradictions", counted)
+    monkeypatch.setattr("resources.sweep_spec.parsing.contradictions", count_call)
     monkeypatch.setenv("HALVING_ROOT", backend.store.root)
     with dg.DagsterInstance.ephemeral() as instance:
         assert (
@@ -105,7 +105,7 @@ def test_a_specs_fields_are_checked_against_each_other_once_in_a_whole_sweep(
     "step",
     [jobs.take_snapshot, jobs.plan_sweep, jobs.evaluate_winner, jobs.promote_checkpoint, jobs.count_failures],
 )
-def test_a_step_that_may_be_done_again_waits_for_some_minutes_for_what_is_unavailable(
+def test_a_step_that_may_be_retried_waits_some_minutes_for_an_unavailable_service(
     step: dg.OpDefinition,
 ) -> None:
     assert step.retry_policy
@@ -123,7 +123,7 @@ def test_a_step_that_may_be_done_again_waits_for_some_minutes_for_what_is_unavai
         (InvalidInput("it is wrong"), False),
     ],
 )
-def test_an_expected_end_of_a_step_is_tried_again_only_where_the_store_was_unavailable(
+def test_an_expected_failure_is_retried_only_where_the_store_was_unavailable(
     error: HalvingError, again: bool
 ) -> None:
     with pytest.raises(dg.Failure) as raised, expected_failures():
@@ -164,9 +164,9 @@ def test_nothing_is_trained_on_a_snapshot_that_leaks_and_the_check_shows_the_row
         "split_column": "part",
     }
     with dg.DagsterInstance.ephemeral() as instance:
-        given = config_of(small(dataset=dataset))
+        config = config_of(small(dataset=dataset))
         done = planning.execute_in_process(
-            run_config=given, resources={"backend": backend}, instance=instance, raise_on_error=False
+            run_config=config, resources={"backend": backend}, instance=instance, raise_on_error=False
         )
         (failure,) = [event for event in done.all_events if event.event_type_value == "STEP_FAILURE"]
         reason = failure.event_specific_data.error_display_string  # type: ignore[union-attr]
@@ -174,12 +174,12 @@ def test_nothing_is_trained_on_a_snapshot_that_leaks_and_the_check_shows_the_row
             "failed its data checks, so nothing is trained on it:\n  - leaked_rows: 1 rows are in two "
             "splits or more"
         ) in reason
-        found = [
+        evaluations = [
             event.asset_check_evaluation_data
             for event in done.all_events
             if event.event_type_value == "ASSET_CHECK_EVALUATION"
         ]
-        checks = {one.check_name: one for one in found}
+        checks = {evaluation.check_name: evaluation for evaluation in evaluations}
     assert not checks["leaked_rows"].passed
     assert checks["duplicates"].passed
     assert [dict(record.data)["split"] for record in checks["leaked_rows"].metadata["rows"].records] == [
@@ -198,7 +198,7 @@ def test_nothing_is_trained_on_a_snapshot_that_leaks_and_the_check_shows_the_row
     assert slots(backend, small(dataset={**dataset, "checks": {"leaked_rows": "warn"}})) > 0
 
 
-def test_a_column_that_leaves_its_range_ends_the_sweep_before_its_first_trial_unless_it_only_warns(
+def test_a_column_out_of_its_range_ends_the_sweep_before_its_first_trial_or_warns(
     backend: Backend, small: Small
 ) -> None:
     dataset = {"name": "points", "source": "tests.trainables:data", "target": "label"}
@@ -220,6 +220,6 @@ def test_the_newest_snapshot_is_checked_again_from_dagsters_page(backend: Backen
             resources={"backend": backend},
             jobs=[dg.define_asset_job("look", selection=dg.AssetSelection.checks(data_checks))],
         ).resolve_job_def("look")
-        found = job.execute_in_process(instance=instance).get_asset_check_evaluations()
-    assert {one.check_name for one in found} == set(CHECKS)
-    assert all(one.passed for one in found)
+        evaluations = job.execute_in_process(instance=instance).get_asset_check_evaluations()
+    assert {evaluation.check_name for evaluation in evaluations} == set(CHECKS)
+    assert all(evaluation.passed for evaluation in evaluations)

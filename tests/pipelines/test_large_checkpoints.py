@@ -14,7 +14,7 @@ from tests.pipelines.shell import Shell
 
 
 @pytest.mark.slow
-def test_a_winner_of_sharded_checkpoints_is_judged_promoted_exported_loaded_and_trained_again(
+def test_a_sharded_winner_is_judged_promoted_exported_loaded_and_rerun(
     tmp_path: Path,
 ) -> None:
     shell = Shell(tmp_path)

@@ -23,7 +23,7 @@ RUNS = ["small-1.0000", "small-1.0001"]
 
 
 @pytest.fixture
-def swept(backend: Backend) -> Backend:
+def swept_backend(backend: Backend) -> Backend:
     """A finished sweep of two trials, and a run of a script."""
     with backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
@@ -64,42 +64,46 @@ def full_files(backend: Backend) -> list[str | None]:
     return [read_manifest(backend.store, *place).full for place in places]
 
 
-def test_compaction_and_retention_by_their_jobs(swept: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert execute("compact_metrics", swept, "find_waiting_runs", workers=2).success
-    compacted = full_files(swept)
+def test_compaction_and_retention_by_their_jobs(
+    swept_backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert execute("compact_metrics", swept_backend, "find_waiting_runs", workers=2).success
+    compacted = full_files(swept_backend)
     assert all(compacted)
 
-    swept.store.create("retention.yaml", b"points: {full: {days: 30}}")
-    monkeypatch.setattr(carry_out, "_moment", lambda *_, **__: datetime.now(UTC) + timedelta(days=40))
-    assert execute("apply_retention", swept, "drop_expired", dry_run=True).success
-    assert full_files(swept) == compacted
-    with swept.catalog.write() as session:
-        swept.catalog.sweep(session, "small-1").status = "evaluating"
-    assert execute("apply_retention", swept, "drop_expired").success
-    assert full_files(swept) == [*compacted[:2], None]
-    assert len(read_points(swept.store, RUNS[0], "small")) == 10
-    swept.store.replace("retention.yaml", b"points: {fulll: {days: 3}}")
-    wrong = execute("apply_retention", swept, "drop_expired")
+    swept_backend.store.create("retention.yaml", b"points: {full: {days: 30}}")
+    monkeypatch.setattr(carry_out, "_earliest_time", lambda *_, **__: datetime.now(UTC) + timedelta(days=40))
+    assert execute("apply_retention", swept_backend, "drop_expired", dry_run=True).success
+    assert full_files(swept_backend) == compacted
+    with swept_backend.catalog.write() as session:
+        swept_backend.catalog.sweep(session, "small-1").status = "evaluating"
+    assert execute("apply_retention", swept_backend, "drop_expired").success
+    assert full_files(swept_backend) == [*compacted[:2], None]
+    assert len(read_points(swept_backend.store, RUNS[0], "small")) == 10
+    swept_backend.store.replace("retention.yaml", b"points: {fulll: {days: 3}}")
+    wrong = execute("apply_retention", swept_backend, "drop_expired")
     said = str(wrong.get_step_failure_events()[0].event_specific_data)
     assert "points.fulll = {'days': 3} is not accepted: there is no such field, did you mean 'full'?" in said
 
 
 def test_a_backup_by_its_job_says_what_was_copied_and_what_went(
-    swept: Backend, monkeypatch: pytest.MonkeyPatch
+    swept_backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = str(execute("backup", swept, "make_backup").get_step_failure_events()[0].event_specific_data)
+    refused = str(
+        execute("backup", swept_backend, "make_backup").get_step_failure_events()[0].event_specific_data
+    )
     assert (
         "place = null is not accepted: give a folder or s3://bucket/prefix, here or by HALVING_BACKUP"
         in refused
     )
-    place = Store(f"{swept.store.root}-backups")
+    place = Store(f"{swept_backend.store.root}-backups")
     monkeypatch.setenv("HALVING_BACKUP", place.root)
-    assert execute("backup", swept, "make_backup").success
-    done = execute("backup", swept, "make_backup", keep=1)
+    assert execute("backup", swept_backend, "make_backup").success
+    done = execute("backup", swept_backend, "make_backup", keep=1)
     (backup,) = backups_of(place)
     (event,) = [event for event in done.all_node_events if event.is_successful_output]
-    told = {name: value.value for name, value in event.step_output_data.metadata.items()}
-    assert (told["backup"], told["place"], told["copied"], told["deleted_backups"]) == (
+    metadata = {name: value.value for name, value in event.step_output_data.metadata.items()}
+    assert (metadata["backup"], metadata["place"], metadata["copied"], metadata["deleted_backups"]) == (
         backup,
         place.root,
         0,
@@ -107,10 +111,12 @@ def test_a_backup_by_its_job_says_what_was_copied_and_what_went(
     )
 
 
-def test_a_backup_by_its_job_that_lacks_what_the_catalog_names_fails_and_says_so(swept: Backend) -> None:
-    place = Store(f"{swept.store.root}-backups")
-    assert execute("backup", swept, "make_backup", place=place.root, keep=1).success
-    with swept.catalog.write() as session:
+def test_a_backup_by_its_job_that_lacks_what_the_catalog_names_fails_and_says_so(
+    swept_backend: Backend,
+) -> None:
+    place = Store(f"{swept_backend.store.root}-backups")
+    assert execute("backup", swept_backend, "make_backup", place=place.root, keep=1).success
+    with swept_backend.catalog.write() as session:
         add_version(
             session,
             model="small",
@@ -120,7 +126,7 @@ def test_a_backup_by_its_job_that_lacks_what_the_catalog_names_fails_and_says_so
             number=1,
             checkpoint=f"sha256:{'0' * 64}",
         )
-    done = execute("backup", swept, "make_backup", place=place.root, keep=1)
+    done = execute("backup", swept_backend, "make_backup", place=place.root, keep=1)
     said = str(done.get_step_failure_events()[0].event_specific_data)
     assert "lacks 1 contents that the catalog names" in said
     assert "the checkpoint of small@1.0.0" in said

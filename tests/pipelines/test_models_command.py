@@ -77,7 +77,7 @@ def test_models_are_described_tagged_named_and_found(two: Shell) -> None:
     two.data("models", "tag", "digits@1.0.1", "team=vision")
     two.data("models", "alias", "digits", "candidate", "1.0.1")
     assert resolve("digits@candidate", two.backend.store.root).tags == {"team": "vision"}
-    assert [found["version"] for found in two.data("models", "search", "vision")["models"]] == ["1.0.1"]
+    assert [row["version"] for row in two.data("models", "search", "vision")["models"]] == ["1.0.1"]
     story = two.data("models", "show", "digits")
     assert (story["description"], story["aliases"]) == (
         "reads digits",
@@ -127,12 +127,12 @@ def test_a_rollback_does_not_wait_for_the_store_with_the_change(
     two: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two.data("promote", "digits", "1.0.1", "--force", "--note", "now")
-    seen = set[str]()
+    champions = set[str]()
 
     def away(*_: object) -> None:
         with two.backend.catalog.read() as session:
             row = champion_of(session, "digits")
-        seen.add(row.version if row else "")
+        champions.add(row.version if row else "")
         raise StoreUnavailable("no answer")
 
     with two.backend.catalog.write(exclusive=True) as session:  # what the store was not told of yet
@@ -142,12 +142,12 @@ def test_a_rollback_does_not_wait_for_the_store_with_the_change(
     monkeypatch.setattr("pipelines.cli_models._warn", notes.append)
     assert two.data("rollback", "digits")["version"] == "1.0.0"
     assert len(notes) == 1
-    assert seen == {"1.0.0"}, "it was the champion before the store was asked"
+    assert champions == {"1.0.0"}, "it was the champion before the store was asked"
 
 
 @on_swept
-def test_a_champion_is_exported_and_loaded(swept: Swept, tmp_path: Path) -> None:
-    shell = swept.shell.copy(tmp_path)
+def test_a_champion_is_exported_and_loaded(swept_lab: Swept, tmp_path: Path) -> None:
+    shell = swept_lab.shell.copy(tmp_path)
     folder = shell.data("models", "export", "small@champion", str(tmp_path / "out"))["folder"]
     assert (Path(folder) / "README.md").read_text().startswith("# small 1.0.0\n")
     assert list(load_model("small@champion", shell.backend.store.root).predict({"x": [0.9]})) == ["high"]

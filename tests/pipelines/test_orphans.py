@@ -26,12 +26,12 @@ Small = Callable[..., dict[str, Any]]
 def instance() -> Iterator[dg.DagsterInstance]:
     with dg.instance_for_test(
         overrides={"run_launcher": {"module": "dagster._core.test_utils", "class": "MockedRunLauncher"}}
-    ) as one:
-        yield one
+    ) as instance:
+        yield instance
 
 
-def run(instance: dg.DagsterInstance, status: dg.DagsterRunStatus, **given: Any) -> str:
-    added = dg.DagsterRun(status=dg.DagsterRunStatus.STARTED, **given)
+def run(instance: dg.DagsterInstance, status: dg.DagsterRunStatus, **fields: Any) -> str:
+    added = dg.DagsterRun(status=dg.DagsterRunStatus.STARTED, **fields)
     instance.add_run(added)
     if status is not dg.DagsterRunStatus.STARTED:
         instance.report_run_canceled(added)
@@ -75,11 +75,11 @@ def test_the_run_of_an_attempt_that_was_given_up_is_canceled_and_frees_its_slot(
     runs = {}
     for number in (0, 1):
         assignment = scheduler.next_work(worker=None)
-        given = scheduler.claim(number, f"pod-{number}:1")
-        assert given == assignment
-        tags = {"halving/trial": given.key, "halving/attempt": str(given.attempt)}
+        claimed = scheduler.claim(number, f"pod-{number}:1")
+        assert claimed == assignment
+        tags = {"halving/trial": claimed.key, "halving/attempt": str(claimed.attempt)}
         runs[number] = run(instance, dg.DagsterRunStatus.STARTED, job_name="run_trial", tags=tags)
-    scheduler.report_preemption(given, "its node is lost", 1.0)
+    scheduler.report_preemption(claimed, "its node is lost", 1.0)
     canceled: list[str] = []
     monkeypatch.setattr(
         type(instance.run_coordinator), "cancel_run", lambda self, run_id: canceled.append(run_id)

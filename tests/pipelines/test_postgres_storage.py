@@ -1,6 +1,4 @@
-"""Dagster's storage over connections that are used again: how many there are, when they go, and what must not
-be shared.
-"""
+"""Dagster's storage over pooled connections: how many there are, when they close, and what is not shared."""
 
 import gc
 import os
@@ -37,8 +35,8 @@ class Watched:
         """The server's processes of the connections that are open."""
         # not of its own upkeep
         query = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND backend_type = 'client backend'"
-        found = self._watcher.execute(query, [self._name])
-        return {pid for (pid,) in found}
+        rows = self._watcher.execute(query, [self._name])
+        return {pid for (pid,) in rows}
 
     def break_off(self) -> None:
         self._watcher.execute(
@@ -85,13 +83,13 @@ def succeeds() -> None:
 def test_runs_are_kept_over_one_connection_for_all_instances_of_a_process(
     database: Watched, tmp_path: Path
 ) -> None:
-    seen = set()
+    processes = set()
     for _ in range(3):
         with instance(database, tmp_path) as opened:
             assert succeeds.execute_in_process(instance=opened).success
             wait_for(lambda: len(database.processes()) == 1, 60, "those that made the tables are closed")
-            seen |= database.processes()
-    assert len(seen) == 1
+            processes |= database.processes()
+    assert len(processes) == 1
     with instance(database, tmp_path / "dagsters", pooled=False) as own:
         # what Dagster's own storage finds there
         assert [run.status for run in own.get_runs()] == [dg.DagsterRunStatus.SUCCESS] * 3
@@ -113,7 +111,7 @@ def test_as_many_threads_as_ask_at_once_are_served_and_few_connections_stay(
     with instance(database, tmp_path), ThreadPoolExecutor(20) as threads:
         list(threads.map(ask, range(20)))
         wait_for(
-            lambda: len(database.processes()) == postgres_storage._KEPT,
+            lambda: len(database.processes()) == postgres_storage._POOL_SIZE,
             60,
             "the connections beyond the few are closed",
         )
@@ -129,7 +127,7 @@ def test_a_connection_that_nobody_uses_is_closed_and_the_next_statement_opens_on
             wait_for(lambda: not database.processes(), 60, "nothing is open")
 
 
-def test_a_statement_that_takes_longer_than_others_are_idle_leaves_no_connection_behind(
+def test_a_statement_longer_than_the_idle_time_leaves_no_connection_behind(
     database: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with instance(database, tmp_path) as opened:
@@ -193,10 +191,10 @@ def test_a_forked_child_has_connections_of_its_own(database: Watched, tmp_path: 
 
 def test_a_token_is_asked_for_when_a_connection_is_opened(database: Watched) -> None:
     class Tokens(PgTokenProvider):
-        given = 0
+        count = 0
 
         def _fetch_token(self) -> tuple[str, float]:
-            self.given += 1
+            self.count += 1
             return "secret", 0.0  # it has expired already, so that each connection takes another
 
     tokens = Tokens()

@@ -63,16 +63,16 @@ def test_the_commands_set_show_list_and_rename_a_project(
         in halving(capsys, backend, "projects", "rename", "vision", "perception")[1]
     )
     data = json.loads(halving(capsys, backend, "projects", "list", "--json")[1])
-    whole, one = data["projects"]
+    whole, project = data["projects"]
     assert (whole["name"], whole["max_trials"]) == ("*", 64)
-    assert (one["name"], one["max_trials"], one["max_gpus"], one["former_names"]) == (
+    assert (project["name"], project["max_trials"], project["max_gpus"], project["former_names"]) == (
         "perception",
         8,
         None,
         ["vision"],
     )
-    assert json.loads(halving(capsys, backend, "projects", "show", "vision", "--json")[1]) == one
-    assert (one["gpu_hours_used"], whole["gpu_hours_used"]) == (0.0, None)
+    assert json.loads(halving(capsys, backend, "projects", "show", "vision", "--json")[1]) == project
+    assert (project["gpu_hours_used"], whole["gpu_hours_used"]) == (0.0, None)
     assert "no limit" in halving(capsys, backend, "projects", "list")[1]
     status, said, err = halving(capsys, backend, "projects", "unset", "perception")
     assert (status, said, err) == (
@@ -109,9 +109,9 @@ def test_the_list_has_gpus_that_wait_for_a_device_and_the_hours_of_this_month(
         line for line in halving(capsys, backend, "projects", "list")[1].splitlines() if "vision" in line
     )
     assert "4 (2 waiting)" in row
-    (one,) = json.loads(halving(capsys, backend, "projects", "list", "--json")[1])["projects"]
-    assert (one["gpus"], one["gpus_waiting"]) == (4, 2)
-    assert 0 < one["gpu_hours_used"] < 1
+    (project,) = json.loads(halving(capsys, backend, "projects", "list", "--json")[1])["projects"]
+    assert (project["gpus"], project["gpus_waiting"]) == (4, 2)
+    assert 0 < project["gpu_hours_used"] < 1
     assert "GPUs: 4 (2 waiting) of no limit" in halving(capsys, backend, "projects", "show", "vision")[1]
     scheduler.note_waiting(waits, None)
     assert "waiting)" not in halving(capsys, backend, "projects", "list")[1]
@@ -129,11 +129,11 @@ def test_the_command_that_runs_a_sweep_shows_that_of_its_project_by_each_name(
         for project in ("vision", "speech")
     }
     rename_project(backend.catalog, "vision", "sight")
-    shown = {
+    newest = {
         project: newest_sweep(backend, small_spec(project=project, priority=3))
         for project in ("vision", "sight", "speech", "other")
     }
-    assert shown == {
+    assert newest == {
         "vision": sweeps["vision"],
         "sight": sweeps["vision"],
         "speech": sweeps["speech"],
@@ -171,9 +171,9 @@ def test_a_wrong_input_is_one_error(
 
 def test_the_job_sets_and_renames_a_project_and_says_what_is_wrong(backend: Backend) -> None:
     def execute(**config: Any) -> dg.ExecuteInProcessResult:
-        given = {"ops": {"change_project": {"config": config}}}
+        run_config = {"ops": {"change_project": {"config": config}}}
         return set_project.execute_in_process(
-            run_config=given, resources={"backend": backend}, raise_on_error=False
+            run_config=run_config, resources={"backend": backend}, raise_on_error=False
         )
 
     assert execute(project="vision", owners=["ann"], max_gpus=8, weight=2.0).success

@@ -25,18 +25,18 @@ def runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tu
     for run in "ab":
         halving.init("digits", {}, tmp_path, id=run, system_metrics=None).finish()
 
-    def called(*arguments: str) -> tuple[int, Any]:
+    def call(*arguments: str) -> tuple[int, Any]:
         status = main(["runs", *arguments, "--root", str(tmp_path), "--json"])
         said = capsys.readouterr()
         return status, json.loads(said.out) if said.out else said.err
 
-    return called
+    return call
 
 
 def test_runs_are_changed_by_words_behind_runs_and_listed_without_them(
     runs: Callable[..., tuple[int, Any]],
 ) -> None:
-    listed = lambda *given: [row["run"] for row in runs(*given)[1]["runs"]]  # noqa: E731
+    listed = lambda *arguments: [row["run"] for row in runs(*arguments)[1]["runs"]]  # noqa: E731
     assert runs("tag", "a", "team=vision", "wip=1") == (
         0,
         {"project": "digits", "run": "a", "tags": {"team": "vision", "wip": "1"}},
@@ -61,7 +61,7 @@ def test_a_project_that_was_renamed_is_meant_by_each_of_its_names(
     runs: Callable[..., tuple[int, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HALVING_CATALOG", raising=False)
-    listed = lambda *given: sorted(row["run"] for row in runs(*given)[1]["runs"])  # noqa: E731
+    listed = lambda *arguments: sorted(row["run"] for row in runs(*arguments)[1]["runs"])  # noqa: E731
     assert listed("project = numbers") == []
     assert not (tmp_path / "catalog.db").exists(), "whoever only asks makes none"
     backend = Backend(root=str(tmp_path))
@@ -81,7 +81,7 @@ def test_a_project_that_was_renamed_is_meant_by_each_of_its_names(
 def test_a_notebook_changes_runs_as_the_commands_do(
     runs: Callable[..., tuple[int, Any]], tmp_path: Path
 ) -> None:
-    listed = lambda *given: [row["run"] for row in runs(*given)[1]["runs"]]  # noqa: E731
+    listed = lambda *arguments: [row["run"] for row in runs(*arguments)[1]["runs"]]  # noqa: E731
     assert halving.tag_run("a", {"team": "vision", "wip": "1"}, root=tmp_path) == {
         "team": "vision",
         "wip": "1",
@@ -150,17 +150,17 @@ def test_a_trial_that_never_goes_on_is_stopped_in_the_list_in_filters_and_alone(
 ) -> None:
     sweep = paused_trials(backend, small_spec(), 1)
 
-    def said(*arguments: str) -> Any:
+    def run_json(*arguments: str) -> Any:
         assert main([*arguments, "--root", backend.store.root, "--json"]) == 0
         return json.loads(capsys.readouterr().out)
 
-    assert [run["run"] for run in said("runs", "status = paused")["runs"]] == ["r0"]
+    assert [run["run"] for run in run_json("runs", "status = paused")["runs"]] == ["r0"]
     with backend.catalog.write() as session:
         session.get_one(SweepRow, sweep).status = "finished"
-    assert said("runs", "status = paused")["runs"] == []
-    assert [run["status"] for run in said("runs", "status = stopped")["runs"]] == ["stopped"]
-    shown = said("show", "r0")
-    assert (shown["status"], shown["attempts"][-1]["status"]) == ("stopped", "stopped")
+    assert run_json("runs", "status = paused")["runs"] == []
+    assert [run["status"] for run in run_json("runs", "status = stopped")["runs"]] == ["stopped"]
+    run_data = run_json("show", "r0")
+    assert (run_data["status"], run_data["attempts"][-1]["status"]) == ("stopped", "stopped")
 
 
 def test_runs_are_shown_by_their_records_while_the_catalog_is_away(

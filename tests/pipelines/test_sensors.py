@@ -34,7 +34,7 @@ ENDED = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRun
 
 
 @pytest.fixture
-def launched(backend: Backend, small: Small) -> Scheduler:
+def open_scheduler(backend: Backend, small: Small) -> Scheduler:
     spec = parse_spec(small(max_trials=4))
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
     return Scheduler(
@@ -55,54 +55,57 @@ def instance() -> Any:
         yield ephemeral
 
 
-def prepare(instance: dg.DagsterInstance, launched: Scheduler) -> None:
-    instance.add_dynamic_partitions("trials", [f"{launched.id}.{number:04d}" for number in range(4)])
-    instance.add_dynamic_partitions("sweeps", [launched.id])
+def prepare(instance: dg.DagsterInstance, open_scheduler: Scheduler) -> None:
+    instance.add_dynamic_partitions("trials", [f"{open_scheduler.id}.{number:04d}" for number in range(4)])
+    instance.add_dynamic_partitions("sweeps", [open_scheduler.id])
 
 
 def test_a_tick_begins_the_days_retention(
-    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
+    backend: Backend, open_scheduler: Scheduler, instance: dg.DagsterInstance
 ) -> None:
-    prepare(instance, launched)
+    prepare(instance, open_scheduler)
     tick(finish_sweeps, backend, instance)
     assert len(backend.store.names("retention/begun")) == 1
 
 
-def test_a_tick_asks_for_as_many_runs_as_the_concurrency_allows_and_again_for_the_same_ones(
-    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
+def test_a_tick_requests_runs_up_to_the_concurrency_and_the_same_ones_again(
+    backend: Backend, open_scheduler: Scheduler, instance: dg.DagsterInstance
 ) -> None:
-    prepare(instance, launched)
+    prepare(instance, open_scheduler)
     first = tick(start_trials, backend, instance)
     again = tick(start_trials, backend, instance)
     assert [request.run_key for request in first] == [
-        f"{launched.id}.0000/r0/a1",
-        f"{launched.id}.0001/r0/a1",
+        f"{open_scheduler.id}.0000/r0/a1",
+        f"{open_scheduler.id}.0001/r0/a1",
     ]
     assert [request.run_key for request in again] == [request.run_key for request in first]
-    assert [request.partition_key for request in first] == [f"{launched.id}.0000", f"{launched.id}.0001"]
+    assert [request.partition_key for request in first] == [
+        f"{open_scheduler.id}.0000",
+        f"{open_scheduler.id}.0001",
+    ]
 
 
 def test_a_running_trial_is_not_asked_for_and_counts_in_the_concurrency(
-    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
+    backend: Backend, open_scheduler: Scheduler, instance: dg.DagsterInstance
 ) -> None:
-    prepare(instance, launched)
+    prepare(instance, open_scheduler)
     tick(start_trials, backend, instance)
-    launched.claim(0, "worker")
+    open_scheduler.claim(0, "worker")
     assert [request.run_key for request in tick(start_trials, backend, instance)] == [
-        f"{launched.id}.0001/r0/a1"
+        f"{open_scheduler.id}.0001/r0/a1"
     ]
 
 
 def test_a_paused_trial_in_the_top_share_is_resumed_under_its_next_rung_and_attempt(
-    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
+    backend: Backend, open_scheduler: Scheduler, instance: dg.DagsterInstance
 ) -> None:
-    prepare(instance, launched)
+    prepare(instance, open_scheduler)
     for value in (0.9, 0.1, 0.2):
         waiting = tick(start_trials, backend, instance)[0]
         number = int(str(waiting.partition_key)[-4:])
-        given = launched.claim(number, "worker")
-        launched.report_rung(given, ReachedRung(1, {"score": value}, "sha256:c"), 1.0)
-    assert f"{launched.id}.0000/r1/a2" in [
+        assignment = open_scheduler.claim(number, "worker")
+        open_scheduler.reached(assignment, ReachedRung(1, {"score": value}, "sha256:c"), 1.0)
+    assert f"{open_scheduler.id}.0000/r1/a2" in [
         request.run_key for request in tick(start_trials, backend, instance)
     ]
 
@@ -129,9 +132,9 @@ def test_a_trial_that_goes_on_with_other_resources_gets_a_run_whose_pod_has_thos
     )
     prepare(instance, scheduler)
     (first,) = tick(start_trials, backend, instance)
-    given = scheduler.claim(0, "worker")
-    scheduler.report_rung(given, ReachedRung(1, {"score": 0.5}, "sha256:c"), 1.0)
-    scheduler.report_resize(given, 1.0)
+    assignment = scheduler.claim(0, "worker")
+    scheduler.report_rung(assignment, ReachedRung(1, {"score": 0.5}, "sha256:c"), 1.0)
+    scheduler.resized(assignment, 1.0)
     (second,) = tick(start_trials, backend, instance)
     assert [request.run_key for request in (first, second)] == [
         f"{scheduler.id}.0000/r0/a1",
@@ -145,9 +148,9 @@ def test_a_trial_that_goes_on_with_other_resources_gets_a_run_whose_pod_has_thos
 
 
 def test_a_trial_whose_run_was_canceled_is_queued_again_with_its_next_attempt(
-    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
+    backend: Backend, open_scheduler: Scheduler, instance: dg.DagsterInstance
 ) -> None:
-    prepare(instance, launched)
+    prepare(instance, open_scheduler)
     key = str(tick(start_trials, backend, instance)[0].run_key)
     run = dg.DagsterRun(
         job_name="run_trial", tags={"dagster/run_key": key}, status=dg.DagsterRunStatus.CANCELED
@@ -155,9 +158,9 @@ def test_a_trial_whose_run_was_canceled_is_queued_again_with_its_next_attempt(
     instance.add_run(run)
     assert tick(retry_crashed_trials, backend, instance) == []
     with backend.catalog.read() as session:
-        error = str(backend.catalog.trials(session, launched.id)[0].error)
+        error = str(backend.catalog.trials(session, open_scheduler.id)[0].error)
     assert error == f"run {run.run_id} of attempt 1 ended as CANCELED before it began to train"
-    assert f"{launched.id}.0000/r0/a2" in [
+    assert f"{open_scheduler.id}.0000/r0/a2" in [
         request.run_key for request in tick(start_trials, backend, instance)
     ]
 
@@ -175,35 +178,37 @@ def test_a_tick_asks_for_runs_once_however_many_attempts_wait(
     scheduler = Scheduler(
         backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id
     )
-    given = [scheduler.next_work(None) for _ in range(waiting)]
-    assert scheduler.unclaimed_attempts() == given
+    assignments = [scheduler.next_work(None) for _ in range(waiting)]
+    assert scheduler.unclaimed_attempts() == assignments
     storage = instance.run_storage
-    asked = []
+    queries = []
     canceled = []
     ask = storage.get_runs
     monkeypatch.setattr(
-        storage, "get_runs", lambda *given, **named: asked.append(given) or ask(*given, **named)
+        storage, "get_runs", lambda *arguments, **named: queries.append(arguments) or ask(*arguments, **named)
     )
     monkeypatch.setattr(
         "pipelines.sensors.starting",
-        lambda sweep, handed_out: [Starting(one, None, 1e9) for one in handed_out],
+        lambda sweep, handed_out: [Starting(assignment, None, 1e9) for assignment in handed_out],
     )
     monkeypatch.setattr(
         type(instance.run_coordinator), "cancel_run", lambda self, run_id: canceled.append(run_id)
     )
     lost = [
-        add_run(instance, one, dg.DagsterRunStatus.FAILURE) for one in scheduler.unclaimed_attempts()[1::2]
+        add_run(instance, assignment, dg.DagsterRunStatus.FAILURE)
+        for assignment in scheduler.unclaimed_attempts()[1::2]
     ]
     late = [
-        add_run(instance, one, dg.DagsterRunStatus.STARTED) for one in scheduler.unclaimed_attempts()[::2]
+        add_run(instance, assignment, dg.DagsterRunStatus.STARTED)
+        for assignment in scheduler.unclaimed_attempts()[::2]
     ]
 
     tick(retry_crashed_trials, backend, instance)
-    assert len(asked) == 1
+    assert len(queries) == 1
     assert len(scheduler.unclaimed_attempts()) == waiting - len(lost)
-    asked.clear()
+    queries.clear()
     tick(watch_starting_pods, backend, instance)
-    assert len(asked) == 1
+    assert len(queries) == 1
     assert set(canceled) == set(late)
     assert scheduler.unclaimed_attempts() == []
 
@@ -230,19 +235,19 @@ def test_a_tick_asks_once_how_often_the_conclusions_of_all_sweeps_have_failed(
         dg.DagsterRun(job_name="conclude_sweep", tags=failed, status=dg.DagsterRunStatus.FAILURE)
     )
     storage = instance.run_storage
-    asked = []
+    queries = []
     ask = storage.get_runs
     monkeypatch.setattr(
-        storage, "get_runs", lambda *given, **named: asked.append(given) or ask(*given, **named)
+        storage, "get_runs", lambda *arguments, **named: queries.append(arguments) or ask(*arguments, **named)
     )
     requests = tick(finish_sweeps, backend, instance)
     assert [request.run_key for request in requests] == [
         f"{sweep}/conclude/a{1 + (sweep == opened[0])}" for sweep in opened
     ]
-    assert len(asked) == 1
+    assert len(queries) == 1
 
 
-def test_a_running_trial_whose_streamed_metrics_diverged_is_ended_and_another_can_start(
+def test_a_trial_whose_streamed_metrics_diverged_is_ended_and_another_can_start(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
     spec = parse_spec(small(max_trials=4, divergence={"loss": {"max": 10.0}}))
@@ -251,8 +256,8 @@ def test_a_running_trial_whose_streamed_metrics_diverged_is_ended_and_another_ca
     scheduler = Scheduler(backend.catalog, row.id)
     prepare(instance, scheduler)
     tick(start_trials, backend, instance)
-    given = scheduler.claim(0, "worker")
-    with init(project="small", id=given.key, root=backend.store.root) as run:
+    assignment = scheduler.claim(0, "worker")
+    with init(project="small", id=assignment.key, root=backend.store.root) as run:
         run.log({"loss": 2.0}, step=1)
         run.flush()
         tick(stop_diverged_trials, backend, instance)
@@ -260,28 +265,28 @@ def test_a_running_trial_whose_streamed_metrics_diverged_is_ended_and_another_ca
         run.log({"loss": 11.0}, step=2)
         run.flush()
         context = dg.build_sensor_context(instance=instance, resources={"backend": backend}, definitions=defs)
-        (seen,) = stop_diverged_trials.evaluate_tick(context).asset_events
-    assert (seen.partition, seen.metadata["status"].value) == (given.key, "failed")
-    assert "'loss' became 11.0 at step 2" in seen.metadata["traceback"].value
+        (observation,) = stop_diverged_trials.evaluate_tick(context).asset_events
+    assert (observation.partition, observation.metadata["status"].value) == (assignment.key, "failed")
+    assert "'loss' became 11.0 at step 2" in observation.metadata["traceback"].value
     assert scheduler.state().trials[0].status is Status.FAILED
     with pytest.raises(Superseded):
-        scheduler.heartbeat(given)
+        scheduler.heartbeat(assignment)
     assert f"{row.id}.0002/r0/a1" in [request.run_key for request in tick(start_trials, backend, instance)]
 
 
 def test_trials_that_a_sweep_was_extended_by_get_their_partition_with_their_run(
-    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
+    backend: Backend, open_scheduler: Scheduler, instance: dg.DagsterInstance
 ) -> None:
-    prepare(instance, launched)
-    extend_sweep(backend.catalog, launched.id, 6)
+    prepare(instance, open_scheduler)
+    extend_sweep(backend.catalog, open_scheduler.id, 6)
     context = dg.build_sensor_context(instance=instance, resources={"backend": backend}, definitions=defs)
     with dg.partition_loading_context(dynamic_partitions_store=instance):
         data = start_trials.evaluate_tick(context)
-    asked = [key for request in data.dynamic_partitions_requests or [] for key in request.partition_keys]
-    assert asked == [request.partition_key for request in data.run_requests or []] != []
+    keys = [key for request in data.dynamic_partitions_requests or [] for key in request.partition_keys]
+    assert keys == [request.partition_key for request in data.run_requests or []] != []
 
 
-def test_the_final_training_gets_runs_and_partitions_of_its_own_when_the_search_is_over(
+def test_the_final_training_gets_its_own_runs_and_partitions_after_the_search(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
     spec = parse_spec(
@@ -298,8 +303,8 @@ def test_the_final_training_gets_runs_and_partitions_of_its_own_when_the_search_
         f"{scheduler.id}.0000/r0/a1"
     ]
     scheduler.report_rung(scheduler.claim(0, "worker"), ReachedRung(2, {"score": 0.5}, "sha256:c"), 1.0)
-    asked = tick(start_trials, backend, instance)
-    assert [request.run_key for request in asked] == [
+    requests = tick(start_trials, backend, instance)
+    assert [request.run_key for request in requests] == [
         f"{scheduler.id}.0001/r0/a1",
         f"{scheduler.id}.0002/r0/a1",
     ]
@@ -326,25 +331,25 @@ def test_a_sweep_that_one_job_drives_is_left_to_it(
 
 
 def test_a_sweep_is_concluded_when_its_search_is_over_and_not_before(
-    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
+    backend: Backend, open_scheduler: Scheduler, instance: dg.DagsterInstance
 ) -> None:
-    prepare(instance, launched)
+    prepare(instance, open_scheduler)
     assert tick(finish_sweeps, backend, instance) == []
     with backend.catalog.write() as session:
-        backend.catalog.sweep(session, launched.id).status = "evaluating"
+        backend.catalog.sweep(session, open_scheduler.id).status = "evaluating"
     (request,) = tick(finish_sweeps, backend, instance)
-    assert (request.run_key, request.partition_key) == (f"{launched.id}/conclude/a1", launched.id)
+    assert (request.run_key, request.partition_key) == (f"{open_scheduler.id}/conclude/a1", open_scheduler.id)
 
 
 def test_a_conclusion_that_failed_is_tried_again_and_then_the_sweep_is_over(
-    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
+    backend: Backend, open_scheduler: Scheduler, instance: dg.DagsterInstance
 ) -> None:
-    prepare(instance, launched)
+    prepare(instance, open_scheduler)
     with backend.catalog.write() as session:
-        backend.catalog.sweep(session, launched.id).status = "evaluating"
+        backend.catalog.sweep(session, open_scheduler.id).status = "evaluating"
     for attempt in (1, 2):
         (request,) = tick(finish_sweeps, backend, instance)
-        assert request.run_key == f"{launched.id}/conclude/a{attempt}"
+        assert request.run_key == f"{open_scheduler.id}/conclude/a{attempt}"
         instance.add_run(
             dg.DagsterRun(
                 job_name="conclude_sweep", tags=dict(request.tags), status=dg.DagsterRunStatus.FAILURE
@@ -352,15 +357,15 @@ def test_a_conclusion_that_failed_is_tried_again_and_then_the_sweep_is_over(
         )
     assert tick(finish_sweeps, backend, instance) == []
     with backend.catalog.read() as session:
-        assert backend.catalog.sweep(session, launched.id).status == "failed"
+        assert backend.catalog.sweep(session, open_scheduler.id).status == "failed"
 
 
 def test_a_sweep_that_cannot_be_read_does_not_stop_the_others(
-    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
+    backend: Backend, open_scheduler: Scheduler, instance: dg.DagsterInstance
 ) -> None:
-    prepare(instance, launched)
+    prepare(instance, open_scheduler)
     with backend.catalog.write() as session:
-        good = backend.catalog.sweep(session, launched.id)
+        good = backend.catalog.sweep(session, open_scheduler.id)
         fields = {
             name: getattr(good, name) for name in ("name", "spec_digest", "snapshot", "driver", "created_at")
         }
@@ -405,14 +410,14 @@ def test_sensors_start_no_more_trials_than_the_machine_has_room_for(
 
 
 def test_why_a_pod_waits_is_noted_each_time_and_observed_once(
-    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, open_scheduler: Scheduler, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare(instance, launched)
+    prepare(instance, open_scheduler)
     tick(start_trials, backend, instance)
     said: list[str] = []
-    given = launched.unclaimed_attempts()[0]
+    assignment = open_scheduler.unclaimed_attempts()[0]
     monkeypatch.setattr(
-        "pipelines.sensors.starting", lambda sweep, handed_out: [Starting(given, said[-1], 1.0)]
+        "pipelines.sensors.starting", lambda sweep, handed_out: [Starting(assignment, said[-1], 1.0)]
     )
     observed = []
     for reason in ("Unschedulable: 0/1 nodes", "Unschedulable: 0/2 nodes", "FailedMount: no secret"):
@@ -420,20 +425,20 @@ def test_why_a_pod_waits_is_noted_each_time_and_observed_once(
         context = dg.build_sensor_context(instance=instance, resources={"backend": backend}, definitions=defs)
         observed.append(len(watch_starting_pods.evaluate_tick(context).asset_events))
         with backend.catalog.read() as session:
-            assert backend.catalog.trials(session, launched.id)[0].waiting == reason
+            assert backend.catalog.trials(session, open_scheduler.id)[0].waiting == reason
     assert observed == [1, 0, 1]
 
 
-def test_a_pod_that_never_started_is_given_up_with_the_last_reason_there_was_unless_its_run_has_begun(
-    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+def test_a_late_pod_is_given_up_with_its_last_reason_unless_its_run_has_begun(
+    backend: Backend, open_scheduler: Scheduler, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare(instance, launched)
+    prepare(instance, open_scheduler)
     tick(start_trials, backend, instance)
-    late, begun = launched.unclaimed_attempts()
-    launched.note_waiting(late, "Unschedulable: 0/1 nodes", unclaimed=True)
+    late, begun = open_scheduler.unclaimed_attempts()
+    open_scheduler.note_waiting(late, "Unschedulable: 0/1 nodes", unclaimed=True)
 
     def both(sweep: str, handed_out: list[Assignment]) -> list[Starting]:
-        launched.claim(begun.trial, "its run")  # just now
+        open_scheduler.claim(begun.trial, "its run")  # just now
         return [Starting(late, None, 1e9), Starting(begun, None, 1e9)]
 
     monkeypatch.setattr("pipelines.sensors.starting", both)
@@ -442,7 +447,7 @@ def test_a_pod_that_never_started_is_given_up_with_the_last_reason_there_was_unl
         late.key
     ]
     with backend.catalog.read() as session:
-        rows = backend.catalog.trials(session, launched.id)
+        rows = backend.catalog.trials(session, open_scheduler.id)
     assert (rows[late.trial].failures, rows[begun.trial].failures) == (1, 0)
     assert "did not start within start_timeout_seconds = 1800: Unschedulable: 0/1 nodes" in str(
         rows[late.trial].error
@@ -450,22 +455,23 @@ def test_a_pod_that_never_started_is_given_up_with_the_last_reason_there_was_unl
 
 
 def test_a_run_that_cannot_be_canceled_does_not_stop_the_tick(
-    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, open_scheduler: Scheduler, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare(instance, launched)
+    prepare(instance, open_scheduler)
     tick(start_trials, backend, instance)
-    given = launched.unclaimed_attempts()[0]
+    assignment = open_scheduler.unclaimed_attempts()[0]
     monkeypatch.setattr(
-        "pipelines.sensors.starting", lambda sweep, handed_out: [Starting(given, "Unschedulable: no", 1e9)]
+        "pipelines.sensors.starting",
+        lambda sweep, handed_out: [Starting(assignment, "Unschedulable: no", 1e9)],
     )
 
     def unavailable(*_: object) -> None:
-        asked.append(1)
+        calls.append(1)
         raise ConnectionError("the cluster's API is unavailable")
 
-    asked: list[int] = []
-    add_run(instance, given, dg.DagsterRunStatus.STARTED)
+    calls: list[int] = []
+    add_run(instance, assignment, dg.DagsterRunStatus.STARTED)
     monkeypatch.setattr(type(instance.run_coordinator), "cancel_run", unavailable)
     assert tick(watch_starting_pods, backend, instance) == []
-    assert asked
-    assert given in launched.unclaimed_attempts(), "first the run, then the trial"
+    assert calls
+    assert assignment in open_scheduler.unclaimed_attempts(), "first the run, then the trial"

@@ -45,8 +45,9 @@ class Executed:
         self.backend = self.dagster.backend
 
     def copy(self, folder: Path, spec: dict[str, Any]) -> "Executed":
-        """The same instance and store in another folder, to execute a spec there next: what was executed
-        before need not be again.
+        """A copy of the instance and store in another folder, in which a spec is executed next.
+
+        What was executed before need not be executed again.
         """
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
         return Executed(folder, spec)
@@ -89,17 +90,17 @@ class Executed:
 
 
 @pytest.fixture
-def done(swept: Swept) -> Executed:
+def executed_sweep(swept_lab: Swept) -> Executed:
     """The small sweep, which ``halving sweep`` has executed with Dagster's own command."""
-    assert swept.status == 0, swept.out + swept.err
-    return Executed(swept.shell.folder)
+    assert swept_lab.status == 0, swept_lab.out + swept_lab.err
+    return Executed(swept_lab.shell.folder)
 
 
 @on_swept
-def test_the_job_succeeds_and_says_what_happened(done: Executed) -> None:
-    (log,) = (done.dagster.home / "logs").glob("small-*.log")
+def test_the_job_succeeds_and_says_what_happened(executed_sweep: Executed) -> None:
+    (log,) = (executed_sweep.dagster.home / "logs").glob("small-*.log")
     said = log.read_text()
-    (sweep,) = done.sweeps()
+    (sweep,) = executed_sweep.sweeps()
     assert sweep.status == "finished"
     assert f"sweep {sweep.id}: up to 9 trials, rungs at 1, 3, 9 epochs" in said
     assert "after 1 epochs (rung 0): paused" in said
@@ -107,9 +108,11 @@ def test_the_job_succeeds_and_says_what_happened(done: Executed) -> None:
 
 
 @on_swept
-def test_every_rung_of_every_trial_is_a_materialization_of_its_partition(done: Executed) -> None:
-    results = {(f"{result.sweep}.{result.trial:04d}", result.rung): result for result in done.results()}
-    with done.instance() as instance:
+def test_every_rung_of_every_trial_is_a_materialization_of_its_partition(executed_sweep: Executed) -> None:
+    results = {
+        (f"{result.sweep}.{result.trial:04d}", result.rung): result for result in executed_sweep.results()
+    }
+    with executed_sweep.instance() as instance:
         records = instance.fetch_materializations(dg.AssetKey("trial"), limit=1000).records
     assert len(records) == len(results)
     for record in records:
@@ -120,18 +123,20 @@ def test_every_rung_of_every_trial_is_a_materialization_of_its_partition(done: E
         assert metadata["objective"] == result.value
         assert metadata["epochs"] == result.epochs
         assert metadata["checkpoint"] == result.checkpoint == (event.tags or {})["dagster/data_version"]
-        assert metadata["param/x"] == done.params(result.trial)["x"]
+        assert metadata["param/x"] == executed_sweep.params(result.trial)["x"]
         assert metadata["report"] == f"/assets/evaluation_report?view=partitions&partition={result.sweep}"
-        assert (event.tags or {})["dagster/input_data_version/dataset_snapshot"] == done.sweeps()[0].snapshot
+        assert (event.tags or {})["dagster/input_data_version/dataset_snapshot"] == executed_sweep.sweeps()[
+            0
+        ].snapshot
 
 
 @on_swept
-def test_each_asset_has_the_partitions_that_exist_and_descends_from_the_one_above_by_digest(
-    done: Executed,
+def test_each_asset_has_its_partitions_and_descends_from_the_one_above_by_digest(
+    executed_sweep: Executed,
 ) -> None:
-    (sweep,) = done.sweeps()
+    (sweep,) = executed_sweep.sweeps()
     snapshot = f"points@{sweep.snapshot.removeprefix('sha256:')[:16]}"
-    with done.instance() as instance:
+    with executed_sweep.instance() as instance:
         assert instance.get_dynamic_partitions("datasets") == [snapshot]
         assert instance.get_dynamic_partitions("sweeps") == [sweep.id]
         assert instance.get_dynamic_partitions("trials") == [
@@ -142,7 +147,7 @@ def test_each_asset_has_the_partitions_that_exist_and_descends_from_the_one_abov
             (record,) = instance.fetch_materializations(dg.AssetKey(asset), limit=10).records
             assert record.asset_materialization is not None
             versions[asset] = record.asset_materialization.tags or {}
-    (version,) = done.versions()
+    (version,) = executed_sweep.versions()
     assert (
         versions["sweep"]["dagster/input_data_version/dataset_snapshot"]
         == versions["dataset_snapshot"]["dagster/data_version"]
@@ -153,9 +158,9 @@ def test_each_asset_has_the_partitions_that_exist_and_descends_from_the_one_abov
 
 
 @on_swept
-def test_the_gates_are_recorded_as_checks_of_the_report(done: Executed) -> None:
+def test_the_gates_are_recorded_as_checks_of_the_report(executed_sweep: Executed) -> None:
     report = dg.AssetKey("evaluation_report")
-    with done.instance() as instance:
+    with executed_sweep.instance() as instance:
         for gate in KINDS:
             check = instance.get_latest_asset_check_evaluation_record(dg.AssetCheckKey(report, gate))
             assert check is not None
@@ -163,11 +168,14 @@ def test_the_gates_are_recorded_as_checks_of_the_report(done: Executed) -> None:
 
 
 @on_swept
-def test_the_winner_is_the_best_of_the_highest_rung_and_is_promoted_by_its_digest(done: Executed) -> None:
-    summary = done.summary()
-    (version,) = done.versions()
+def test_the_winner_is_the_best_of_the_highest_rung_and_is_promoted_by_its_digest(
+    executed_sweep: Executed,
+) -> None:
+    summary = executed_sweep.summary()
+    (version,) = executed_sweep.versions()
     best = max(
-        (result for result in done.results() if result.epochs == 9), key=lambda result: result.value or 0
+        (result for result in executed_sweep.results() if result.epochs == 9),
+        key=lambda result: result.value or 0,
     )
     assert summary.best is not None
     assert (
@@ -178,37 +186,41 @@ def test_the_winner_is_the_best_of_the_highest_rung_and_is_promoted_by_its_diges
     assert (version.version, version.stage, version.metrics["accuracy"]) == ("1.0.0", "champion", 1.0)
     assert version.input_schema == {"x": "double"}
     assert version.output_schema == {"type": "string", "classes": ["high", "low"]}
-    assert done.backend.store.get_blob(version.checkpoint)
+    assert executed_sweep.backend.store.get_blob(version.checkpoint)
 
 
 @on_swept
-def test_the_report_is_one_page_that_needs_no_network_and_its_data_is_kept_by_digest(done: Executed) -> None:
-    (sweep,) = done.sweeps()
-    page = done.backend.store.read(report_path(sweep.id)).decode()
-    with done.backend.catalog.read() as session:
+def test_the_report_is_one_page_that_needs_no_network_and_its_data_is_kept_by_digest(
+    executed_sweep: Executed,
+) -> None:
+    (sweep,) = executed_sweep.sweeps()
+    page = executed_sweep.backend.store.read(report_path(sweep.id)).decode()
+    with executed_sweep.backend.catalog.read() as session:
         row = session.get(ReportRow, sweep.id)
     assert row is not None
-    assert done.backend.store.get_blob(row.html).decode() == page
-    data = json.loads(done.backend.store.get_blob(row.digest))
+    assert executed_sweep.backend.store.get_blob(row.html).decode() == page
+    data = json.loads(executed_sweep.backend.store.get_blob(row.digest))
     for link in ('src="http', "src='http", "<link", "@import"):
         assert link not in page.partition("</script>")[2]
     assert data["confusion"] == [[data["per_class"][0]["rows"], 0], [0, data["per_class"][1]["rows"]]]
     assert data["summary"]["rungs"][0]["reached"] == 9
-    assert data["saved"] == done.summary().saved > 0.3
+    assert data["saved"] == executed_sweep.summary().saved > 0.3
 
 
 @on_swept
-def test_metrics_of_every_trained_epoch_are_in_parquet(done: Executed) -> None:
-    for standing in done.summary().standings:
-        steps = curves(done.backend.store, "small", [standing.key], "train/loss")["step"].to_pylist()
+def test_metrics_of_every_trained_epoch_are_in_parquet(executed_sweep: Executed) -> None:
+    for standing in executed_sweep.summary().standings:
+        steps = curves(executed_sweep.backend.store, "small", [standing.key], "train/loss")[
+            "step"
+        ].to_pylist()
         assert steps == list(range(1, standing.epochs + 1))
 
 
 @on_swept
-def test_executing_a_finished_sweep_again_is_a_new_sweep_whose_winner_waits_as_staging(
-    done: Executed, tmp_path: Path
+def test_a_finished_sweep_launched_again_is_a_new_one_whose_winner_is_staging(
+    executed_sweep: Executed, tmp_path: Path
 ) -> None:
-    executed = done.copy(tmp_path, SMALL)
+    executed = executed_sweep.copy(tmp_path, SMALL)
     # which `halving sweep` left, as all of this store is of today
     assert executed.backend.store.names("retention/begun")
     executed.backend.store.delete_below("retention")
@@ -227,10 +239,10 @@ def test_executing_a_finished_sweep_again_is_a_new_sweep_whose_winner_waits_as_s
 
 
 @on_swept
-def test_a_winner_that_is_worse_than_the_champion_is_rejected_by_its_gate_and_the_job_fails(
-    done: Executed, tmp_path: Path, small: Small
+def test_a_winner_worse_than_the_champion_is_rejected_by_its_gate_and_the_job_fails(
+    executed_sweep: Executed, tmp_path: Path, small: Small
 ) -> None:
-    executed = done.copy(tmp_path, small(max_trials=3, predictor="tests.trainables:predict_badly"))
+    executed = executed_sweep.copy(tmp_path, small(max_trials=3, predictor="tests.trainables:predict_badly"))
     process = executed.run()
     assert process.returncode != 0
     assert "non_inferior: accuracy 0." in process.stderr
@@ -239,7 +251,7 @@ def test_a_winner_that_is_worse_than_the_champion_is_rejected_by_its_gate_and_th
 
 
 @pytest.mark.slow
-def test_metrics_that_are_not_finite_are_stopped_by_their_gate_with_the_report_to_look_at(
+def test_metrics_that_are_not_finite_fail_their_gate_with_the_reports_address(
     tmp_path: Path, small: Small
 ) -> None:
     dataset = {"name": "numbers", "source": "tests.trainables:numbers", "target": "y"}
@@ -330,7 +342,7 @@ def nothing_ran(executed: Executed) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_that_is_killed_resumes_the_same_sweep_and_trains_no_checkpointed_epoch_again(
+def test_a_killed_job_resumes_the_same_sweep_and_repeats_no_checkpointed_epoch(
     tmp_path: Path, small: Small
 ) -> None:
     executed = Executed(tmp_path, small(trainable="tests.trainables:train_slowly", max_trials=9))
@@ -375,7 +387,7 @@ def test_a_job_that_is_killed_resumes_the_same_sweep_and_trains_no_checkpointed_
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_is_replaced_and_its_trial_goes_on_from_its_checkpoint(
+def test_a_killed_worker_is_replaced_and_its_trial_goes_on_from_its_checkpoint(
     tmp_path: Path, small: Small
 ) -> None:
     executed = Executed(

@@ -1,6 +1,4 @@
-"""The whole way of a sweep with its store on S3 and its catalog on Postgres, and that no secret of either
-leaves a trace.
-"""
+"""A whole sweep with its store on S3 and its catalog on Postgres, whose secrets leave no trace."""
 
 import json
 import secrets
@@ -53,35 +51,37 @@ class Executed:
     def objects(self) -> dict[str, bytes]:
         """Everything in the bucket, by its path."""
         filesystem = self.s3.filesystem()
-        found = filesystem.get_file_info(fs.FileSelector(f"halving-{self.bucket}", recursive=True))
+        infos = filesystem.get_file_info(fs.FileSelector(f"halving-{self.bucket}", recursive=True))
         return {
             info.path: filesystem.open_input_stream(info.path).read()
-            for info in found
+            for info in infos
             if info.type == fs.FileType.File
         }
 
 
 @pytest.fixture(scope="module")
-def executed(tmp_path_factory: pytest.TempPathFactory, s3: S3, postgres: Postgres) -> Iterator[Executed]:
-    found = Executed(tmp_path_factory.mktemp("s3"), s3, postgres)
-    yield found
-    found.backend.catalog.close()
+def executed_sweep(
+    tmp_path_factory: pytest.TempPathFactory, s3: S3, postgres: Postgres
+) -> Iterator[Executed]:
+    executed = Executed(tmp_path_factory.mktemp("s3"), s3, postgres)
+    yield executed
+    executed.backend.catalog.close()
 
 
-def test_a_sweep_runs_to_its_champion_with_every_file_on_s3(executed: Executed) -> None:
-    assert executed.process.returncode == 0, executed.process.stderr[-3000:]
-    with executed.backend.catalog.read() as session:
+def test_a_sweep_runs_to_its_champion_with_every_file_on_s3(executed_sweep: Executed) -> None:
+    assert executed_sweep.process.returncode == 0, executed_sweep.process.stderr[-3000:]
+    with executed_sweep.backend.catalog.read() as session:
         (sweep,) = session.scalars(select(SweepRow))
         (version,) = session.scalars(select(ModelVersionRow))
     assert sweep.status == "finished"
-    assert "model small 1.0.0 is champion" in executed.process.stderr
-    assert executed.store.get_blob(version.checkpoint)
-    assert executed.store.read(report_path(sweep.id)).startswith(b"<!doctype html>")
-    assert not (executed.folder / "root").exists()
+    assert "model small 1.0.0 is champion" in executed_sweep.process.stderr
+    assert executed_sweep.store.get_blob(version.checkpoint)
+    assert executed_sweep.store.read(report_path(sweep.id)).startswith(b"<!doctype html>")
+    assert not (executed_sweep.folder / "root").exists()
 
 
-def test_its_runs_and_curves_are_read_from_s3(executed: Executed) -> None:
-    store = executed.store
+def test_its_runs_and_curves_are_read_from_s3(executed_sweep: Executed) -> None:
+    store = executed_sweep.store
     runs = list_runs(store, "small")
     assert len(runs) == 4
     assert {run.status for run in runs} <= {"paused", "finished"}
@@ -97,23 +97,23 @@ def test_its_runs_and_curves_are_read_from_s3(executed: Executed) -> None:
 
 
 def test_its_champion_is_found_loaded_and_exported_from_s3_while_the_catalog_is_away(
-    executed: Executed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    executed_sweep: Executed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HALVING_ROOT", executed.store.root)
+    monkeypatch.setenv("HALVING_ROOT", executed_sweep.store.root)
     monkeypatch.setenv("HALVING_CATALOG", "postgresql+psycopg://nobody@127.0.0.1:1/nothing")
-    found = halving.resolve("small@champion")
-    assert digest_of(executed.objects()[found.uri.removeprefix("s3://")]) == found.digest
+    champion = halving.resolve("small@champion")
+    assert digest_of(executed_sweep.objects()[champion.uri.removeprefix("s3://")]) == champion.digest
     assert list(halving.load_model("small@champion").predict({"x": [0.1, 0.9]})) == ["low", "high"]
     assert main(["models", "export", "small@champion", str(tmp_path / "out")]) == 0
     assert (tmp_path / "out/code/tests/trainables.py").read_text() == Path(trainables.__file__).read_text()
     assert set(json.loads((tmp_path / "out/predictions.json").read_text())) <= {"low", "high"}
 
 
-def test_no_credential_is_in_a_record_an_event_or_a_log(executed: Executed) -> None:
-    written = executed.objects() | {
-        str(path): path.read_bytes() for path in executed.folder.rglob("*") if path.is_file()
+def test_no_credential_is_in_a_record_an_event_or_a_log(executed_sweep: Executed) -> None:
+    written = executed_sweep.objects() | {
+        str(path): path.read_bytes() for path in executed_sweep.folder.rglob("*") if path.is_file()
     }
-    written["output"] = (executed.process.stdout + executed.process.stderr).encode()
+    written["output"] = (executed_sweep.process.stdout + executed_sweep.process.stderr).encode()
     assert len(written) > 20
     for secret in (PASSWORD, CREDENTIALS["AWS_SECRET_ACCESS_KEY"]):
         assert [name for name, content in written.items() if secret.encode() in content] == []

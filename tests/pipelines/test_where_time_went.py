@@ -1,5 +1,6 @@
-"""What is said of where the time of a training went, by ``halving trial``, by the API that the page reads,
-and by the report: of real trainings, each of which waits for one thing.
+"""Where the time of a training went, by ``halving trial``, the API and the report.
+
+The trainings are real, and each waits for one thing.
 """
 
 import json
@@ -53,7 +54,7 @@ class Said:
 
 
 @pytest.fixture
-def told(backend: Backend, capsys: pytest.CaptureFixture[str]) -> Callable[[str, int], Said]:
+def show_trial(backend: Backend, capsys: pytest.CaptureFixture[str]) -> Callable[[str, int], Said]:
     """Train one trial in so many processes, to its end and to its report."""
 
     def train(trainable: str, processes: int) -> Said:
@@ -83,11 +84,11 @@ def told(backend: Backend, capsys: pytest.CaptureFixture[str]) -> Callable[[str,
 
 
 @pytest.mark.parametrize("trainable", ADVICE)
-def test_a_training_that_waits_is_told_why_on_its_page_in_its_report_and_by_the_command(
-    told: Callable[[str, int], Said], trainable: str
+def test_page_report_and_command_say_why_a_training_waits(
+    show_trial: Callable[[str, int], Said], trainable: str
 ) -> None:
     processes, share, advice = ADVICE[trainable]
-    said = told(trainable, processes)
+    said = show_trial(trainable, processes)
     busy = f"is busy {said.data['time_spent']['busy']:.0f} % of the time, below 90 %: "
     assert f"it {busy}{advice}" in said.text
     assert f"It {busy}{advice}" in said.page
@@ -106,9 +107,9 @@ def test_a_training_that_waits_is_told_why_on_its_page_in_its_report_and_by_the_
 
 
 def test_of_a_training_that_computes_on_cpus_nothing_is_said_to_be_wrong(
-    told: Callable[[str, int], Said],
+    show_trial: Callable[[str, int], Said],
 ) -> None:
-    said = told("compute", 1)
+    said = show_trial("compute", 1)
     assert said.api["warning"] is None
     assert "where its time went: computing " in said.text
     assert "GPU" not in said.text.partition("rung")[0]

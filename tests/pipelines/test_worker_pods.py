@@ -1,6 +1,4 @@
-"""Workers of a one-job sweep whose pods do not start, are reclaimed, or crash; the cluster's answers are
-given.
-"""
+"""Workers of a one-job sweep whose pods do not start, are reclaimed, or crash, on a simulated cluster."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -41,8 +39,9 @@ LIMIT = 30.0  # start_timeout_seconds
 
 
 class Jobs(StepHandler):
-    """Stands for Dagster's own handler of Kubernetes Jobs: a job is dead if one of its pods has failed, or,
-    since 1.26, was deleted.
+    """A fake of Dagster's handler of Kubernetes Jobs: a job is dead if a pod has failed or was deleted.
+
+    Kubernetes counts a deleted pod since 1.26.
     """
 
     name = "Jobs"
@@ -56,7 +55,7 @@ class Jobs(StepHandler):
 
     def check_step_health(self, step_handler_context: StepHandlerContext) -> CheckStepHealthResult:
         job = self._get_k8s_step_job_name(step_handler_context)
-        if any(one.status.phase == "Failed" or one.metadata.deletion_timestamp for one in self._cluster.pods):
+        if any(pod.status.phase == "Failed" or pod.metadata.deletion_timestamp for pod in self._cluster.pods):
             return CheckStepHealthResult.unhealthy(f"Discovered failed Kubernetes job {job}.")
         return CheckStepHealthResult.healthy()
 
@@ -135,7 +134,7 @@ def scheduler(backend: Backend, small: Small) -> Scheduler:
 
 
 @pytest.fixture
-def watched(
+def watched_steps(
     backend: Backend, scheduler: Scheduler, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> Watched:
     monkeypatch.setattr(worker_pods, "time", SimpleNamespace(monotonic=lambda: cluster.now))
@@ -163,126 +162,128 @@ def running() -> V1Pod:
 
 @pytest.mark.parametrize("state", ["waits for a node", "ran on a node that is lost"])
 def test_a_lost_trial_is_queued_again_although_no_worker_lives_to_do_it(
-    backend: Backend, scheduler: Scheduler, watched: Watched, cluster: Cluster, state: str
+    backend: Backend, scheduler: Scheduler, watched_steps: Watched, cluster: Cluster, state: str
 ) -> None:
     scheduler.next_work("gone:1")
     with backend.catalog.write() as session:
         session.execute(update(TrialRow).values(lease_until=1.0, doubted_until=2.0))
     cluster.shows(unschedulable() if state == "waits for a node" else running())
-    assert watched.look(5).is_healthy
+    assert watched_steps.look(5).is_healthy
     assert scheduler.state().trials[0].status is Status.QUEUED
 
 
 def test_a_run_without_workers_ends_with_the_clusters_reason_despite_a_lost_trial(
-    scheduler: Scheduler, watched: Watched, cluster: Cluster
+    scheduler: Scheduler, watched_steps: Watched, cluster: Cluster
 ) -> None:
     scheduler.next_work("gone:1")
     cluster.shows(unschedulable())
-    watched.launch()
-    assert watched.look(LIMIT - 1).is_healthy
-    given_up = watched.look(2)
+    watched_steps.launch()
+    assert watched_steps.look(LIMIT - 1).is_healthy
+    given_up = watched_steps.look(2)
     assert (
         "no worker of the sweep could start within resources.start_timeout_seconds = 30: Unschedulable"
         in str(given_up.unhealthy_reason)
     )
     assert cluster.terminated == [f"job-{WORKERS}[0]"]
     with pytest.raises(worker_pods.WorkerNotStarted, match="0/1 nodes are available"):
-        watched.launch()
+        watched_steps.launch()
 
 
 def test_a_slot_without_a_node_waits_while_another_worker_runs_or_has_just_run(
-    watched: Watched, cluster: Cluster
+    watched_steps: Watched, cluster: Cluster
 ) -> None:
     first = running()
     second = unschedulable()
     cluster.shows(first)
     second.metadata.labels = {"job-name": f"job-{WORKERS}[1]"}
     cluster.pods.append(second)
-    watched.launch(0)
-    watched.launch(1)
+    watched_steps.launch(0)
+    watched_steps.launch(1)
     for _ in range(4):
-        assert watched.look(LIMIT / 2, slot=0).is_healthy
-        assert watched.look(0, slot=1).is_healthy
+        assert watched_steps.look(LIMIT / 2, slot=0).is_healthy
+        assert watched_steps.look(0, slot=1).is_healthy
     cluster.pods = [second]  # the other is reclaimed, between two trials
-    assert watched.look(LIMIT / 2, slot=1).is_healthy
-    assert not watched.look(LIMIT, slot=1).is_healthy
+    assert watched_steps.look(LIMIT / 2, slot=1).is_healthy
+    assert not watched_steps.look(LIMIT, slot=1).is_healthy
 
 
 def test_a_paused_sweep_does_not_fail_for_want_of_workers(
-    backend: Backend, scheduler: Scheduler, watched: Watched, cluster: Cluster
+    backend: Backend, scheduler: Scheduler, watched_steps: Watched, cluster: Cluster
 ) -> None:
     pause_sweep(backend.catalog, scheduler.id)
     cluster.shows(unschedulable())
-    watched.launch()
+    watched_steps.launch()
     for _ in range(4):
-        assert watched.look(LIMIT).is_healthy
+        assert watched_steps.look(LIMIT).is_healthy
     assert cluster.terminated == []
 
 
 def test_a_slot_that_waits_when_the_search_is_over_is_let_go_and_that_is_no_crash(
-    backend: Backend, scheduler: Scheduler, watched: Watched, cluster: Cluster
+    backend: Backend, scheduler: Scheduler, watched_steps: Watched, cluster: Cluster
 ) -> None:
     with backend.catalog.write() as session:
         backend.catalog.sweep(session, scheduler.id).status = "evaluating"
     cluster.shows(unschedulable())
-    let_go = watched.look(5)
+    let_go = watched_steps.look(5)
     assert "it is released; this does not count as a crash" in str(let_go.unhealthy_reason)
 
 
 def test_a_worker_that_was_deleted_and_still_saves_tells_its_end_itself(
-    watched: Watched, cluster: Cluster
+    watched_steps: Watched, cluster: Cluster
 ) -> None:
     deleted = running()
     deleted.metadata.deletion_timestamp = datetime.now(UTC) + timedelta(seconds=60)
     cluster.shows(deleted)
-    assert watched.look(5).is_healthy
+    assert watched_steps.look(5).is_healthy
     deleted.status.phase = "Failed"
-    assert not watched.look(5).is_healthy
+    assert not watched_steps.look(5).is_healthy
 
 
 def test_a_pod_on_a_node_that_does_not_confirm_its_end_is_given_up(
-    watched: Watched, cluster: Cluster
+    watched_steps: Watched, cluster: Cluster
 ) -> None:
     deleted = running()
     cluster.shows(deleted)
     deleted.metadata.deletion_timestamp = datetime.now(UTC) - timedelta(seconds=10)
-    assert watched.look(5).is_healthy
+    assert watched_steps.look(5).is_healthy
     deleted.metadata.deletion_timestamp = datetime.now(UTC) - timedelta(seconds=40)
-    lost = watched.look(5)
+    lost = watched_steps.look(5)
     assert "pod pod-1 is lost with its node node1" in str(lost.unhealthy_reason)
     assert cluster.terminated == [f"job-{WORKERS}[0]"]
 
 
-def test_a_step_that_cannot_be_looked_at_is_taken_for_healthy(watched: Watched, cluster: Cluster) -> None:
+def test_a_step_that_cannot_be_looked_at_is_taken_for_healthy(
+    watched_steps: Watched, cluster: Cluster
+) -> None:
     def unavailable(labels: dict[str, str]) -> list[V1Pod]:
         raise ApiException(status=503, reason="the API restarts")
 
     cluster.find_pods = unavailable  # type: ignore[method-assign]
-    assert watched.look(5).is_healthy
+    assert watched_steps.look(5).is_healthy
 
 
 @pytest.mark.parametrize("status", [409, 403])
 def test_a_resumed_run_goes_on_with_a_job_that_is_there_already(
-    watched: Watched, cluster: Cluster, status: int
+    watched_steps: Watched, cluster: Cluster, status: int
 ) -> None:
-    def refused(context: StepHandlerContext) -> Iterator[DagsterEvent]:
+    def refuse(context: StepHandlerContext) -> Iterator[DagsterEvent]:
         raise DagsterK8sUnrecoverableAPIError(
             "", k8s_api_exception=ApiException(status=status), original_exc_info=(Exception, None, None)
         )
         yield
 
-    cluster.launch = refused
+    cluster.launch = refuse
     if status == 409:
-        watched.launch()
+        watched_steps.launch()
     else:
         with pytest.raises(DagsterK8sUnrecoverableAPIError):
-            watched.launch()
+            watched_steps.launch()
 
 
-def test_a_reason_is_logged_once_however_its_numbers_change(watched: Watched, cluster: Cluster) -> None:
+def test_a_reason_is_logged_once_however_its_numbers_change(watched_steps: Watched, cluster: Cluster) -> None:
     for nodes in (1, 2, 3):
         cluster.shows(unschedulable(nodes))
-        watched.look(5)
+        watched_steps.look(5)
     assert cluster.logged == [
         f"{WORKERS}[0] waits for its pod to start: Unschedulable: 0/1 nodes are available"
     ]
@@ -354,7 +355,11 @@ def test_the_executor_looks_at_the_sweep_in_the_lab_of_its_code_location(tmp_pat
         "user: u}}],"
         " clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: u, user: {}}]}"
     )
-    given = {"load_incluster_config": False, "kubeconfig_file": str(config), "retries": {"enabled": {}}}
+    config_of_executor = {
+        "load_incluster_config": False,
+        "kubeconfig_file": str(config),
+        "retries": {"enabled": {}},
+    }
 
     @dg.op(required_resource_keys={"backend"})
     def using() -> None: ...
@@ -369,7 +374,7 @@ def test_the_executor_looks_at_the_sweep_in_the_lab_of_its_code_location(tmp_pat
     context = dg.InitExecutorContext(
         job=InMemoryJob(location.resolve_job_def("of_a_backend")),
         executor_def=worker_pods.worker_pods,
-        executor_config=given,
+        executor_config=config_of_executor,
         instance=dg.DagsterInstance.ephemeral(),
     )
     executor = worker_pods.worker_pods.executor_creation_fn(context)  # type: ignore[misc]

@@ -16,7 +16,7 @@ import numpy as np
 import scipy  # its parts are imported when they are first used: they take a second
 from numpy.typing import NDArray
 
-from resources.evaluation.statistics.clusters import Clusters, count_of, effective_count, totals
+from resources.evaluation.statistics.clusters import Clusters, count_clusters, effective_count, totals
 from resources.evaluation.statistics.evidence import ALPHA
 from resources.evaluation.statistics.too_few import MIN_ROWS
 
@@ -220,7 +220,7 @@ def bootstrap_weights(
         return _nothing(estimate, n)
     source = np.random.default_rng(seed)
     step = max(1, _AT_ONCE // n)
-    units = n if clusters is None else count_of(clusters)
+    units = n if clusters is None else count_clusters(clusters)
     groups = min(units, _GROUPS)
     of_rows = (source.permutation(units) % groups)[np.arange(n) if clusters is None else clusters]
     each = np.arange(groups)
@@ -318,7 +318,7 @@ def _from_replicates(estimate: float, replicates: Floats, acceleration: float, n
 def _by_clusters(bootstrapped: Bootstrapped, clusters: Clusters | None) -> Bootstrapped:
     if clusters is None:
         return bootstrapped
-    return replace(bootstrapped, clusters=count_of(clusters), effective=effective_count(clusters))
+    return replace(bootstrapped, clusters=count_clusters(clusters), effective=effective_count(clusters))
 
 
 def _acceleration(deviations: Floats, weights: Floats | float = 1.0) -> float:

@@ -24,7 +24,7 @@ def among(clusters: Clusters | None, rows: NDArray[np.int64]) -> Clusters | None
     return numbers if numbers.max() + 1 < len(rows) else None
 
 
-def count_of(clusters: Clusters) -> int:
+def count_clusters(clusters: Clusters) -> int:
     """The number of clusters."""
     return int(clusters.max()) + 1
 
@@ -41,7 +41,7 @@ def effective_count(clusters: Clusters) -> int:
 
 def totals(values: NDArray[np.float64], clusters: Clusters) -> NDArray[np.float64]:
     """The sum of the values over each cluster's rows. Shape (rows, …) to (clusters, …)."""
-    summed = np.zeros((count_of(clusters), *values.shape[1:]))
+    summed = np.zeros((count_clusters(clusters), *values.shape[1:]))
     np.add.at(summed, clusters, values)
     return summed
 
@@ -51,6 +51,6 @@ def redraw(clusters: Clusters, rng: np.random.Generator, size: int | None = None
 
     A row occurs as often as its cluster was drawn.
     """
-    count = count_of(clusters)
+    count = count_clusters(clusters)
     times = np.bincount(rng.integers(0, count, size or count), minlength=count)
     return np.repeat(np.arange(len(clusters)), times[clusters])

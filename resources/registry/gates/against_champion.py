@@ -13,7 +13,7 @@ from resources.evaluation.comparison import gain_of
 from resources.evaluation.measures import measure
 from resources.evaluation.predictions import Predictions
 from resources.evaluation.slices import SMALL
-from resources.evaluation.statistics.clusters import among, count_of
+from resources.evaluation.statistics.clusters import among, count_clusters
 from resources.evaluation.statistics.evidence import ALPHA, Evidence
 from resources.evaluation.statistics.verdict import Conclusion, holm, non_inferior, planned_seeds, superior
 from resources.registry.gates.figures import rows_needed
@@ -57,7 +57,7 @@ class Pair:
         rows = f"{self.ours.rows:,} rows"
         if clusters is None:
             return rows
-        return f"{rows} of {count_of(clusters):,} groups"
+        return f"{rows} of {count_clusters(clusters):,} groups"
 
     @property
     def champion(self) -> str:

@@ -287,7 +287,9 @@ class RunCurves:
             grew(more)
 
     def _read_live(self, key: str) -> Any:
-        parts = [downsampling.unpack_blocks([blocks[key] for blocks in self._summaries.values() if key in blocks])]
+        parts = [
+            downsampling.unpack_blocks([blocks[key] for blocks in self._summaries.values() if key in blocks])
+        ]
         parts += [
             _units(self._segment(name, key)) for name, blocks in self._summaries.items() if key not in blocks
         ]

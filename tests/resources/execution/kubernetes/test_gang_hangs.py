@@ -91,7 +91,9 @@ def test_a_lost_pod_is_a_better_reason_than_the_collective_that_it_missed(
     monkeypatch.setattr(gang_process, "_HUNG_BEAT_SECONDS", 0.0)
     gang_of_two = form_gang()
     gang_of_two.says.set(gang.hung_key("pod-0"), HANG.to_text())
-    gang_of_two.says.set(gang.ended_key("pod-0"), gang.end_to_bytes(Raised(describe(HANG), False, None)).decode())
+    gang_of_two.says.set(
+        gang.ended_key("pod-0"), gang.end_to_bytes(Raised(describe(HANG), False, None)).decode()
+    )
     ended = gang_of_two.until_it_ends(beating=False)
     assert isinstance(ended, Interrupted)
     assert ended.reason.startswith("node 1 of the gang (rank 1): pod pod-1 has not been heard of for")
