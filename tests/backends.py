@@ -1,5 +1,4 @@
-"""What the tests above the SDK stand on: a backend in a temporary folder, an empty catalog, a small valid
-spec, Dagster's command line.
+"""Shared parts of tests above the SDK: a backend, an empty catalog, a small spec, Dagster's command line.
 
 Each folder of such tests takes the fixtures with ``from tests.backends import *`` in its conftest.py.
 """
@@ -56,7 +55,7 @@ SMALL: dict[str, Any] = {
 
 def snapshot_row(digest: str, **changes: Any) -> SnapshotRow:
     """A snapshot that exists in the catalog alone."""
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": "points",
         "rows": 3,
         "bytes": 5_000_000_000,
@@ -68,15 +67,16 @@ def snapshot_row(digest: str, **changes: Any) -> SnapshotRow:
         "transform_sha256": "t",
         "created_at": utcnow(),
     }
-    return SnapshotRow(digest=digest, **{**given, **changes})
+    return SnapshotRow(digest=digest, **{**fields, **changes})
 
 
-def add_version(session: Session, **given: Any) -> ModelVersionRow:
-    """A version that exists in the catalog alone, as if a sweep's winner had been promoted; of ``model``,
-    which is its project too.
+def add_version(session: Session, **fields: Any) -> ModelVersionRow:
+    """Add a version to the catalog alone, as if a sweep's winner had been promoted.
+
+    Its project has the name of its ``model``.
     """
-    model = session.get(RegisteredModelRow, given["model"]) or create_model(
-        session, given["model"], actor="test"
+    model = session.get(RegisteredModelRow, fields["model"]) or create_model(
+        session, fields["model"], actor="test"
     )
     about: dict[str, Any] = {
         "mlflow_stage": "None",
@@ -86,7 +86,7 @@ def add_version(session: Session, **given: Any) -> ModelVersionRow:
         "tags": {},
     }
     empty: dict[str, Any] = {"input_schema": {}, "output_schema": {}, "metrics": {}}
-    row = ModelVersionRow(**{**about, **empty, **given})
+    row = ModelVersionRow(**{**about, **empty, **fields})
     number_version(model, row)
     session.add(row)
     session.flush()
@@ -100,8 +100,7 @@ def with_dvc() -> None:
 
 @pytest.fixture(autouse=True)
 def sparing_dvc(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DVC takes longer than all else about a small snapshot, and what it does is tested where a test asks for
-    it.
+    """Take snapshots without DVC, which takes longest, and is tested where a test asks for it.
 
     Processes that a test starts track theirs.
     """
@@ -180,8 +179,9 @@ def catalog(any_catalog: str) -> Iterator[Catalog]:
 
 @pytest.fixture
 def lagging(any_catalog: str) -> Iterator[Catalog]:
-    """The same catalog as a process has it for which the server's clock was set forward a moment ago, or
-    whose machine stood still.
+    """The same catalog in a process that does not know that the server's clock was set forward.
+
+    It is as well that of a process whose machine stood still.
     """
     with closing(Catalog(any_catalog)) as catalog:
         catalog._server_clock.set(catalog.now() - 60)
@@ -223,9 +223,7 @@ class Dagster:
         self.backend = Backend(root=root, catalog_url=catalog)
 
     def start(self, *arguments: str, log: Path, module: str = "dagster") -> "subprocess.Popen[bytes]":
-        """Start ``dagster …``, or another of its commands, in a process group of its own, its output in
-        ``log``.
-        """
+        """Start ``dagster …`` in a process group of its own, with its output in ``log``."""
         with log.open("wb") as output:
             return subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],

@@ -1,5 +1,4 @@
-"""Debian's Chromium, driven by Playwright: the one browser of all tests and of the pictures in
-``docs/images``.
+"""Debian's Chromium, driven by Playwright, for all tests and for the pictures in ``docs/images``.
 
 It is the headless shell: the same engine without the application around it, which takes half of a test's time
 when it is there.
@@ -40,9 +39,7 @@ def chromium(*arguments: str) -> Iterator[Browser]:
 
 
 def errors_of(page: Page) -> list[str]:
-    """What the page's console calls an error from now on, and what its scripts leave uncaught; grows while
-    the page is open.
-    """
+    """Errors of the page's console and its scripts from now on; the list grows while the page is open."""
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on(

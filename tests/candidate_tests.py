@@ -1,6 +1,4 @@
-"""Integration tests of an exported model, as a spec names them: each behaves in one way that a real one
-might.
-"""
+"""Integration tests of an exported model, as a spec names them; each behaves in another way."""
 
 import os
 import signal

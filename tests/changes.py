@@ -1,5 +1,6 @@
-"""Kills, and others at work, before the n-th change: of a store's files, in a folder or on S3, or of a
-catalog, which is a commit.
+"""Kills, and other processes at work, before the n-th change of a store's files or of a catalog.
+
+A store is in a folder or on S3, and a change of a catalog is a commit.
 
 A process that is killed there has left what the changes before it made, and nothing else. So whoever is
 killed at each n, until one run comes to its end, has been in every state that a kill can leave, but for what
@@ -122,8 +123,9 @@ def is_process_killed(step: int, within: Path, action: Callable[[], object]) -> 
 
 
 def is_met(step: int, within: Path, first: Callable[[], object], second: Callable[[], object]) -> bool:
-    """Do two things, of which the first stops before its n-th change until the second has ended, or waits for
-    it; whether it came so far.
+    """Do two things, of which the first waits before its n-th change until the second has ended.
+
+    It also goes on when the second waits for it. Returns whether the first came so far.
 
     Where it has no such change the second comes after it. It waits where the first has a marker for a file
     that both want to change.
@@ -161,9 +163,7 @@ def is_met(step: int, within: Path, first: Callable[[], object], second: Callabl
 
 
 def be_later(*stores: Store) -> None:
-    """Have what a killed process left count no more: markers do for two minutes, and empty folders for a
-    day.
-    """
+    """Make marks of a killed process expire: markers count for two minutes, and empty folders for a day."""
     for store in stores:
         for name, _, _ in store.files(""):
             if ".claim-" in name:

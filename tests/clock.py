@@ -17,9 +17,7 @@ class Clock:
         self.now -= seconds
 
     def lose_all(self, scheduler: Scheduler) -> None:
-        """Let every lease run out, somebody see that, and the doubt pass too; the next look finds all
-        lost.
-        """
+        """Let all leases expire, let it be noticed, and let the doubt pass; the next check finds all lost."""
         self.now += LEASE_SECONDS + 1
         scheduler.requeue_lost()
         self.now += DOUBT_SECONDS

@@ -1,5 +1,4 @@
-"""What all tests stand on: an environment without a user's settings, servers of the tests' own, a store on
-each kind of storage.
+"""Fixtures of all tests: an environment without a user's settings, servers, a store on each kind of storage.
 
 Nothing is imported here of the platform, but where a fork server has it: the SDK's tests do without Dagster
 and SQLAlchemy. The platform's fixtures are in tests/backends.py.
@@ -66,9 +65,7 @@ _FOLDERS = itertools.count()
 
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A test's own folder, whose number is counted here: pytest lists the folders of all tests before this
-    one to find the next number.
-    """
+    """A test's own folder, numbered here: pytest would list all tests' folders to find the next number."""
     name = re.sub(r"\W", "_", request.node.name)[:25]
     return tmp_path_factory.mktemp(f"{name}-{next(_FOLDERS)}", numbered=False)
 
@@ -91,9 +88,7 @@ _SERVICES = {"browser", "postgres", "redis", "s3"}
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a server (``service``), and drop those that look into the store's own folder
-    (``folder``) on S3.
-    """
+    """Mark tests that need a server (``service``), and drop those of a folder (``folder``) on S3."""
     for item in list(items):
         variants = {value for value in _params(item).values() if isinstance(value, str)}
         if "s3" in variants and item.get_closest_marker("folder"):
@@ -106,9 +101,7 @@ _MAX_ID = 80
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Cut a long value short in its test's id, which pytest escapes, sends from process to process and
-    compares: some are megabytes.
-    """
+    """Cut long values short in tests' ids, which pytest escapes, sends and compares: some are megabytes."""
     if not isinstance(val, str | bytes) or len(val) <= _MAX_ID:
         return None
     start = val[:_MAX_ID]
@@ -118,9 +111,7 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Let the garbage collector look at what tests make, and no more at what was imported and collected
-    before them.
-    """
+    """Let the garbage collector ignore what was imported before the tests."""
     gc.freeze()
     gc.set_threshold(20_000)  # of what a test makes little is garbage in cycles
     gc.enable()
@@ -159,9 +150,7 @@ _STARTED = pytest.StashKey[list[str]]()
 
 @pytest.fixture(autouse=True)
 def _starting_no_process(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test that starts a process has the marker ``slow``: how long a process takes depends on what else the
-    machine does.
-    """
+    """Fail a test that starts a process without the marker ``slow``: its time depends on the load."""
     yield
     if not any(request.node.get_closest_marker(name) for name in ("slow", "service")):
         started = request.node.stash[_STARTED]
@@ -174,9 +163,7 @@ def _params(item: pytest.Item) -> dict[str, object]:
 
 @pytest.fixture(autouse=True)
 def _own_module_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is imported from the working folder of an earlier test: importing a trainable adds that folder
-    to the path.
-    """
+    """Import nothing from the folder of an earlier test, which importing a trainable adds to the path."""
     monkeypatch.setattr(sys, "path", list(sys.path))
 
 

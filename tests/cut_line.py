@@ -1,6 +1,4 @@
-"""A line to a Postgres server that counts round trips, and can be cut at the worst moment: a COMMIT is
-through, its answer is not.
-"""
+"""A proxy of a Postgres server that counts round trips, and can cut the line after a COMMIT."""
 
 import socket
 import threading

@@ -28,9 +28,7 @@ def be_killed(run: Run) -> None:
 
 
 def hang(run: Run) -> None:
-    """Hang after the first epoch's checkpoint, beside two processes of a data loader, as
-    ``run.params["how"]`` says.
-    """
+    """Hang after the first checkpoint, beside two processes of a loader, as ``params["how"]`` says."""
     from torch.utils.data import DataLoader
 
     for epoch in run.epochs():

@@ -1,6 +1,4 @@
-"""The digits example as a trial with a life: its first one is the best by decree, and is killed once in the
-middle of its second rung.
-"""
+"""The digits example as a trial: the first one is always the best, and is killed once in its second rung."""
 
 import os
 import signal

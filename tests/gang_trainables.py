@@ -17,9 +17,7 @@ _SAMPLES = 6  # so many are taken before an epoch ends
 
 
 def end_differently(run: Run) -> None:
-    """In its first attempt rank 1 is stopped, in the second it is killed, and in the third it runs out of
-    memory.
-    """
+    """Stop rank 1 in the first attempt, kill it in the second, and let it run out of memory in the third."""
     for epoch in run.epochs():
         if epoch == 2 and run.rank == 1:
             if run.attempt == 1:
@@ -51,13 +49,13 @@ def exchange(run: Run) -> None:
 def wait_for_data(run: Run) -> None:
     """Preparing a batch takes much longer than computing with it."""
 
-    def prepared(rows: dict[str, Tensor]) -> dict[str, Tensor]:
+    def prepare(rows: dict[str, Tensor]) -> dict[str, Tensor]:
         _compute(80)
         return rows
 
     def batches() -> Iterator[object]:
         while True:
-            yield from run.dataset.loader("train", batch_size=10, transform=prepared)
+            yield from run.dataset.loader("train", batch_size=10, transform=prepare)
 
     batch = batches()
     _train(run, lambda: next(batch))
@@ -96,9 +94,7 @@ def _compute(amount: int) -> None:
 
 
 def _sample_often(run: Run) -> list[int]:
-    """Have it sampled where the time goes more often than trials do; gives a list that grows by one with each
-    sample.
-    """
+    """Sample where the time goes more often than trials do; the list grows by one with each sample."""
     samples: list[int] = []
     record = partial(run.log, all_ranks=run.rank > 0)
 

@@ -50,9 +50,10 @@ class RankFailed(Exception):
     """
 
 
-def start(target: Callable[..., object], *given: Any, output: Path | None = None) -> BaseProcess:
-    """Call a function in a process of its own that has this one's environment and one thread; its children
-    are its own matter.
+def start(target: Callable[..., object], *arguments: Any, output: Path | None = None) -> BaseProcess:
+    """Call a function in a process of its own with this one's environment and one thread.
+
+    Its children are its own matter.
 
     Args:
         output: a file for what it prints.
@@ -66,14 +67,14 @@ def start(target: Callable[..., object], *given: Any, output: Path | None = None
         patch.setenv("OPENBLAS_NUM_THREADS", "1")  # NumPy's, which begin when it is imported
         forkserver.ensure_running()
     process = SERVER.Process(
-        target=_in_environment, args=(dict(os.environ), output and str(output), target, given)
+        target=_in_environment, args=(dict(os.environ), output and str(output), target, arguments)
     )
     process.start()
     return process
 
 
 def _in_environment(
-    environment: dict[str, str], output: str | None, target: Callable[..., object], given: tuple[Any, ...]
+    environment: dict[str, str], output: str | None, target: Callable[..., object], arguments: tuple[Any, ...]
 ) -> None:
     import torch
 
@@ -84,11 +85,13 @@ def _in_environment(
         with Path(output).open("w") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
-    target(*given)
+    target(*arguments)
 
 
-def run_gang(world_size: int, body: Callable[..., Any], *given: Any, killed: int | None = None) -> list[Any]:
-    """Call ``body(ranks, *given)`` on each rank of a process group; give what it returned, by rank.
+def run_gang(
+    world_size: int, body: Callable[..., Any], *arguments: Any, killed: int | None = None
+) -> list[Any]:
+    """Call ``body(ranks, *arguments)`` on each rank of a process group; return its results, by rank.
 
     Args:
         killed: a rank that ends by SIGKILL; it returns None.
@@ -99,12 +102,13 @@ def run_gang(world_size: int, body: Callable[..., Any], *given: Any, killed: int
     with tempfile.TemporaryDirectory() as folder:
         group = f"{folder}/group"
         return _run_together(
-            [partial(_in_group, group, rank, world_size, body, given) for rank in range(world_size)], killed
+            [partial(_in_group, group, rank, world_size, body, arguments) for rank in range(world_size)],
+            killed,
         )
 
 
 def _in_group(
-    group: str, rank: int, world_size: int, body: Callable[..., Any], given: tuple[Any, ...]
+    group: str, rank: int, world_size: int, body: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> Any:
     import torch.distributed as dist
 
@@ -113,37 +117,37 @@ def _in_group(
         "gloo", init_method=Path(group).as_uri(), rank=rank, world_size=world_size, timeout=within
     )
     ranks: Ranks = Gang(rank, world_size, rank, timeout=_COLLECTIVE_SECONDS) if world_size > 1 else ALONE
-    return body(ranks, *given)
+    return body(ranks, *arguments)
 
 
-def run_ranks(world_size: int, body: Callable[..., Any], *given: Any) -> list[Any]:
-    """Call ``body(*given)`` in processes whose environment is as torchrun sets it; give what it returned, by
-    rank.
+def run_ranks(world_size: int, body: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Call ``body(*arguments)`` in processes with torchrun's environment; return its results, by rank.
 
     Raises:
         RankFailed: as for :func:`run_gang`.
     """
     port = free_port()
     return _run_together(
-        [partial(_as_from_torchrun, rank, world_size, port, body, given) for rank in range(world_size)]
+        [partial(_as_from_torchrun, rank, world_size, port, body, arguments) for rank in range(world_size)]
     )
 
 
 def _as_from_torchrun(
-    rank: int, world_size: int, port: int, body: Callable[..., Any], given: tuple[Any, ...]
+    rank: int, world_size: int, port: int, body: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> Any:
     os.environ.update(
         RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_WORLD_SIZE=str(world_size)
     )
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_RUN_ID="test")
-    return body(*given)
+    return body(*arguments)
 
 
 def run_in_gang(
     context: TrialContext, trainable: str, processes: int, granted: int, *answers: Granted
 ) -> tuple[list[Message], int | None]:
-    """Train a trial's attempt as a worker does, in one process or by torchrun's agent and its ranks, with the
-    platform's answers waiting in the pipe.
+    """Train a trial's attempt as a worker does, in one process or by torchrun's agent and its ranks.
+
+    The platform's answers wait in the pipe.
 
     Returns:
         All that the platform heard, and the exit status.
@@ -153,11 +157,11 @@ def run_in_gang(
         platform.send(answer)
     with tempfile.TemporaryDirectory() as folder:
         printed = Path(folder, "printed")
-        given = (context, trainable, granted, own, 1)
+        arguments = (context, trainable, granted, own, 1)
         agent = (
-            start(run_trial, *given, output=printed)
+            start(run_trial, *arguments, output=printed)
             if processes == 1
-            else start(run_gang_of_trial, *given, processes, output=printed)
+            else start(run_gang_of_trial, *arguments, processes, output=printed)
         )
         own.close()
         heard: list[Message] = []

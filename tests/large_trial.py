@@ -1,6 +1,4 @@
-"""The digits example by ``run.distribute``, whose model counts as large: its checkpoints are sharded, and
-written beside training.
-"""
+"""The digits example by ``run.distribute`` with sharded checkpoints, written beside training."""
 
 import torch
 from torch.nn import functional

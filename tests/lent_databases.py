@@ -88,17 +88,15 @@ class LentDatabases:
             self._connection.execute(SQL("DROP DATABASE {} WITH (FORCE)").format(Identifier(name)))
             return False
         with self._connect(renamed) as connection:
-            as_before = self._emptied(connection)
+            as_before = self._empty(connection)
         if as_before:
             self._returned.append(renamed)
         else:
             self._connection.execute(SQL("DROP DATABASE {}").format(Identifier(renamed)))
         return as_before
 
-    def _emptied(self, connection: psycopg.Connection[Any]) -> bool:
-        """Give all tables and sequences what they have in the template; False where they are not those of the
-        template.
-        """
+    def _empty(self, connection: psycopg.Connection[Any]) -> bool:
+        """Reset tables and sequences to the template's; returns False where the tables are others."""
         if connection.execute(_SCHEMA).fetchall() != self._schema:
             return False
         written = connection.execute(_WRITTEN).fetchall()
@@ -115,9 +113,9 @@ class LentDatabases:
                 cursor.copy(SQL("COPY {} FROM STDIN").format(Identifier(name))) as copied,
             ):
                 copied.write(rows)
-        for known, found in zip(self._sequences, connection.execute(_SEQUENCES).fetchall(), strict=True):
-            if known != found:
-                connection.execute("SELECT setval(%s::regclass, %s, %s)", known)
+        for before, after in zip(self._sequences, connection.execute(_SEQUENCES).fetchall(), strict=True):
+            if before != after:
+                connection.execute("SELECT setval(%s::regclass, %s, %s)", before)
         return True
 
     def _connect(self, name: str) -> psycopg.Connection[Any]:

@@ -11,7 +11,7 @@ _READS_ANYTHING = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH (c
 
 
 @contextmanager
-def forbidden(path: Path) -> Iterator[None]:
+def deny_access(path: Path) -> Iterator[None]:
     """Nobody may read a file, or look into a folder, while the block lasts."""
     mode = path.stat().st_mode
     path.chmod(0)

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.ports import free_port
 
 INSTALLED = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or [
-    Path(found) for found in [shutil.which("initdb")] if found
+    Path(path) for path in [shutil.which("initdb")] if path
 ]
 
 
@@ -71,9 +71,7 @@ class Postgres:
         self.start()
 
     def database(self, name: str, template: str = "template1") -> str:
-        """The URL of a new database; ``template`` is one that it begins as a copy of, to which nobody is
-        connected.
-        """
+        """The URL of a new database, a copy of ``template``, to which nobody may be connected."""
         # by ``createdb``, which is a process, it takes four times as long; most tests of a catalog make a
         # database
         import psycopg
@@ -132,8 +130,8 @@ class Postgres:
 
     def _call(self, program: str, *arguments: object, output: int = subprocess.DEVNULL) -> str:
         command = [*self._as, str(self._binaries / program), *map(str, arguments)]
-        known = {"PGPASSWORD": self._password} if self._password else {}
+        credentials = {"PGPASSWORD": self._password} if self._password else {}
         # A server that is started has no end of its output that could be waited for.
         return subprocess.run(
-            command, check=True, stdout=output, cwd="/", env=os.environ | known, text=True
+            command, check=True, stdout=output, cwd="/", env=os.environ | credentials, text=True
         ).stdout

@@ -40,9 +40,7 @@ def named_probabilities(run: TrainedRun, table: pa.Table) -> dict[str, np.ndarra
 
 
 def knowing_its_own_dataset(run: TrainedRun, table: pa.Table) -> np.ndarray:
-    """Right with the train split of the dataset points, which it was trained on; of any other it makes
-    nothing.
-    """
+    """Predict the train split of the dataset points, which it was trained on, and nothing else."""
     return probabilities(run, table) if run.dataset.name == "points" else np.full((table.num_rows, 2), 0.5)
 
 
@@ -110,27 +108,25 @@ def speaking_for_itself(run: TrainedRun, table: pa.Table) -> list[str]:
 
 
 def exiting_beside_a_child(run: TrainedRun, table: pa.Table) -> list[str]:
-    _marked(run)
+    _mark_run(run)
     os._exit(3)
 
 
-def _marked(run: TrainedRun) -> None:
-    """Start a process in a session of its own, and leave the ids of this one and of that one in the store's
-    folder.
-    """
+def _mark_run(run: TrainedRun) -> None:
+    """Start a process in its own session, and write both processes' ids into the store's folder."""
     child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     file = Path(run.store.root, "pids")
     file.with_suffix(".new").write_text(f"{os.getpid()} {child.pid}")
     file.with_suffix(".new").rename(file)
 
 
-def waiting_marked(run: TrainedRun, table: pa.Table) -> list[str]:
-    _marked(run)
+def waiting_mark_run(run: TrainedRun, table: pa.Table) -> list[str]:
+    _mark_run(run)
     return waiting(run, table)
 
 
 def filling_beside_a_child(run: TrainedRun, table: pa.Table) -> list[str]:
-    _marked(run)
+    _mark_run(run)
     return filling(run, table)
 
 

@@ -54,9 +54,7 @@ def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
 
 
 def without_group(test: str) -> str:
-    """A test's id without the name of its ``xdist_group``, which pytest-xdist appends:
-    ``test.py::test[a@b]@group``.
-    """
+    """A test's id without the name of its ``xdist_group``, which pytest-xdist appends as ``@group``."""
     grouped = _GROUP.fullmatch(test)
     return grouped["id"] if grouped else test
 

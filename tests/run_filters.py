@@ -15,9 +15,7 @@ NOW = datetime(2024, 11, 22, 12, tzinfo=UTC)
 
 
 class _Run(NamedTuple):
-    """A run as it is written; ``curves`` by metric, a value for each step, or steps with their values in the
-    order of logging.
-    """
+    """A run to write; ``curves`` has by metric a value for each step, or pairs of steps and values."""
 
     run: str
     params: dict[str, Any]

@@ -1,6 +1,4 @@
-"""An S3 API of the tests' own (moto's server, on a free port), and a gate before it that can be shut: S3 that
-is unavailable.
-"""
+"""An S3 API of the tests' own (moto's server), and a gate before it that makes S3 unavailable."""
 
 import contextlib
 import secrets
@@ -58,9 +56,7 @@ class S3:
         self._await()
 
     def root(self, name: str, *, endpoint: str | None = None) -> str:
-        """The address of a store in a bucket of its own, reached at ``endpoint`` (``host:port``), by default
-        the server itself.
-        """
+        """The address of a store in its own bucket, at ``endpoint`` (default: the server itself)."""
         self.filesystem().create_dir(f"halving-{name}")
         server = endpoint or self.endpoint
         return f"s3://halving-{name}/experiments?endpoint_override={server}&scheme=http&region=us-east-1"
@@ -109,8 +105,7 @@ class S3:
 
 
 class Gate:
-    """A TCP proxy before a server: open, :meth:`shut` (connections are refused and broken), or
-    :meth:`swallow` (nothing is answered).
+    """A TCP proxy that can be open, :meth:`shut` (refuses and breaks), or :meth:`swallow` (answers nothing).
 
     Attributes:
         carried: bytes that it let through, in both directions.

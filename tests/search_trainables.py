@@ -42,9 +42,7 @@ def exceed_bounds(run: Run) -> None:
 
 
 def train_on_all_ranks(run: Run) -> None:
-    """Trains a small model on the same global batches, however many ranks there are; logs their number, and
-    that of the GPUs they see.
-    """
+    """Train a small model on the same global batches in any number of ranks; logs these and their GPUs."""
     import torch
 
     from tests.sdk.distributed.trainings import Net, batch, loss
@@ -96,14 +94,12 @@ def train_as_it_is_or_not_at_all(run: Run) -> None:
 
 
 def _train_with_memory_for(rows: int, run: Run, **options: str) -> None:
-    """In its last rank no more than so many rows fit from the second epoch on; logs how many are computed at
-    once.
-    """
+    """Train with a last rank that fits only so many rows from the second epoch on; logs the rows at once."""
     import torch
 
     from tests.sdk.distributed.trainings import Net, batch, loss
 
-    def limited(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def limit_memory(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         if len(x) > rows and epoch > 1 and run.rank == run.world_size - 1:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return loss(model, x, y)
@@ -114,7 +110,7 @@ def _train_with_memory_for(rows: int, run: Run, **options: str) -> None:
     training = run.distribute(model, optimizer, **options)
     run.restore(model=model, optimizer=optimizer, training=training)
     for epoch in run.epochs():
-        value = training.step(limited, *batch(epoch, run, rows=8 * run.world_size)).item()
+        value = training.step(limit_memory, *batch(epoch, run, rows=8 * run.world_size)).item()
         run.log({"rows": training.micro_batch, "loss": value}, step=epoch)
         run.report(score=-value)
         run.save(model=model, optimizer=optimizer, training=training)
@@ -122,20 +118,18 @@ def _train_with_memory_for(rows: int, run: Run, **options: str) -> None:
 
 def train_and_end_badly(run: Run) -> None:
     """After its last granted epoch the first attempt is killed, and later ones hang."""
-    seen = list(run.restore(seen=[])["seen"])
+    epochs = list(run.restore(seen=[])["seen"])
     for epoch in run.epochs():
-        seen.append(epoch)
-        run.report(score=float(sum(seen)))
-        run.save(seen=seen)
+        epochs.append(epoch)
+        run.report(score=float(sum(epochs)))
+        run.save(seen=epochs)
     if run.attempt == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(600)
 
 
 def train_with_gpus_of_its_own(run: Run) -> None:
-    """Fails if another trial trains with one of its GPUs meanwhile; leaves their names in ``used`` in the
-    store.
-    """
+    """Fail if another trial trains with one of its GPUs meanwhile; leaves their names in the store."""
     for device in os.environ["CUDA_VISIBLE_DEVICES"].split(","):
         lock = os.open(f"{run.store.root}/gpu-{device}", os.O_CREAT | os.O_WRONLY)  # until this process ends
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,4 @@
-"""Whole searches without a process or a training: what a trial reports is computed, and everything is
-recorded as ever.
-"""
+"""Whole searches without processes or training: trials' reports are computed, and recorded as usual."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -29,9 +27,9 @@ def search(
     *,
     seconds: float = 1.0,
     curves: bool = False,
-    most: int | None = None,
+    limit: int | None = None,
 ) -> str:
-    """Search a spec with one worker to its end, or for ``most`` rungs; give the sweep.
+    """Search a spec with one worker to its end, or for ``limit`` rungs; give the sweep.
 
     Args:
         seconds: that an epoch takes.
@@ -42,27 +40,27 @@ def search(
         backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id
     )
     reports: dict[int, int] = {}
-    while not isinstance(given := scheduler.next_work("w"), Finish):
-        assert isinstance(given, Assignment)
-        for epochs in given.ladder[given.rung :]:
-            trained = reports.get(given.trial, 0)
-            values = train(given.trial, given.params, epochs)
+    while not isinstance(assignment := scheduler.next_work("w"), Finish):
+        assert isinstance(assignment, Assignment)
+        for epochs in assignment.ladder[assignment.rung :]:
+            trained = reports.get(assignment.trial, 0)
+            values = train(assignment.trial, assignment.params, epochs)
             spent = seconds * (epochs - trained)
             if values is None:
                 scheduler.report_failure(
-                    given, f"RuntimeError: trial {given.trial} cannot be trained", spent, None
+                    assignment, f"RuntimeError: trial {assignment.trial} cannot be trained", spent, None
                 )
                 break
-            reports[given.trial] = epochs
-            if most is not None and sum(reports.values()) > most:
+            reports[assignment.trial] = epochs
+            if limit is not None and sum(reports.values()) > limit:
                 return scheduler.id
-            report = ReachedRung(epochs, dict(values), f"sha256:{given.trial}-{epochs}")
-            if not isinstance(scheduler.report_rung(given, report, spent), Continue):
+            report = ReachedRung(epochs, dict(values), f"sha256:{assignment.trial}-{epochs}")
+            if not isinstance(scheduler.report_rung(assignment, report, spent), Continue):
                 break
             if spec.resources.at(epochs) != spec.resources.at(
-                next(budget for budget in given.ladder if budget > epochs)
+                next(budget for budget in assignment.ladder if budget > epochs)
             ):
-                scheduler.report_resize(given, 0.0)
+                scheduler.report_resize(assignment, 0.0)
                 break
     if curves:
         log_curves(backend, spec, scheduler.id, reports, train)

@@ -18,9 +18,7 @@ packages at their import.
 
 @contextmanager
 def started_processes() -> Iterator[list[str]]:
-    """The processes that this one starts within the ``with`` block: programs, forks, and Python's own
-    processes by their names.
-    """
+    """The processes started within the ``with`` block: programs, forks, and Python's own by their names."""
     started: list[str] = []
     open_process = subprocess.Popen.__init__
     start_process = BaseProcess.start

@@ -23,8 +23,8 @@ EXAMPLES = [example for example in SEARCH + TRAINING if example not in SETTINGS]
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_every_example_of_a_spec_is_part_of_one(example: str) -> None:
-    given: dict[str, Any] = yaml.safe_load(example.replace("sha256:…", f"sha256:{'0' * 64}"))
-    parse_spec({**SMALL, "strategy": {"random": {"budget": 27}}, **given})
+    fields: dict[str, Any] = yaml.safe_load(example.replace("sha256:…", f"sha256:{'0' * 64}"))
+    parse_spec({**SMALL, "strategy": {"random": {"budget": 27}}, **fields})
 
 
 @pytest.mark.parametrize("example", SETTINGS, ids=range(len(SETTINGS)))
@@ -34,12 +34,12 @@ def test_every_example_of_the_clusters_settings_is_accepted(example: str) -> Non
 
 @pytest.mark.parametrize("example", DATA, ids=range(len(DATA)))
 def test_every_example_of_data_is_accepted(example: str) -> None:
-    given: dict[str, Any] = yaml.safe_load(example)
-    if "entity" in given:
-        assert parse_view(given) == load_view(DOCS.parent / "features" / "clicks.yaml")
+    fields: dict[str, Any] = yaml.safe_load(example)
+    if "entity" in fields:
+        assert parse_view(fields) == load_view(DOCS.parent / "features" / "clicks.yaml")
         return
-    rows = {} if given["dataset"].keys() & {"source", "labels"} else {"source": "my_project:load"}
-    parse_spec({**SMALL, "dataset": {"name": "points", "target": "label", **rows, **given["dataset"]}})
+    rows = {} if fields["dataset"].keys() & {"source", "labels"} else {"source": "my_project:load"}
+    parse_spec({**SMALL, "dataset": {"name": "points", "target": "label", **rows, **fields["dataset"]}})
 
 
 def test_the_table_of_targets_says_what_make_help_says() -> None:

@@ -18,7 +18,7 @@ def product() -> float:
     return float((torch.ones(600, 600) @ torch.ones(600, 600)).exp().clamp(max=1).sum())
 
 
-def multiplied(ranks: Ranks) -> float:
+def multiply(ranks: Ranks) -> float:
     return product()
 
 
@@ -31,7 +31,7 @@ def killed_or_waiting(ranks: Ranks) -> None:
 
 
 def test_ranks_may_use_torchs_threads_where_the_test_has_used_them() -> None:
-    assert run_gang(2, multiplied) == [product()] * 2
+    assert run_gang(2, multiply) == [product()] * 2
 
 
 def test_a_rank_that_ends_without_a_word_ends_all_and_what_each_printed_is_shown() -> None:

@@ -50,12 +50,12 @@ def numbers() -> pa.Table:
 def train(run: Run) -> None:
     """Learn the threshold: the score rises with epochs, towards a limit that depends on ``x``."""
     state = run.restore(epochs_seen=[])
-    seen = list(state["epochs_seen"])
+    epochs_seen = list(state["epochs_seen"])
     for epoch in run.epochs():
-        seen.append(epoch)
+        epochs_seen.append(epoch)
         run.log({"train/loss": 1 / epoch}, step=epoch)
         run.report(score=score(run.params["x"], epoch))
-        run.save(epochs_seen=seen)
+        run.save(epochs_seen=epochs_seen)
 
 
 def score(x: float, epoch: int) -> float:
@@ -64,8 +64,8 @@ def score(x: float, epoch: int) -> float:
 
 def predict(run: TrainedRun, table: pa.Table) -> list[str]:
     """Right for all rows, given a checkpoint of :func:`train`."""
-    seen = run.restore(epochs_seen=None)["epochs_seen"]
-    return ["high" if x > 0.5 and seen else "low" for x in table["x"].to_pylist()]
+    epochs_seen = run.restore(epochs_seen=None)["epochs_seen"]
+    return ["high" if x > 0.5 and epochs_seen else "low" for x in table["x"].to_pylist()]
 
 
 def predict_badly(run: TrainedRun, table: pa.Table) -> list[str]:
@@ -86,47 +86,43 @@ def predict_too_few(run: TrainedRun, table: pa.Table) -> list[str]:
 
 
 def train_slowly(run: Run) -> None:
-    """Like :func:`train`, and slow enough to be killed in between; leaves a line in ``epochs`` in the store
-    for every epoch it begins.
-    """
+    """Train like :func:`train`, but slowly; writes each epoch into ``epochs`` in the store."""
     state = run.restore(epochs_seen=[])
-    seen = list(state["epochs_seen"])
+    epochs_seen = list(state["epochs_seen"])
     for epoch in run.epochs():
         with Path(run.store.root, "epochs").open("a") as file:
             file.write(f"{run.id} {epoch} {run.attempt}\n")
         time.sleep(0.2)
-        seen.append(epoch)
+        epochs_seen.append(epoch)
         run.log({"train/loss": 1 / epoch}, step=epoch)
         run.report(score=score(run.params["x"], epoch))
-        run.save(epochs_seen=seen)
+        run.save(epochs_seen=epochs_seen)
 
 
 def train_through_a_long_epoch(run: Run) -> None:
-    """Stays in the second epoch of the first attempt until it is to end, and for a second more; notes who
-    trained each epoch.
-    """
-    seen = list(run.restore(seen=[])["seen"])
+    """Stay in the second epoch of the first attempt until it is to end, and a second more; notes attempts."""
+    steps = list(run.restore(seen=[])["seen"])
     for epoch in run.epochs():
         with Path(run.store.root, "epochs").open("a") as file:
             file.write(f"{run.id} {epoch} {run.attempt}\n")
         while (epoch, run.attempt) == (2, 1) and not run.stopping:
             time.sleep(0.01)
         time.sleep(1.0 if run.stopping else 0.0)
-        seen.append([epoch, run.attempt])
+        steps.append([epoch, run.attempt])
         run.report(score=0.5)
-        run.save(seen=seen)
+        run.save(seen=steps)
 
 
 def train_crashing(run: Run) -> None:
     """The process is killed once, in the second epoch of every trial's first attempt."""
     state = run.restore(epochs_seen=[])
-    seen = list(state["epochs_seen"])
+    epochs_seen = list(state["epochs_seen"])
     for epoch in run.epochs():
         if epoch == 2 and run.attempt == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        seen.append(epoch)
+        epochs_seen.append(epoch)
         run.report(score=score(run.params["x"], epoch))
-        run.save(epochs_seen=seen)
+        run.save(epochs_seen=epochs_seen)
 
 
 def train_killed_always(run: Run) -> None:
@@ -148,10 +144,10 @@ def train_raising_always(run: Run) -> None:
 def train_diverging(run: Run) -> None:
     """Half of the trials report NaN in their second epoch, after a good first one."""
     state = run.restore(epochs_seen=[])
-    seen = list(state["epochs_seen"])
+    epochs_seen = list(state["epochs_seen"])
     for epoch in run.epochs():
-        seen.append(epoch)
-        run.save(epochs_seen=seen)
+        epochs_seen.append(epoch)
+        run.save(epochs_seen=epochs_seen)
         run.report(score=math.nan if epoch == 2 and run.params["x"] > 0.5 else score(run.params["x"], epoch))
 
 
@@ -193,9 +189,7 @@ def train_killed_beside_a_child(run: Run) -> None:
 
 
 def train_counting(run: Run) -> None:
-    """Keeps how many rows its train split has, read at once and by the loader; the second seed of a final
-    training cannot be trained.
-    """
+    """Keep how many rows the train split has; the second seed of a final training cannot be trained."""
     rows = run.dataset.read("train").num_rows
     loaded = sum(len(batch["x"]) for batch in run.dataset.loader("train", batch_size=16))
     if run.records.read()["parent"].get("final") == 1:
@@ -206,8 +200,9 @@ def train_counting(run: Run) -> None:
 
 
 def predict_counted(run: TrainedRun, table: pa.Table) -> list[str]:
-    """Right for a checkpoint of :func:`train_counting` whose train split is the predictor's, too; wrong by
-    one row for each other split.
+    """Predict right for a checkpoint of :func:`train_counting` with the predictor's train split.
+
+    Another split, even by one row, makes it wrong.
     """
     kept = run.restore(rows=0, loaded=0)
     right = (

@@ -6,46 +6,45 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-_Given = TypeVar("_Given")
+_Answer = TypeVar("_Answer")
 
 
-def wait_for(condition: Callable[[], _Given], seconds: float, what: str, *, every: float = 0.1) -> _Given:
+def wait_for(condition: Callable[[], _Answer], seconds: float, what: str, *, every: float = 0.1) -> _Answer:
     """What ``condition`` gives, once that is true.
 
     Raises:
         TimeoutError: it is not within ``seconds``; names ``what`` was waited for.
     """
     deadline = time.monotonic() + seconds
-    while not (given := condition()):
+    while not (answer := condition()):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what}: not within {seconds:g} s")
         time.sleep(every)
-    return given
+    return answer
 
 
 def wait_while_running(
     process: "subprocess.Popen[bytes]",
-    condition: Callable[[], _Given],
+    condition: Callable[[], _Answer],
     log: Path,
     what: str,
     *,
     every: float = 1.0,
-) -> _Given:
-    """What ``condition`` gives, once that is true: as long as the process lives that is to bring it about,
-    however busy the machine is.
+) -> _Answer:
+    """Wait for ``condition`` as long as a process lives that is to make it true, however busy the machine is.
 
     Raises:
         AssertionError: the process has ended; has the end of its ``log``. What hangs is ended by pytest's own
             timeout.
     """
-    while not (given := condition()):
+    while not (answer := condition()):
         if process.poll() is not None:
             raise AssertionError(
                 f"{what}: the process ended before with status {process.returncode}; it "
                 f"said:\n{log.read_text()[-3000:]}"
             )
         time.sleep(every)
-    return given
+    return answer
 
 
 def is_worked_in(root: str) -> bool:
@@ -55,7 +54,7 @@ def is_worked_in(root: str) -> bool:
 
 def working_in(root: str) -> list[int]:
     """The ids of the processes that have this store as their own, by their environment."""
-    found = []
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             environment = (folder / "environ").read_bytes()
@@ -63,5 +62,5 @@ def working_in(root: str) -> list[int]:
         except (OSError, IndexError):
             continue
         if f"HALVING_ROOT={root}".encode() in environment.split(b"\0") and state != "Z":
-            found.append(int(folder.name))
-    return found
+            pids.append(int(folder.name))
+    return pids

@@ -33,7 +33,7 @@ def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float
 @pytest.fixture
 def sweep(backend: Backend, small_spec: Spec) -> str:
     """A sweep that searches."""
-    return search(backend, small_spec(max_trials=2), score, most=1)
+    return search(backend, small_spec(max_trials=2), score, limit=1)
 
 
 def logged_in(client: TestClient, token: str) -> dict[str, str]:

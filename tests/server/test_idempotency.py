@@ -32,7 +32,7 @@ def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float
 @pytest.fixture
 def study(either_backend: Backend, small_spec: Spec) -> str:
     """The path of a study that searches."""
-    return f"/hpo/studies/{search(either_backend, small_spec(max_trials=2), score, most=1)}"
+    return f"/hpo/studies/{search(either_backend, small_spec(max_trials=2), score, limit=1)}"
 
 
 def test_a_write_is_done_once_for_its_key(client: TestClient, either_backend: Backend, study: str) -> None:
@@ -138,7 +138,7 @@ def test_what_is_done_once_is_in_the_write_log_once(client: TestClient, study: s
 def test_who_asks_has_keys_of_their_own(
     guarded: TestClient, backend: Backend, small_spec: Spec, bearer: Callable[..., dict[str, str]]
 ) -> None:
-    study = f"/api/v1/hpo/studies/{search(backend, small_spec(max_trials=2), score, most=1)}"
+    study = f"/api/v1/hpo/studies/{search(backend, small_spec(max_trials=2), score, limit=1)}"
     for name in ("ada", "bob"):
         answer = guarded.post(f"{study}/pause", headers={**bearer(name, scope="write"), **KEY})
         assert (answer.status_code, REPLAYED in answer.headers) == (200, False)

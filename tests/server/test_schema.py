@@ -34,7 +34,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastAPI]:
     root = str(tmp_path_factory.mktemp("schema") / "root")
     backend = Backend(root=root)
     promote_winner(backend, parse_spec({**SMALL, "max_trials": 1}))
-    search(backend, parse_spec({**SMALL, "name": "digits", "max_trials": 2}), score, most=1, curves=True)
+    search(backend, parse_spec({**SMALL, "name": "digits", "max_trials": 2}), score, limit=1, curves=True)
     app = create_app(Settings(root=root))
     yield app
     app.state.halving.close()

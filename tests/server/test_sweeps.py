@@ -36,7 +36,7 @@ def test_a_study_is_its_leaderboard_with_its_trials(
     client: TestClient, either_backend: Backend, small_spec: Spec
 ) -> None:
     backend = either_backend
-    sweep = search(backend, small_spec(max_trials=4), score, most=3)
+    sweep = search(backend, small_spec(max_trials=4), score, limit=3)
     study = client.get(f"/hpo/studies/{sweep}").json()
     leaderboard = leaderboard_of(backend.store, backend.catalog, sweep)
     for name in ("objective", "direction", "counts", "planned", "epochs_trained", "saved"):
@@ -60,7 +60,7 @@ def test_a_list_of_studies_has_the_newest_first_and_their_leaders(
             backend,
             small_spec(max_trials=4, objective={"metric": "score", "direction": direction}),
             score,
-            most=5,
+            limit=5,
         )
         for direction in ("maximize", "minimize")
     ]
@@ -98,7 +98,7 @@ def test_a_sweep_with_an_unreadable_spec_is_listed_with_the_reason(
 def test_why_a_trial_waits_is_said_for_each(
     client: TestClient, either_backend: Backend, small_spec: Spec
 ) -> None:
-    sweep = search(either_backend, small_spec(max_trials=3), score, most=2)
+    sweep = search(either_backend, small_spec(max_trials=3), score, limit=2)
     with either_backend.catalog.write() as session:
         running = session.query(TrialRow).filter_by(sweep=sweep, status="running").first()
         assert running is not None
@@ -114,7 +114,7 @@ def test_why_a_trial_waits_is_said_for_each(
 def test_an_unchanged_study_is_not_sent_again(
     client: TestClient, either_backend: Backend, small_spec: Spec
 ) -> None:
-    sweep = search(either_backend, small_spec(max_trials=3), score, most=2)
+    sweep = search(either_backend, small_spec(max_trials=3), score, limit=2)
     path = f"/hpo/studies/{sweep}"
 
     def tag() -> str:
@@ -229,7 +229,7 @@ def test_a_training_run_over_http_is_no_function_of_pythons_own(
 def test_a_study_is_paused_resumed_extended_and_stopped(
     client: TestClient, either_backend: Backend, small_spec: Spec
 ) -> None:
-    path = f"/hpo/studies/{search(either_backend, small_spec(max_trials=2), score, most=1)}"
+    path = f"/hpo/studies/{search(either_backend, small_spec(max_trials=2), score, limit=1)}"
     for control, expected in (("pause", "pause"), ("resume", "run"), ("stop", "stop")):
         assert client.post(f"{path}/{control}").json()["control"] == expected
     assert client.post(f"{path}/extend", json={"max_trials": 9}).json()["max_trials"] == 9
@@ -492,5 +492,5 @@ def test_the_gates_of_a_version_are_judged_by_its_report(
     assert "run record" in gates["lineage"]["reason"]  # the test trained nothing
     assert either_backend.store.root not in gates["lineage"]["reason"]
     assert gates["non_inferior"]["outcome"] == "pass"
-    searching = search(either_backend, small_spec(name="other", max_trials=3), score, most=2)
+    searching = search(either_backend, small_spec(name="other", max_trials=3), score, limit=2)
     assert client.get(f"/reports/{searching}/gates").status_code == 404

@@ -54,7 +54,7 @@ def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def sweep(backend: Backend, small_spec: Spec) -> str:
-    return search(backend, small_spec(max_trials=2), score, most=1)
+    return search(backend, small_spec(max_trials=2), score, limit=1)
 
 
 def test_every_write_is_recorded_with_who_when_what_and_its_outcome(

@@ -149,8 +149,8 @@ def rows_needed(conclusion: Conclusion, rows: str = "test rows") -> str:
         total = f"{conclusion.n:,}"
         units = rows
         if conclusion.clusters:
-            total = f"{conclusion.clusters:,} group{'s' if conclusion.clusters > 1 else ''}"
             units = "groups"
+            total = f"{conclusion.clusters:,} groups" if conclusion.clusters > 1 else "1 group"
         few = (
             f"too few {units} tell anything: of {total} {conclusion.telling} differ, and of fewer than "
             f"{MIN_TELLING} nothing is concluded; "

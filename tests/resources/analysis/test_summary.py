@@ -121,7 +121,7 @@ def test_the_best_epochs_checkpoint_is_the_winners_only_where_the_best_counts(
 ) -> None:
     for how, wanted in (("best", "sha256:best"), ("end", "sha256:last")):
         objective = {"metric": "score", "direction": "maximize", "summary": how}
-        sweep = search(backend, small_spec(objective=objective, max_trials=1, seed=len(how)), score, most=0)
+        sweep = search(backend, small_spec(objective=objective, max_trials=1, seed=len(how)), score, limit=0)
         scheduler = Scheduler(backend.catalog, sweep)
         (given,) = scheduler.claimed_attempts()
         scheduler.report_rung(given, ReachedRung(1, {"score": 0.9}, "sha256:last", "sha256:best"), 1.0)
@@ -144,7 +144,7 @@ def test_failed_trials_are_neither_trained_nor_saved(backend: Backend, small_spe
 
 
 def test_a_sweep_in_the_middle_and_one_that_is_stopped_add_up_too(backend: Backend, small_spec: Spec) -> None:
-    sweep = search(backend, small_spec(strategy=asha(sampler="tpe"), max_trials=9), score, most=4)
+    sweep = search(backend, small_spec(strategy=asha(sampler="tpe"), max_trials=9), score, limit=4)
     running = summarize(backend.catalog, sweep)
     assert (running.status, running.planned, running.counts["running"]) == ("searching", 9, 1)
     for rung in running.rungs:
@@ -198,7 +198,7 @@ def test_a_sweep_replayed_under_its_own_strategy_spends_and_finds_what_it_did(
 
 
 def test_a_sweep_that_cannot_be_replayed_says_why(backend: Backend, small_spec: Spec) -> None:
-    searching = search(backend, small_spec(), score, most=2)
+    searching = search(backend, small_spec(), score, limit=2)
     with pytest.raises(
         NotReplayable, match=f"sweep {searching} is still searching: replay it when its search is over"
     ):

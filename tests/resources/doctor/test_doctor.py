@@ -1,6 +1,4 @@
-"""``halving doctor`` where there is a catalog: each fault is caused, and what is found says what it means and
-what mends it.
-"""
+"""``halving doctor`` with a catalog: each fault has a finding that says what mends it."""
 
 import secrets
 import shutil
@@ -34,53 +32,62 @@ from tests.server.registry import promote_winner, score
 def test_all_is_well_with_a_catalog_that_is_used(either_backend: Backend, small_spec: Any) -> None:
     backend = either_backend
     promote_winner(backend, small_spec(max_trials=1))
-    given = (backend.store, backend.catalog)
+    both = (backend.store, backend.catalog)
     list(
         examine(
             [
-                Check("index", lambda: check_index(*given)),
-                Check("published", lambda: check_published(*given)),
+                Check("index", lambda: check_index(*both)),
+                Check("published", lambda: check_published(*both)),
             ],
             repair=True,
         )
     )
     url = backend.catalog.url
-    found = [
+    findings = [
         *check_schema(backend.store, url),
         *check_soundness(backend.catalog),
         *check_clock(backend.catalog),
     ]
-    found += [*check_files(*given, whole=True), *check_published(*given), *check_index(*given)]
-    assert [finding.level for finding in found] == [OK] * 6, found
+    findings += [*check_files(*both, whole=True), *check_published(*both), *check_index(*both)]
+    assert [finding.level for finding in findings] == [OK] * 6, findings
 
 
-def test_a_catalog_that_does_not_answer_is_an_error_with_its_address_but_not_its_password(
+def test_a_catalog_that_does_not_answer_is_an_error_with_its_address_and_no_password(
     tmp_path: Path,
 ) -> None:
-    (found,) = check_schema(
+    (finding,) = check_schema(
         Store(tmp_path), f"postgresql+psycopg://me:secret@127.0.0.1:{free_port()}/halving"
     )
-    assert (found.level, "does not answer" in found.what, "secret" in found.what) == (ERROR, True, False)
+    assert (finding.level, "does not answer" in finding.what, "secret" in finding.what) == (
+        ERROR,
+        True,
+        False,
+    )
 
 
 @pytest.mark.parametrize(
-    ("revision", "level", "told"),
+    ("revision", "level", "mend"),
     [("9999", ERROR, "install the version"), ("0001", WARNING, "make a backup")],
 )
 def test_a_schema_of_another_version_is_named_and_not_touched(
-    backend: Backend, revision: str, level: str, told: str
+    backend: Backend, revision: str, level: str, mend: str
 ) -> None:
     with backend.catalog.write() as session:
         session.execute(text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
-    (found,) = check_schema(backend.store)
-    assert (found.level, revision in found.what, newest_revision() in found.what, told in found.mend) == (
+    (finding,) = check_schema(backend.store)
+    assert (
+        finding.level,
+        revision in finding.what,
+        newest_revision() in finding.what,
+        mend in finding.mend,
+    ) == (
         level,
         True,
         True,
         True,
     )
     assert not is_current(backend.store)
-    assert [one.what for one in check_schema(backend.store)] == [found.what]
+    assert [again.what for again in check_schema(backend.store)] == [finding.what]
 
 
 def test_a_database_file_that_is_damaged_is_an_error(tmp_path: Path, catalog_file: Path) -> None:
@@ -90,13 +97,15 @@ def test_a_database_file_that_is_damaged_is_an_error(tmp_path: Path, catalog_fil
     content[40 * 4096 : 60 * 4096] = secrets.token_bytes(20 * 4096)
     file.write_bytes(content)
     backend = Backend(root=str(tmp_path), catalog_url=f"sqlite:///{file}")
-    found = [finding for _, finding in examine([Check("database", lambda: check_soundness(backend.catalog))])]
-    assert [finding.level for finding in found] == [ERROR]
+    findings = [
+        finding for _, finding in examine([Check("database", lambda: check_soundness(backend.catalog))])
+    ]
+    assert [finding.level for finding in findings] == [ERROR]
 
 
 def test_a_clock_that_is_wrong_is_named_with_its_way(backend: Backend) -> None:
-    (found,) = check_clock(backend.catalog, lambda: time.time() - 600)
-    assert (found.level, "600 s behind" in found.what) == (WARNING, True)
+    (finding,) = check_clock(backend.catalog, lambda: time.time() - 600)
+    assert (finding.level, "600 s behind" in finding.what) == (WARNING, True)
 
 
 def test_what_the_catalog_names_and_the_store_lacks_is_told_with_whose_it_is(
@@ -111,12 +120,16 @@ def test_what_the_catalog_names_and_the_store_lacks_is_told_with_whose_it_is(
             trial.checkpoint = f"sha256:{'0' * 64}" if trial.number == 0 else None
     digest = str(version.checkpoint)
     (Path(backend.store.root) / "artifacts" / "sha256" / digest[7:9] / digest[7:]).unlink()
-    told = {
-        found.what: found for found in check_files(backend.store, backend.catalog) if found.level == ERROR
+    findings = {
+        finding.what: finding
+        for finding in check_files(backend.store, backend.catalog)
+        if finding.level == ERROR
     }
-    model = next(found for what, found in told.items() if what.startswith("the checkpoint of small@1.0.0"))
+    model = next(
+        finding for what, finding in findings.items() if what.startswith("the checkpoint of small@1.0.0")
+    )
     assert "halving rerun" in model.mend
-    assert any(what.startswith(f"the checkpoint of {sweep}.0000") for what in told)
+    assert any(what.startswith(f"the checkpoint of {sweep}.0000") for what in findings)
 
 
 def test_models_that_the_store_does_not_know_yet_are_published_by_repair(
@@ -125,17 +138,24 @@ def test_models_that_the_store_does_not_know_yet_are_published_by_repair(
     promote_winner(backend, small_spec(max_trials=1))
     with backend.catalog.write() as session:
         session.merge(PublishedModelRow(model="small", revision=0))
-    found = list(
+    findings = list(
         examine([Check("published", lambda: check_published(backend.store, backend.catalog))], repair=True)
     )
-    assert [(one.level, bool(one.repaired)) for _, one in found] == [(WARNING, True), (OK, False)]
+    assert [(finding.level, bool(finding.repaired)) for _, finding in findings] == [
+        (WARNING, True),
+        (OK, False),
+    ]
     assert halving.resolve("small@champion", backend.store.root).version == "1.0.0"
 
 
 def test_an_index_that_lacks_runs_is_brought_up_to_date_by_repair(backend: Backend) -> None:
     halving.init("p", root=backend.store.root, id="r", system_metrics=None).finish()
-    found = list(examine([Check("index", lambda: check_index(backend.store, backend.catalog))], repair=True))
-    assert [(one.level, one.what) for _, one in found][1:] == [(OK, "the index has the 1 runs of the store")]
+    findings = list(
+        examine([Check("index", lambda: check_index(backend.store, backend.catalog))], repair=True)
+    )
+    assert [(finding.level, finding.what) for _, finding in findings][1:] == [
+        (OK, "the index has the 1 runs of the store")
+    ]
 
 
 def test_a_run_that_is_damaged_or_has_another_name_in_the_index_is_named(backend: Backend) -> None:
@@ -143,29 +163,29 @@ def test_a_run_that_is_damaged_or_has_another_name_in_the_index_is_named(backend
         halving.init("p", root=backend.store.root, id=run, system_metrics=None).finish()
     Refresher(backend.store, backend.catalog).refresh()
     (Path(backend.store.root) / "runs/project=p/killed").mkdir()  # when it began: it is no run
-    assert [one.level for one in check_index(backend.store, backend.catalog)] == [OK]
+    assert [other.level for other in check_index(backend.store, backend.catalog)] == [OK]
     with backend.catalog.write() as session:
         session.execute(update(RunRow).where(RunRow.run == "b").values(run="other"))
-    (found,) = check_index(backend.store, backend.catalog)
-    assert (found.level, found.what) == (
+    (finding,) = check_index(backend.store, backend.catalog)
+    assert (finding.level, finding.what) == (
         WARNING,
         "the index lacks 1 runs of the store (p/b) and has 1 that the store has not (p/other)",
     )
     backend.store.replace("runs/project=p/b/record.json", b"{")
     Refresher(backend.store, backend.catalog).refresh()
-    (found,) = check_index(backend.store, backend.catalog)
-    assert (found.level, found.repair) == (ERROR, None)
-    assert found.what.startswith(f"{backend.store.address('runs/project=p/b/record.json')} is damaged: ")
+    (finding,) = check_index(backend.store, backend.catalog)
+    assert (finding.level, finding.repair) == (ERROR, None)
+    assert finding.what.startswith(f"{backend.store.address('runs/project=p/b/record.json')} is damaged: ")
 
 
 def test_a_cluster_whose_api_is_away_or_whose_settings_are_none_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(cluster_config.VARIABLE, raising=False)
-    assert [found.level for found in check_cluster()] == [OK]
+    assert [finding.level for finding in check_cluster()] == [OK]
     monkeypatch.setenv(cluster_config.VARIABLE, str(tmp_path / "none.yaml"))
-    (found,) = check_cluster()
-    assert (found.level, "none.yaml" in found.what) == (ERROR, True)
+    (finding,) = check_cluster()
+    assert (finding.level, "none.yaml" in finding.what) == (ERROR, True)
 
     (tmp_path / "cluster.yaml").write_text("concurrency: 2")
     (tmp_path / "kube.yaml").write_text(
@@ -180,14 +200,14 @@ def test_a_cluster_whose_api_is_away_or_whose_settings_are_none_is_an_error(
     )
     for cached in (api.core_api, api.namespace):
         cached.cache_clear()
-    (found,) = check_cluster()
+    (finding,) = check_cluster()
     for cached in (api.core_api, api.namespace):
         cached.cache_clear()  # the next test has another
-    assert (found.level, "does not answer" in found.what, "kubectl cluster-info" in found.mend) == (
+    assert (finding.level, "does not answer" in finding.what, "kubectl cluster-info" in finding.mend) == (
         ERROR,
         True,
         True,
-    ), found
+    ), finding
 
 
 def test_parts_manifests_and_pages_that_the_store_lacks_are_told_with_whose_they_are(
@@ -202,10 +222,12 @@ def test_parts_manifests_and_pages_that_the_store_lacks_are_told_with_whose_they
     for lost, what in whose.items():
         content = backend.store.get_blob(digests[lost])
         backend.store.delete(blob_name(digests[lost]))
-        told = [
-            found.what for found in check_files(backend.store, backend.catalog) if found.what.startswith(what)
+        problems = [
+            finding.what
+            for finding in check_files(backend.store, backend.catalog)
+            if finding.what.startswith(what)
         ]
-        assert told == [f"{what} is not in the store: {digests[lost]}"]
+        assert problems == [f"{what} is not in the store: {digests[lost]}"]
         backend.store.put_blob(content)
 
 
@@ -216,24 +238,26 @@ def test_shards_of_a_snapshot_in_use_that_are_gone_or_cut_short_are_told(
     (row,) = listed_snapshots(backend)
     manifest = Dataset(backend.store, row.name, row.digest).manifest
     shards = [shard for split in manifest["shards"] for shard in shards_of(manifest, split)]
-    assert [found.level for found in check_files(backend.store, backend.catalog)] == [OK], (
+    assert [finding.level for finding in check_files(backend.store, backend.catalog)] == [OK], (
         "its version is the champion"
     )
     gone = shards[0]
     cut = shards[1]
     backend.store.delete(gone.name)
     backend.store.replace(cut.name, b"cut")
-    told = {
-        found.what: found for found in check_files(backend.store, backend.catalog) if found.level == ERROR
+    findings = {
+        finding.what: finding
+        for finding in check_files(backend.store, backend.catalog)
+        if finding.level == ERROR
     }
-    assert set(told) == {
+    assert set(findings) == {
         f"a shard of the snapshot of {row.name} is not in the store: {gone.name}",
         f"a shard of the snapshot of {row.name} has 3 bytes, not {cut.bytes}: {cut.name}",
     }
-    assert all(f"halving datasets fetch {row.name}@" in found.mend for found in told.values())
+    assert all(f"halving datasets fetch {row.name}@" in finding.mend for finding in findings.values())
     with backend.catalog.write() as session:
         session.execute(text("UPDATE model_versions SET stage = 'archived'"))
-    assert [found.level for found in check_files(backend.store, backend.catalog)] == [OK], (
+    assert [finding.level for finding in check_files(backend.store, backend.catalog)] == [OK], (
         "nobody uses it any more"
     )
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from halving import Dataset, TrainedRun
-from tests.checkpoints import packed
+from tests.checkpoints import pack_state
 
 ROWS = 4_000_000
 """Rows of 136 bytes, nearly all of them in the test split: 518 MiB."""
@@ -63,7 +63,7 @@ def measure(folder: Path) -> None:
     spec = parse_spec({**SMALL, **changes})
     backend = Backend(root=str(folder))
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
-    checkpoint = backend.store.put_blob(packed({"epochs_seen": [1]}))
+    checkpoint = backend.store.put_blob(pack_state({"epochs_seen": [1]}))
     highest_memory()
     with held_out(Dataset(backend.store, snapshot.name, snapshot.digest), spec) as held:
         judged = judge_checkpoint(held, spec, params={}, checkpoint=checkpoint)

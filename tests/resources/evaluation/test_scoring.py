@@ -20,7 +20,7 @@ from resources.evaluation.resampling import interval_of, wilson
 from resources.evaluation.scoring import Judged, PredictionFailed, judge_checkpoint, score
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.evaluation import judged_as_number
-from tests.checkpoints import packed
+from tests.checkpoints import pack_state
 
 Judge = Callable[..., Judged]
 
@@ -150,7 +150,7 @@ def judged(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Judge:
         given = {"name": "points", "source": "tests.trainables:data", "target": "label", **(dataset or {})}
         spec = small_spec(predictor=f"{module}:{predictor}", dataset=given, **changes)
         snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
-        checkpoint = backend.store.put_blob(packed({"epochs_seen": [1]}))
+        checkpoint = backend.store.put_blob(pack_state({"epochs_seen": [1]}))
         with held_out(Dataset(backend.store, snapshot.name, snapshot.digest), spec) as rows:
             return judge_checkpoint(rows, spec, params={}, checkpoint=checkpoint)
 

@@ -1,6 +1,4 @@
-"""Models as folders that stand alone, and models that answer: whole or not at all, and never of bytes that
-are not theirs.
-"""
+"""Models as folders and models in a process: whole or not at all, and never of foreign bytes."""
 
 import io
 import json
@@ -48,7 +46,7 @@ JUDGED: dict[str, Callable[[float], Any]] = {
 
 
 @pytest.fixture
-def made(backend: Backend) -> Callable[..., Manifest]:
+def make_manifest(backend: Backend) -> Callable[..., Manifest]:
     """A manifest whose snapshot, checkpoint and report are in the store."""
 
     def make(
@@ -104,9 +102,9 @@ def model_of(backend: Backend, manifest: Manifest) -> Model:
 
 @pytest.mark.slow
 def test_an_exported_folder_answers_as_the_version_and_says_what_it_is(
-    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+    backend: Backend, make_manifest: Callable[..., Manifest], tmp_path: Path
 ) -> None:
-    manifest = made()
+    manifest = make_manifest()
     gates = [{"name": "finite_metrics", "passed": True, "reason": "all | finite"}]
     folder = export_model(backend.store, manifest, tmp_path / "out", name="points 1.0.0", gates=gates)
     assert {path.name for path in folder.iterdir()} == {
@@ -141,11 +139,11 @@ def test_an_exported_folder_answers_as_the_version_and_says_what_it_is(
 
 @pytest.mark.slow
 def test_an_exported_folder_needs_nothing_but_its_own_code(
-    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+    backend: Backend, make_manifest: Callable[..., Manifest], tmp_path: Path
 ) -> None:
-    folder = export_model(backend.store, made(), tmp_path / "out")
+    folder = export_model(backend.store, make_manifest(), tmp_path / "out")
     shutil.rmtree(backend.store.root)
-    told = (
+    program = (
         "import json, sys, pandas, mlflow.pyfunc\n"
         f"model = mlflow.pyfunc.load_model({str(folder)!r})\n"
         f"example = pandas.DataFrame(json.load(open({str(folder / 'input_example.json')!r})))\n"
@@ -154,7 +152,7 @@ def test_an_exported_folder_needs_nothing_but_its_own_code(
     )
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "HALVING_ROOT")}
     done = subprocess.run(
-        [sys.executable, "-c", told], cwd=tmp_path, env=clean, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program], cwd=tmp_path, env=clean, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     predicted, *files = json.loads(done.stdout.splitlines()[-1])
@@ -164,9 +162,9 @@ def test_an_exported_folder_needs_nothing_but_its_own_code(
 
 @pytest.mark.slow
 def test_arrays_are_safetensors_and_a_graph_is_checked_against_the_predictor(
-    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+    backend: Backend, make_manifest: Callable[..., Manifest], tmp_path: Path
 ) -> None:
-    manifest = made("predict_numbers", "export_numbers", source="numbers", slope=np.array([2.0]))
+    manifest = make_manifest("predict_numbers", "export_numbers", source="numbers", slope=np.array([2.0]))
     folder = export_model(backend.store, manifest, tmp_path / "out")
     assert {"weights.safetensors", "model.onnx"} <= {path.name for path in folder.iterdir()}
     assert load_model(folder).predict({"x": [0.5]}) == [2.0]
@@ -183,13 +181,13 @@ def test_arrays_are_safetensors_and_a_graph_is_checked_against_the_predictor(
 )
 def test_a_graph_that_is_not_the_model_is_not_exported(
     backend: Backend,
-    made: Callable[..., Manifest],
+    make_manifest: Callable[..., Manifest],
     tmp_path: Path,
     exporter: str,
     error: type[Exception],
     said: str,
 ) -> None:
-    manifest = made("predict_numbers", exporter, source="numbers", slope=np.array([2.0]))
+    manifest = make_manifest("predict_numbers", exporter, source="numbers", slope=np.array([2.0]))
     with pytest.raises(error, match=said):
         export_model(backend.store, manifest, tmp_path / "out")
     assert list(tmp_path.glob("*out*")) == []
@@ -197,28 +195,28 @@ def test_a_graph_that_is_not_the_model_is_not_exported(
 
 
 def test_a_version_without_a_predictor_says_that_it_answers_no_tables(
-    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+    backend: Backend, make_manifest: Callable[..., Manifest], tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidInput, match="answers no tables: the spec of its sweep has no predictor"):
-        export_model(backend.store, replace(made(), predictor=None), tmp_path / "out")
+        export_model(backend.store, replace(make_manifest(), predictor=None), tmp_path / "out")
     assert list(tmp_path.glob(".out*")) == []
 
 
 @pytest.mark.slow
 def test_a_predictor_that_needs_its_data_is_told_that_an_export_has_none(
-    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+    backend: Backend, make_manifest: Callable[..., Manifest], tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidInput, match=r"run\.dataset is not there in an exported model"):
-        export_model(backend.store, made("predict_by_its_data"), tmp_path / "out")
+        export_model(backend.store, make_manifest("predict_by_its_data"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.folder
 @pytest.mark.parametrize("of", ["checkpoint", "report"])
 def test_what_has_a_wrong_digest_is_refused(
-    backend: Backend, made: Callable[..., Manifest], tmp_path: Path, of: str
+    backend: Backend, make_manifest: Callable[..., Manifest], tmp_path: Path, of: str
 ) -> None:
-    manifest = made()
+    manifest = make_manifest()
     assert backend.store.folder is not None
     file = backend.store.folder / blob_name(getattr(manifest, of))
     file.chmod(0o644)
@@ -233,11 +231,11 @@ def test_what_has_a_wrong_digest_is_refused(
 
 
 def test_an_export_that_differs_from_what_was_judged_is_none(
-    backend: Backend, made: Callable[..., Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, make_manifest: Callable[..., Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("halving.models.export.read_state", lambda folder: {"threshold": 2.0})
     with pytest.raises(ExportDiffers, match="has another state than the checkpoint"):
-        export_model(backend.store, made(), tmp_path / "out")
+        export_model(backend.store, make_manifest(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -261,9 +259,11 @@ GONE_CODE = {
 
 @pytest.mark.slow
 def test_a_model_whose_code_is_gone_here_is_exported_with_the_code_of_its_manifest(
-    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+    backend: Backend, make_manifest: Callable[..., Manifest], tmp_path: Path
 ) -> None:
-    folder = export_model(backend.store, replace(made(), predictor=GONE, code=GONE_CODE), tmp_path / "out")
+    folder = export_model(
+        backend.store, replace(make_manifest(), predictor=GONE, code=GONE_CODE), tmp_path / "out"
+    )
     example = json.loads((folder / "input_example.json").read_text())
     assert json.loads((folder / "predictions.json").read_text()) == [
         JUDGED["predict"](x) for x in example["x"]
@@ -316,7 +316,7 @@ def test_a_model_whose_code_is_gone_here_is_exported_with_the_code_of_its_manife
 )
 def test_a_folder_that_does_not_answer_on_its_own_as_it_was_judged_is_not_exported(
     backend: Backend,
-    made: Callable[..., Manifest],
+    make_manifest: Callable[..., Manifest],
     tmp_path: Path,
     change: dict[str, str | None],
     error: type[Exception],
@@ -324,7 +324,7 @@ def test_a_folder_that_does_not_answer_on_its_own_as_it_was_judged_is_not_export
 ) -> None:
     code = {**GONE_CODE, **{f"gone_elsewhere/{name}": text for name, text in change.items()}}
     manifest = replace(
-        made(), predictor=GONE, code={path: text for path, text in code.items() if text is not None}
+        make_manifest(), predictor=GONE, code={path: text for path, text in code.items() if text is not None}
     )
     with pytest.raises(error, match=said):
         export_model(backend.store, manifest, tmp_path / "out")
@@ -333,9 +333,9 @@ def test_a_folder_that_does_not_answer_on_its_own_as_it_was_judged_is_not_export
 
 @pytest.mark.slow
 def test_what_was_not_compared_is_said(
-    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+    backend: Backend, make_manifest: Callable[..., Manifest], tmp_path: Path
 ) -> None:
-    manifest = replace(made(), report=backend.store.put_blob(json.dumps({"metrics": {}}).encode()))
+    manifest = replace(make_manifest(), report=backend.store.put_blob(json.dumps({"metrics": {}}).encode()))
     with pytest.warns(
         UserWarning,
         match="points.* were not compared with those that were judged: its report has no predictions by row",
@@ -358,9 +358,9 @@ def test_what_was_not_compared_is_said(
     ],
 )
 def test_a_folder_that_was_changed_is_not_loaded(
-    backend: Backend, made: Callable[..., Manifest], tmp_path: Path, file: str, change: str | None
+    backend: Backend, make_manifest: Callable[..., Manifest], tmp_path: Path, file: str, change: str | None
 ) -> None:
-    folder = export_model(backend.store, made(), tmp_path / "out")
+    folder = export_model(backend.store, make_manifest(), tmp_path / "out")
     changed = folder / file
     changed.write_text(changed.read_text().replace(change, "0.7") if change else "")
     with pytest.raises(StoreError, match=f"is damaged: {file} (hashes to|was not exported)"):
@@ -369,7 +369,7 @@ def test_a_folder_that_was_changed_is_not_loaded(
 
 @pytest.mark.slow
 def test_what_killed_exports_left_goes_away_with_the_next_and_what_is_in_use_stays(
-    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+    backend: Backend, make_manifest: Callable[..., Manifest], tmp_path: Path
 ) -> None:
     place = tmp_path / "exports"
     if not (child := os.fork()):
@@ -381,20 +381,22 @@ def test_what_killed_exports_left_goes_away_with_the_next_and_what_is_in_use_sta
     assert (killed / "model").exists()
     with temporary_folder(place) as used:
         assert list(place.iterdir()) == [used]
-        export_model(backend.store, made(), place / "out")
+        export_model(backend.store, make_manifest(), place / "out")
         assert {path.name for path in place.iterdir()} == {used.name, "out"}
 
 
-def test_a_wrong_number_of_predictions_is_an_error(backend: Backend, made: Callable[..., Manifest]) -> None:
+def test_a_wrong_number_of_predictions_is_an_error(
+    backend: Backend, make_manifest: Callable[..., Manifest]
+) -> None:
     with pytest.raises(WrongPrediction, match="returned 1 predictions for 2 rows"):
-        model_of(backend, made("predict_too_few")).predict({"x": [0.1, 0.2]})
+        model_of(backend, make_manifest("predict_too_few")).predict({"x": [0.1, 0.2]})
 
 
 @pytest.mark.slow
 def test_other_code_of_the_same_name_is_not_taken_for_that_of_a_folder(
-    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+    backend: Backend, make_manifest: Callable[..., Manifest], tmp_path: Path
 ) -> None:
-    folder = export_model(backend.store, made(), tmp_path / "out")
+    folder = export_model(backend.store, make_manifest(), tmp_path / "out")
     about = json.loads((folder / "model.json").read_text())
     about["code"]["tests/served_models.py"] += "# and more\n"
     (folder / "model.json").write_text(json.dumps(about))
@@ -407,14 +409,16 @@ def test_other_code_of_the_same_name_is_not_taken_for_that_of_a_folder(
 @pytest.mark.slow
 @pytest.mark.folder
 def test_killed_at_any_step_an_export_is_whole_or_not_there(
-    backend: Backend, made: Callable[..., Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, make_manifest: Callable[..., Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manifest = made("predict_numbers", source="numbers", slope=np.array([2.0]))
+    manifest = make_manifest("predict_numbers", source="numbers", slope=np.array([2.0]))
     tried = list[Any]()
-    monkeypatch.setattr(export, "try_folder", lambda *given: tried.append(try_folder(*given)) or tried[0])
+    monkeypatch.setattr(
+        export, "try_folder", lambda *arguments: tried.append(try_folder(*arguments)) or tried[0]
+    )
     export_model(backend.store, manifest, tmp_path / "out")
     # a new interpreter writes nothing but into what is not whole yet
-    monkeypatch.setattr(export, "try_folder", lambda *given: tried[0])
+    monkeypatch.setattr(export, "try_folder", lambda *arguments: tried[0])
     expected = pa.table({"x": [0.5]})
     for step in range(60):
         target = tmp_path / f"out-{step}"
@@ -432,15 +436,15 @@ def test_killed_at_any_step_an_export_is_whole_or_not_there(
 @pytest.mark.slow
 @pytest.mark.folder
 def test_an_export_that_is_killed_leaves_no_process_that_still_tries_the_folder(
-    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+    backend: Backend, make_manifest: Callable[..., Manifest], tmp_path: Path
 ) -> None:
-    told = tmp_path / "told"
+    marker = tmp_path / "told"
     hangs = "re.match('(a+)+$', 100 * 'a' + 'b')"  # and lets no other thread run
     model = (
-        f"import os, re\ndef predict(run, table):\n    open({str(told)!r} + str(os.getpid()), "
+        f"import os, re\ndef predict(run, table):\n    open({str(marker)!r} + str(os.getpid()), "
         f"'w').close()\n    {hangs}\n"
     )
-    manifest = replace(made(), predictor=GONE, code={**GONE_CODE, "gone_elsewhere/model.py": model})
+    manifest = replace(make_manifest(), predictor=GONE, code={**GONE_CODE, "gone_elsewhere/model.py": model})
     if not (child := os.fork()):
         try:
             export_model(backend.store, manifest, tmp_path / "out")
@@ -465,13 +469,13 @@ def exported_in_a_process_killed_at(step: int, backend: Backend, manifest: Manif
         return os.waitpid(child, 0)[1]
     left = step
 
-    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any, **more: Any) -> Any:
+    def count_calls(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **more: Any) -> Any:
             nonlocal left
             if left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
             left -= 1
-            return function(*given, **more)
+            return function(*arguments, **more)
 
         return call
 
@@ -484,7 +488,7 @@ def exported_in_a_process_killed_at(step: int, backend: Backend, manifest: Manif
             (export, "try_folder"),
         )
         for owner, name in writes:
-            setattr(owner, name, counted(getattr(owner, name)))
+            setattr(owner, name, count_calls(getattr(owner, name)))
         export_model(backend.store, manifest, target)
     finally:
         os._exit(0)

@@ -1,6 +1,4 @@
-"""Whoever changes the registry may be killed at any step: what the catalog, its events and the store say is
-then one and the same.
-"""
+"""Kills at any step of a change to the registry: catalog, events and store then agree."""
 
 import io
 import json
@@ -10,6 +8,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
@@ -106,9 +105,7 @@ class World:
         return made
 
     def version(self, **settings: Any) -> str:
-        """A new version that waits for somebody's decision, with settings of its sweep's spec: it asks for an
-        approval.
-        """
+        """A new version that waits for an approval, with settings of its sweep's spec."""
         row, _ = promote_winner(self.backend, self.report(approval={"required": True}, **settings))
         assert row.stage == "staging"
         return row.version
@@ -150,16 +147,16 @@ class Change(NamedTuple):
     status: str | None = None
 
 
-def rejected(backend: Backend, report: EvaluationReport) -> None:
+def reject_winner(backend: Backend, report: EvaluationReport) -> None:
     with suppress(GateFailed):
         promote_winner(backend, report)
 
 
-def decide(decision: Callable[..., Any], **given: Any) -> Callable[[Backend, Any], object]:
-    return lambda backend, version: decision(backend, MODEL, version, pytest.fail, actor="ann", **given)
+def decide(decision: Callable[..., Any], **options: Any) -> Callable[[Backend, Any], object]:
+    return lambda backend, version: decision(backend, MODEL, version, pytest.fail, actor="ann", **options)
 
 
-def approved(world: World) -> str:
+def approve_version(world: World) -> str:
     version = world.version()
     by_hand.approve(world.backend, MODEL, version, pytest.fail, actor="bob", note="good")
     return version
@@ -173,8 +170,8 @@ CHANGES = {
         True,
         "finished",
     ),
-    "winner-that-is-rejected": Change(lambda world: world.report(FAIL), rejected, [], True, "rejected"),
-    "promote": Change(approved, decide(by_hand.promote), [["replaced", "promoted"]], True),
+    "winner-that-is-rejected": Change(lambda world: world.report(FAIL), reject_winner, [], True, "rejected"),
+    "promote": Change(approve_version, decide(by_hand.promote), [["replaced", "promoted"]], True),
     "force": Change(
         lambda world: world.report(FAIL).data["sweep"],
         decide(by_hand.promote, note="now", force=True),
@@ -201,30 +198,31 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_change_that_is_killed_at_any_step_is_made_whole_or_not_at_all_and_the_next_start_tells_the_store(
+def test_a_change_killed_at_any_step_is_whole_or_absent_and_is_published_later(
     world: World, change: Change
 ) -> None:
     backend = world.backend
     whole = list(chain.from_iterable(change.events))
-    seen = list[list[str]]()
+    histories = list[list[str]]()
     for step in range(100):
-        given = change.prepared(world)
+        prepared = change.prepared(world)
         before = champion(backend)
         since = newest(backend)
-        status = in_a_process_killed_at(step, backend, lambda given=given: change.made(backend, given))
-        seen.append(happened(backend, since))
-        assert seen[-1] in accumulate(change.events, initial=[]), "no transaction is half made"
+        make_change = partial(change.made, backend, prepared)
+        status = in_a_process_killed_at(step, backend, make_change)
+        histories.append(event_kinds(backend, since))
+        assert histories[-1] in accumulate(change.events, initial=[]), "no transaction is half made"
         assert published_champion(backend) in (before, champion(backend)), (
             "the store is behind at most, and names what is there"
         )
         assert publish(backend.store, backend.catalog) == []  # as a server does when it starts
         assert_one_truth(backend)
         if change.again:
-            change.made(backend, given)
-            assert happened(backend, since) == whole, "nothing is lost, and nothing there twice"
+            change.made(backend, prepared)
+            assert event_kinds(backend, since) == whole, "nothing is lost, and nothing there twice"
             assert_one_truth(backend)
         if change.status:
-            assert sweep_status(backend, given.data["sweep"]) == change.status
+            assert sweep_status(backend, prepared.data["sweep"]) == change.status
         if champion(backend) is None:  # the next is judged against one again
             promote_winner(backend, world.report())
         if status == 0:
@@ -232,12 +230,11 @@ def test_a_change_that_is_killed_at_any_step_is_made_whole_or_not_at_all_and_the
         assert os.WTERMSIG(status) == signal.SIGKILL
     assert status == 0
     assert step >= (5 if whole else 1), "there are so many steps to be killed at"
-    assert (seen[0], seen[-1]) == ([], whole)
+    assert (histories[0], histories[-1]) == ([], whole)
 
 
 def in_a_process_killed_at(step: int, backend: Backend, change: Callable[[], object]) -> int:
-    """Make a change in a forked process that is killed before its commit, or its write to the store, of this
-    number.
+    """Make a change in a forked process that is killed before its commit or write of this number.
 
     Within a transaction a kill is the same anywhere: the database takes it back.
     """
@@ -252,10 +249,10 @@ def in_a_process_killed_at(step: int, backend: Backend, change: Callable[[], obj
             os.kill(os.getpid(), signal.SIGKILL)
         left -= 1
 
-    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any, **more: Any) -> Any:
+    def count_calls(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **more: Any) -> Any:
             count()
-            return function(*given, **more)
+            return function(*arguments, **more)
 
         return call
 
@@ -266,7 +263,7 @@ def in_a_process_killed_at(step: int, backend: Backend, change: Callable[[], obj
         engine.dispose(close=False)
         event.listen(engine, "commit", count)
         for name in ("replace", "delete", "put_blob"):
-            setattr(Store, name, counted(getattr(Store, name)))
+            setattr(Store, name, count_calls(getattr(Store, name)))
         change()
         del connections
         status = 0
@@ -283,11 +280,11 @@ def assert_one_truth(backend: Backend) -> None:
         assert revision == newest_event(session, MODEL)
         sweeps = list(session.scalars(select(ModelVersionRow.sweep).where(ModelVersionRow.model == MODEL)))
     assert len(sweeps) == len(set(sweeps)), "a sweep has one version"
-    told = {row.version: row.after for row in events if row.after in STAGES}
-    assert told == {row.version: row.stage for row in versions}
+    stages = {row.version: row.after for row in events if row.after in STAGES}
+    assert stages == {row.version: row.stage for row in versions}
     files = {name.removesuffix(".json") for name in backend.store.names(published_folder(MODEL))}
-    assert files == {"champion", "aliases", *told}
-    for version, stage in told.items():
+    assert files == {"champion", "aliases", *stages}
+    for version, stage in stages.items():
         assert json.loads(backend.store.read(published_name(MODEL, version)))["version"]["stage"] == stage
     assert published_champion(backend) == champion(backend)
     aliases = json.loads(backend.store.read(published_name(MODEL, "aliases")))["aliases"]
@@ -297,12 +294,12 @@ def assert_one_truth(backend: Backend) -> None:
 def published_champion(backend: Backend) -> str | None:
     """What the store names as the champion; all that it takes to use it is there."""
     try:
-        found = halving.resolve(f"{MODEL}@champion", root=backend.root)
+        champion = halving.resolve(f"{MODEL}@champion", root=backend.root)
     except NotFound:
         return None
-    assert found.manifest is not None
-    assert backend.store.has_blob(Manifest.read(backend.store, found.manifest).checkpoint)
-    return found.version
+    assert champion.manifest is not None
+    assert backend.store.has_blob(Manifest.read(backend.store, champion.manifest).checkpoint)
+    return champion.version
 
 
 def champion(backend: Backend) -> str | None:
@@ -316,7 +313,7 @@ def newest(backend: Backend) -> int:
         return newest_event(session, MODEL)
 
 
-def happened(backend: Backend, since: int) -> list[str]:
+def event_kinds(backend: Backend, since: int) -> list[str]:
     with backend.catalog.read() as session:
         return [row.kind for row in events_of(session, MODEL, since)]
 

@@ -1,6 +1,4 @@
-"""A winner is judged against the version that is the champion when it is registered, whatever was promoted
-since its report.
-"""
+"""A winner is judged against the champion at its registration, whatever was promoted since its report."""
 
 import json
 from collections.abc import Callable
@@ -46,7 +44,7 @@ def backend(either_backend: Backend) -> Backend:
 
 
 @pytest.fixture
-def evaluated(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Callable[..., EvaluationReport]:
+def evaluate_sweep(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Callable[..., EvaluationReport]:
     """A sweep of one trial that was searched and evaluated, and not yet promoted."""
 
     def run(predictor: str, *, passes: bool = True, **changes: Any) -> EvaluationReport:
@@ -82,10 +80,10 @@ def champion(backend: Backend) -> tuple[str, float]:
 
 
 @pytest.mark.slow
-def test_a_winner_of_a_project_with_another_name_than_its_model_is_promoted_and_loaded(
-    backend: Backend, evaluated: Callable[..., EvaluationReport]
+def test_a_winner_of_a_project_with_another_name_is_promoted_and_loaded(
+    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport]
 ) -> None:
-    report = evaluated(GOOD, project="vision")
+    report = evaluate_sweep(GOOD, project="vision")
     promote_winner(backend, report)
     with backend.catalog.read() as session:
         row = champion_of(session, "small")
@@ -97,16 +95,16 @@ def test_a_winner_of_a_project_with_another_name_than_its_model_is_promoted_and_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("known", [False, True], ids=["without-a-champion", "with-an-old-champion"])
-def test_a_worse_winner_does_not_replace_the_champion_that_was_promoted_since_its_report(
-    backend: Backend, evaluated: Callable[..., EvaluationReport], known: bool
+@pytest.mark.parametrize("has_champion", [False, True], ids=["without-a-champion", "with-an-old-champion"])
+def test_a_worse_winner_does_not_replace_a_champion_promoted_since_its_report(
+    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport], has_champion: bool
 ) -> None:
-    if known:
-        promote_winner(backend, evaluated(BAD, seed=9))
-    worse = evaluated(BAD)
-    better = evaluated(GOOD, seed=1)
+    if has_champion:
+        promote_winner(backend, evaluate_sweep(BAD, seed=9))
+    worse = evaluate_sweep(BAD)
+    better = evaluate_sweep(GOOD, seed=1)
     promote_winner(backend, better)
-    version = "1.0.1" if known else "1.0.0"
+    version = "1.0.1" if has_champion else "1.0.0"
     reason = rf"non_inferior: accuracy 0\.\d+ against 1\.0000 of the champion small {version}"
     with pytest.raises(GateFailed, match=reason):
         promote_winner(backend, worse)
@@ -122,9 +120,9 @@ def test_a_worse_winner_does_not_replace_the_champion_that_was_promoted_since_it
 
 @pytest.mark.slow
 def test_winners_promoted_at_the_same_moment_leave_the_better_one_as_champion(
-    backend: Backend, evaluated: Callable[..., EvaluationReport], monkeypatch: pytest.MonkeyPatch
+    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reports = [evaluated(BAD), evaluated(GOOD, seed=1)]
+    reports = [evaluate_sweep(BAD), evaluate_sweep(GOOD, seed=1)]
     both = Barrier(2)
     register = promotion.register
     entered = set[str]()
@@ -145,10 +143,10 @@ def test_winners_promoted_at_the_same_moment_leave_the_better_one_as_champion(
 
 @pytest.mark.slow
 def test_a_winner_judged_against_a_champion_that_was_archived_becomes_the_champion(
-    backend: Backend, evaluated: Callable[..., EvaluationReport]
+    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport]
 ) -> None:
-    promote_winner(backend, evaluated(GOOD))
-    report = evaluated(GOOD, seed=1)
+    promote_winner(backend, evaluate_sweep(GOOD))
+    report = evaluate_sweep(GOOD, seed=1)
     archive(backend.catalog, "small", "1.0.0", actor="ann")
     row, made_again = promote_winner(backend, report)
     assert (row.stage, row.report) == ("champion", made_again.digest)
@@ -156,11 +154,11 @@ def test_a_winner_judged_against_a_champion_that_was_archived_becomes_the_champi
 
 
 @pytest.mark.slow
-def test_a_winner_rejected_for_a_champion_that_was_archived_since_becomes_the_champion(
-    backend: Backend, evaluated: Callable[..., EvaluationReport]
+def test_a_winner_rejected_for_a_champion_archived_since_becomes_the_champion(
+    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport]
 ) -> None:
-    promote_winner(backend, evaluated(GOOD))
-    report = evaluated(BAD, passes=False, seed=1)
+    promote_winner(backend, evaluate_sweep(GOOD))
+    report = evaluate_sweep(BAD, passes=False, seed=1)
     with pytest.raises(GateFailed, match="non_inferior"):
         promote_winner(backend, report)
     archive(backend.catalog, "small", "1.0.0", actor="ann")
@@ -170,12 +168,12 @@ def test_a_winner_rejected_for_a_champion_that_was_archived_since_becomes_the_ch
 
 
 @pytest.mark.slow
-def test_a_winner_of_which_too_little_is_known_is_held_back_and_its_report_says_how_many_rows_would_settle_it(
-    backend: Backend, evaluated: Callable[..., EvaluationReport]
+def test_too_little_evidence_holds_a_winner_back_and_its_report_says_the_rows_needed(
+    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport]
 ) -> None:
-    promote_winner(backend, evaluated(GOOD))
+    promote_winner(backend, evaluate_sweep(GOOD))
     gates = ["finite_metrics", {"non_inferior": {"margin_percent": 0.5}}]
-    report = evaluated(GOOD, passes=False, seed=1, gates=gates)
+    report = evaluate_sweep(GOOD, passes=False, seed=1, gates=gates)
     with backend.catalog.read() as session:
         assert backend.catalog.sweep(session, report.data["sweep"]).status == "held"
     with pytest.raises(
@@ -193,20 +191,25 @@ def test_a_winner_of_which_too_little_is_known_is_held_back_and_its_report_says_
 
 @pytest.mark.slow
 def test_an_old_report_without_verdicts_or_code_is_made_again_without_its_old_spec(
-    backend: Backend, evaluated: Callable[..., EvaluationReport]
+    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport]
 ) -> None:
     """Its spec's gates were one object."""
-    known = evaluated(GOOD)
-    old = {**known.data, "spec": {**known.data["spec"], "gates": {"metric": "accuracy", "margin": 0.0}}}
+    new_report = evaluate_sweep(GOOD)
+    old = {
+        **new_report.data,
+        "spec": {**new_report.data["spec"], "gates": {"metric": "accuracy", "margin": 0.0}},
+    }
     del old["gates"], old["code"]
     digest = backend.store.put_blob(json.dumps(old).encode())
-    row, report = promote_winner(backend, EvaluationReport(old, digest, known.html_digest, known.path))
+    row, report = promote_winner(
+        backend, EvaluationReport(old, digest, new_report.html_digest, new_report.path)
+    )
     assert (row.stage, row.report) == ("champion", report.digest)
     assert [gate["name"] for gate in row.gates or []][:2] == ["finite_metrics", "lineage"]
 
-    held = evaluated(BAD, passes=False, seed=1).data["sweep"]
+    held = evaluate_sweep(BAD, passes=False, seed=1).data["sweep"]
     with backend.catalog.write() as session:
-        without_code = {**old, "sweep": held, "gates": known.data["gates"]}
+        without_code = {**old, "sweep": held, "gates": new_report.data["gates"]}
         session.get_one(ReportRow, held).digest = backend.store.put_blob(json.dumps(without_code).encode())
     forced = by_hand.promote(
         backend, "small", held, pytest.fail, actor="ann", note="the other leaks", force=True
@@ -219,27 +222,27 @@ def test_an_evaluators_report_from_before_reports_had_code_is_not_made_again(tmp
     backend = Backend(root=str(tmp_path / "store"), catalog_url=f"sqlite:///{tmp_path}/never-asked.db")
     spec = {"evaluator": "tests.predictors:evaluate"}
     sweep = "small-that-could-not-be-judged-again"
-    known = EvaluationReport(
+    report = EvaluationReport(
         {"spec": spec, "sweep": sweep, "gates": []}, "sha256:data", "sha256:page", "page.html"
     )
-    assert promotion._with_verdicts(backend, known) is known
+    assert promotion._with_verdicts(backend, report) is report
 
 
 @pytest.mark.slow
 def test_metrics_that_are_not_finite_and_a_missing_lineage_are_gates_of_every_spec(
-    backend: Backend, evaluated: Callable[..., EvaluationReport]
+    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport]
 ) -> None:
     for number, gates in enumerate(([], [{"bounds": {"metric": "accuracy", "min": 0.1}}])):
-        report = evaluated(GOOD, seed=number, gates=gates)
+        report = evaluate_sweep(GOOD, seed=number, gates=gates)
         assert [gate["name"] for gate in report.data["gates"]][:2] == ["finite_metrics", "lineage"]
 
 
 @pytest.mark.slow
 def test_a_report_that_was_altered_by_hand_promotes_nothing(
-    backend: Backend, evaluated: Callable[..., EvaluationReport]
+    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport]
 ) -> None:
-    promote_winner(backend, evaluated(GOOD))
-    report = evaluated(BAD, passes=False, seed=1)
+    promote_winner(backend, evaluate_sweep(GOOD))
+    report = evaluate_sweep(BAD, passes=False, seed=1)
     path = Path(backend.store.path(blob_name(report.digest)))
     path.chmod(0o644)
     path.write_text(path.read_text().replace('"outcome": "fail"', '"outcome": "pass"'))
@@ -251,11 +254,11 @@ def test_a_report_that_was_altered_by_hand_promotes_nothing(
 
 @pytest.mark.slow
 def test_test_rows_that_were_trained_on_block_the_promotion(
-    backend: Backend, evaluated: Callable[..., EvaluationReport]
+    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport]
 ) -> None:
     dataset = {"name": "leaky", "source": "tests.trainables:leaky", "target": "label", "split_column": "part"}
     dataset["checks"] = {"leaked_rows": "warn"}
-    report = evaluated(GOOD, passes=False, dataset=dataset, gates=[{"leakage": {"accept": ["x"]}}])
+    report = evaluate_sweep(GOOD, passes=False, dataset=dataset, gates=[{"leakage": {"accept": ["x"]}}])
     with pytest.raises(
         GateFailed,
         match="leakage: 3 of the 30 rows of the test split have the features of a row of another split",
@@ -266,26 +269,26 @@ def test_test_rows_that_were_trained_on_block_the_promotion(
 @pytest.mark.slow
 def test_a_winner_is_not_promoted_over_a_champion_whose_code_no_longer_imports(
     backend: Backend,
-    evaluated: Callable[..., EvaluationReport],
+    evaluate_sweep: Callable[..., EvaluationReport],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     module = tmp_path / "gone_since.py"
     module.write_text("from tests.trainables import predict")
-    promote_winner(backend, evaluated("gone_since:predict"))
+    promote_winner(backend, evaluate_sweep("gone_since:predict"))
     module.write_text("import a_package_that_is_gone")
-    report = evaluated(GOOD, passes=False, seed=1)
+    report = evaluate_sweep(GOOD, passes=False, seed=1)
     with pytest.raises(GateFailed, match="there is no module 'a_package_that_is_gone'"):
         promote_winner(backend, report)
     assert champion(backend)[0] != report.data["sweep"]
 
 
 @pytest.mark.slow
-def test_a_winner_whose_catalog_goes_away_after_its_manifest_was_stored_is_promoted_by_the_next_try(
-    backend: Backend, evaluated: Callable[..., EvaluationReport], monkeypatch: pytest.MonkeyPatch
+def test_a_promotion_whose_catalog_fails_after_the_manifest_succeeds_at_the_next_try(
+    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = evaluated(GOOD)
+    report = evaluate_sweep(GOOD)
     with monkeypatch.context() as away:
         away.setattr(
             promotion,
@@ -301,7 +304,7 @@ def test_a_winner_whose_catalog_goes_away_after_its_manifest_was_stored_is_promo
     assert halving.resolve("small@champion", root=backend.store.root).version == "1.0.0"
 
 
-def planted() -> pa.Table:
+def planted_table() -> pa.Table:
     """As the small dataset, with a copy of the target and a customer who is in all three."""
     table = trainables.data()
     parts = pa.array(["train"] * 45 + ["validation"] * 15 + ["test"] * 30)
@@ -322,15 +325,15 @@ def planted() -> pa.Table:
     ],
 )
 def test_a_leak_that_was_planted_blocks_the_promotion(
-    backend: Backend, evaluated: Callable[..., EvaluationReport], settings: dict[str, Any], said: str
+    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport], settings: dict[str, Any], said: str
 ) -> None:
     dataset = {
         "name": "planted",
-        "source": "tests.resources.registry.test_promotion:planted",
+        "source": "tests.resources.registry.test_promotion:planted_table",
         "target": "label",
         "split_column": "part",
     }
-    report = evaluated(GOOD, passes=False, dataset=dataset | settings, gates=["leakage"])
+    report = evaluate_sweep(GOOD, passes=False, dataset=dataset | settings, gates=["leakage"])
     with pytest.raises(GateFailed, match=said):
         promote_winner(backend, report)
 
@@ -362,9 +365,9 @@ def test_a_leak_that_was_planted_blocks_the_promotion(
         ("dying", {}, "dying failed, killed by SIGKILL"),
     ],
 )
-def test_tests_of_the_exported_winner_run_in_a_process_of_their_own_and_block_its_promotion(
+def test_tests_of_the_exported_winner_run_in_their_own_process_and_block_promotion(
     backend: Backend,
-    evaluated: Callable[..., EvaluationReport],
+    evaluate_sweep: Callable[..., EvaluationReport],
     monkeypatch: pytest.MonkeyPatch,
     function: str,
     limits: dict[str, Any],
@@ -373,7 +376,7 @@ def test_tests_of_the_exported_winner_run_in_a_process_of_their_own_and_block_it
     for name in ("HALVING_ROOT", "HALVING_CATALOG", "PGPASSWORD", "DAGSTER_PG_PASSWORD"):
         monkeypatch.setenv(name, "of the deployment")
     gate = {"integration_tests": {"function": f"tests.candidate_tests:{function}", **limits}}
-    report = evaluated(GOOD, passes=said is None, gates=[gate])
+    report = evaluate_sweep(GOOD, passes=said is None, gates=[gate])
     if said is None:
         assert promote_winner(backend, report)[0].stage == "champion"
     else:
@@ -383,9 +386,9 @@ def test_tests_of_the_exported_winner_run_in_a_process_of_their_own_and_block_it
 
 @pytest.mark.slow
 def test_a_promoted_version_is_loaded_from_the_store_with_the_code_that_judged_it(
-    backend: Backend, evaluated: Callable[..., EvaluationReport], monkeypatch: pytest.MonkeyPatch
+    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = evaluated(GOOD)
+    report = evaluate_sweep(GOOD)
     with monkeypatch.context() as changed:
         changed.setattr(
             "resources.evaluation.judged_code.code_of",
@@ -407,11 +410,11 @@ def test_a_promoted_version_is_loaded_from_the_store_with_the_code_that_judged_i
 
 @pytest.mark.slow
 def test_a_version_is_judged_again_against_the_champion_of_now(
-    backend: Backend, evaluated: Callable[..., EvaluationReport]
+    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport]
 ) -> None:
-    promote_winner(backend, evaluated(BAD))
-    waiting, _ = promote_winner(backend, evaluated(BAD, seed=2, auto_promote=False))
-    promote_winner(backend, evaluated(GOOD, seed=1))
+    promote_winner(backend, evaluate_sweep(BAD))
+    waiting, _ = promote_winner(backend, evaluate_sweep(BAD, seed=2, auto_promote=False))
+    promote_winner(backend, evaluate_sweep(GOOD, seed=1))
     with pytest.raises(
         PromotionRefused, match=r"judged against champion 1\.0\.0, and the champion is 1\.0\.2 now"
     ):
@@ -426,17 +429,17 @@ def test_a_version_is_judged_again_against_the_champion_of_now(
 
 @pytest.mark.slow
 def test_a_champion_from_before_manifests_were_kept_gets_one_by_which_it_is_loaded(
-    backend: Backend, evaluated: Callable[..., EvaluationReport]
+    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport]
 ) -> None:
-    known, _ = promote_winner(backend, evaluated(GOOD))
+    champion, _ = promote_winner(backend, evaluate_sweep(GOOD))
     with backend.catalog.write() as session:
         session.get_one(ModelVersionRow, ("small", "1.0.0")).manifest = None
     row, _ = judge_again(backend, "small", "1.0.0", actor="ann")
     assert (row.manifest is not None, row.stage, row.report, row.gates) == (
         True,
         "champion",
-        known.report,
-        known.gates,
+        champion.report,
+        champion.gates,
     )
     assert publish(backend.store, backend.catalog) == []
     assert list(load_model("small@champion", root=backend.store.root).predict({"x": [0.1]})) == ["low"]
@@ -446,10 +449,10 @@ def test_a_champion_from_before_manifests_were_kept_gets_one_by_which_it_is_load
 
 @pytest.mark.slow
 def test_a_winner_that_its_gates_hold_back_is_promoted_by_force_with_their_verdicts(
-    backend: Backend, evaluated: Callable[..., EvaluationReport]
+    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport]
 ) -> None:
-    promote_winner(backend, evaluated(GOOD))
-    held = evaluated(BAD, passes=False, seed=1).data["sweep"]
+    promote_winner(backend, evaluate_sweep(GOOD))
+    held = evaluate_sweep(BAD, passes=False, seed=1).data["sweep"]
     with pytest.raises(InvalidInput, match="not forced without a note"):
         by_hand.promote(backend, "small", held, pytest.fail, actor="ann", force=True)
     with pytest.raises(NotFound, match=f"no version '{held}'"):
@@ -462,8 +465,8 @@ def test_a_winner_that_its_gates_hold_back_is_promoted_by_force_with_their_verdi
     assert (row.version, row.stage, row.judged_against) == ("1.0.1", "champion", "1.0.0")
     assert not all(gate["passed"] for gate in row.gates or [])
     with backend.catalog.read() as session:
-        told = [(event.kind, event.note) for event in events_of(session, "small") if event.actor == "ann"]
-    assert told == [
+        events = [(event.kind, event.note) for event in events_of(session, "small") if event.actor == "ann"]
+    assert events == [
         ("registered", "the other leaks"),
         ("replaced", "by 1.0.1"),
         ("forced", "the other leaks"),
@@ -473,9 +476,9 @@ def test_a_winner_that_its_gates_hold_back_is_promoted_by_force_with_their_verdi
 @pytest.mark.slow
 @pytest.mark.folder
 def test_a_report_that_was_altered_by_hand_blocks_the_promotion(
-    backend: Backend, evaluated: Callable[..., EvaluationReport]
+    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport]
 ) -> None:
-    report = evaluated(GOOD)
+    report = evaluate_sweep(GOOD)
     assert backend.store.folder is not None
     file = backend.store.folder / blob_name(report.digest)
     file.chmod(0o644)

@@ -24,11 +24,11 @@ DIGEST = "sha256:" + "ab" * 32
 @pytest.fixture
 def two(either_backend: Backend, sweeps: list[str]) -> Backend:
     """A model whose second version replaced the first; both were published."""
-    registered(either_backend, sweeps[:2])
+    register_versions(either_backend, sweeps[:2])
     return either_backend
 
 
-def registered(backend: Backend, sweeps: list[str]) -> None:
+def register_versions(backend: Backend, sweeps: list[str]) -> None:
     for sweep in sweeps:
         with backend.catalog.read() as session:
             champion = champion_of(session, "digits")
@@ -49,13 +49,13 @@ def test_references_are_found_in_the_store_alone(two: Backend, monkeypatch: pyte
     with monkeypatch.context() as away:
         for opened in ("sqlite3.connect", "psycopg.connect", "sqlalchemy.create_engine"):
             away.setattr(opened, lambda *_args, **_options: pytest.fail("a database was asked"))
-        found = halving.resolve("digits@champion", root=two.store.root)
-        assert (found.version, found.stage, found.digest) == ("1.0.1", "champion", DIGEST)
-        assert found.uri.endswith("artifacts/sha256/ab/" + "ab" * 32)
-        assert (found.input_schema, found.gates[0]["name"]) == ({"x": "double"}, "finite")
+        version = halving.resolve("digits@champion", root=two.store.root)
+        assert (version.version, version.stage, version.digest) == ("1.0.1", "champion", DIGEST)
+        assert version.uri.endswith("artifacts/sha256/ab/" + "ab" * 32)
+        assert (version.input_schema, version.gates[0]["name"]) == ({"x": "double"}, "finite")
         for reference in ("digits@1.0.0", "digits@fallback"):
-            found = halving.resolve(reference, root=two.store.root)
-            assert (found.version, found.stage) == ("1.0.0", "archived")
+            version = halving.resolve(reference, root=two.store.root)
+            assert (version.version, version.stage) == ("1.0.0", "archived")
         assert halving.resolve("digits@1.0.0", root=two.store.root).tags == {"team": "vision"}
 
 
@@ -106,7 +106,7 @@ def add_clients_version(backend: Backend, name: str) -> None:
         client_versions.add_version(session, model, new, actor="ann")
 
 
-def test_a_model_that_gets_the_name_of_an_earlier_one_has_its_own_versions_in_the_store_and_no_others(
+def test_a_model_with_an_earlier_models_name_has_only_its_own_versions_in_the_store(
     two: Backend,
 ) -> None:
     for _ in range(2):
@@ -127,7 +127,7 @@ def test_a_model_that_gets_the_name_of_an_earlier_one_has_its_own_versions_in_th
     assert halving.resolve("net@1.0.1", root=two.store.root).uri == "s3://bucket/net"
 
 
-def test_a_renamed_model_goes_back_to_the_champion_that_it_had_under_its_earlier_name(two: Backend) -> None:
+def test_a_renamed_model_goes_back_to_the_champion_under_its_earlier_name(two: Backend) -> None:
     for version in ("1.0.0", "1.0.1"):
         add_clients_version(two, "net")
         stages.promote(two.catalog, "net", version, actor="ann")
@@ -173,10 +173,10 @@ def test_while_the_store_is_away_a_change_stands_and_is_published_later(
 def test_a_store_that_is_away_is_waited_for_once_and_not_for_each_model(
     two: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    names: list[str] = []
 
     def away(_store: Store, name: str, _data: bytes) -> None:
-        asked.append(name)
+        names.append(name)
         raise StoreUnavailable("no answer")
 
     with two.catalog.write(exclusive=True) as session:
@@ -185,7 +185,7 @@ def test_a_store_that_is_away_is_waited_for_once_and_not_for_each_model(
     monkeypatch.setattr(Store, "replace", away)
     (problem,) = publish(two.store, two.catalog)
     assert "(as may be those of 1 more): no answer" in problem
-    assert len(asked) == 1
+    assert len(names) == 1
 
 
 def test_who_finds_another_process_writing_does_not_wait_for_as_long_as_it_may(
@@ -203,19 +203,19 @@ def test_who_finds_another_process_writing_does_not_wait_for_as_long_as_it_may(
 def test_a_catalog_that_goes_away_after_the_store_was_written_finds_it_right(
     backend: Backend, sweeps_of_backend: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    registered(backend, sweeps_of_backend[:2])
+    register_versions(backend, sweeps_of_backend[:2])
     stages.rollback(backend.catalog, "digits", actor="ann")
     with closing(Catalog(backend.catalog.url, patience=0.1)) as catalog:
         held = sqlite3.connect(backend.catalog.url.removeprefix("sqlite:///"), isolation_level=None)
         replace = Store.replace
 
-        def replaced(self: Store, name: str, data: bytes) -> None:
+        def replace_file(self: Store, name: str, data: bytes) -> None:
             replace(self, name, data)
             if name.endswith("aliases.json"):
                 held.execute("BEGIN EXCLUSIVE")  # from now on the catalog takes nothing
 
         with monkeypatch.context() as patched:
-            patched.setattr(Store, "replace", replaced)
+            patched.setattr(Store, "replace", replace_file)
             (problem,) = publish(backend.store, catalog)
         assert "may be behind" in problem
         assert halving.resolve("digits@champion", root=backend.store.root).version == "1.0.0"

@@ -1,6 +1,4 @@
-"""Who may make which version the champion, and what is kept of it: gates, approval, force, rollback,
-events.
-"""
+"""Who may make which version the champion, and the record of it: gates, approval, force, rollback, events."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -79,7 +77,7 @@ def story(backend: Backend) -> list[tuple[str, str, str | None]]:
         return [(row.actor, what_happened(row), row.note) for row in events_of(session, "digits")]
 
 
-def test_a_version_that_a_gate_holds_back_is_promoted_only_by_force_which_is_written_down(
+def test_a_version_that_a_gate_holds_back_is_promoted_only_by_recorded_force(
     backend: Backend, registers: Callable[..., ModelVersionRow]
 ) -> None:
     registers()
@@ -184,7 +182,7 @@ def test_an_approval_of_an_earlier_report_does_not_count_and_a_rejection_of_it_d
         stages.promote(backend.catalog, "digits", version, actor="bob")
 
 
-def test_what_was_decided_about_a_model_that_was_deleted_says_nothing_of_the_next_one_of_its_name(
+def test_decisions_about_a_deleted_model_do_not_count_for_the_next_of_its_name(
     backend: Backend, registers: Callable[..., ModelVersionRow]
 ) -> None:
     with backend.catalog.write(exclusive=True) as session:
@@ -199,7 +197,7 @@ def test_what_was_decided_about_a_model_that_was_deleted_says_nothing_of_the_nex
         stages.rollback(backend.catalog, "digits", actor="ann")
 
 
-def test_a_clients_version_needs_the_approval_that_the_newest_sweep_of_its_model_asks_for(
+def test_a_clients_version_needs_the_approval_of_its_models_newest_sweep(
     backend: Backend, registers: Callable[..., ModelVersionRow]
 ) -> None:
     rule = {"required": True, "by": ["ann"]}
@@ -222,7 +220,7 @@ def test_a_clients_version_needs_the_approval_that_the_newest_sweep_of_its_model
     assert stages.promote(backend.catalog, "digits", row.version, actor="mallory").stage == "champion"
 
 
-def test_beside_a_champion_an_approved_version_waits_to_be_promoted_unless_the_spec_promotes_it(
+def test_beside_a_champion_an_approved_version_waits_unless_the_spec_promotes_it(
     backend: Backend, registers: Callable[..., ModelVersionRow]
 ) -> None:
     registers()
@@ -285,7 +283,7 @@ def test_a_champion_that_was_archived_is_not_what_a_rollback_goes_back_to(
 
 
 @pytest.mark.parametrize("unfit", [stages.archive, stages.reject])
-def test_a_replaced_champion_that_somebody_finds_unfit_is_passed_over_until_it_is_promoted_again(
+def test_a_rejected_former_champion_is_passed_over_until_it_is_promoted_again(
     backend: Backend, registers: Callable[..., ModelVersionRow], unfit: Callable[..., ModelVersionRow]
 ) -> None:
     for _ in range(3):
@@ -344,7 +342,7 @@ def test_a_history_is_told_in_pages(backend: Backend, registers: Callable[..., M
     assert ([event["kind"] for event in oldest], end) == (["created"], None)
 
 
-def test_a_held_winner_that_passes_its_gates_later_is_the_same_version_with_the_new_verdicts(
+def test_a_held_winner_that_passes_later_is_the_same_version_with_new_verdicts(
     backend: Backend, registers: Callable[..., ModelVersionRow], sweeps: list[str]
 ) -> None:
     registers()
@@ -424,12 +422,12 @@ def test_the_story_of_a_model_tells_its_versions_and_its_events(
     backend: Backend, registers: Callable[..., ModelVersionRow]
 ) -> None:
     registers()
-    told = model_story(backend.catalog, "digits")
-    assert (told["aliases"], [version["version"] for version in told["versions"]]) == (
+    story = model_story(backend.catalog, "digits")
+    assert (story["aliases"], [version["version"] for version in story["versions"]]) == (
         {"champion": "1.0.0"},
         ["1.0.0"],
     )
-    assert [(event["actor"], event["told"], event["report"]) for event in told["events"]] == [
+    assert [(event["actor"], event["told"], event["report"]) for event in story["events"]] == [
         ("sweep digits-0", "created", None),
         ("sweep digits-0", "1.0.0 registered: staging", "sha256:r"),
         ("sweep digits-0", "1.0.0 promoted: staging → champion", "sha256:r"),
@@ -446,7 +444,7 @@ def test_versions_are_found_by_the_words_that_are_said_of_them(
         annotations.set_tag(
             session, session.get_one(ModelVersionRow, ("digits", "1.0.0")), "team", "Vision", actor="ann"
         )
-    assert [found["version"] for found in search_versions(backend.catalog, "CHAMPION team=vision")] == [
+    assert [version["version"] for version in search_versions(backend.catalog, "CHAMPION team=vision")] == [
         "1.0.0"
     ]
     assert search_versions(backend.catalog, "champion team=audio") == []

@@ -6,7 +6,7 @@ from resources.catalog import ModelVersionRow
 
 
 def winner(sweep: str, **changes: Any) -> ModelVersionRow:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "model": "digits",
         "checkpoint": f"sha256:{sweep}",
         "sweep": sweep,
@@ -19,4 +19,4 @@ def winner(sweep: str, **changes: Any) -> ModelVersionRow:
         "metrics": {"accuracy": 0.9},
         "report": "sha256:r",
     }
-    return ModelVersionRow(**{**given, **changes})
+    return ModelVersionRow(**{**fields, **changes})

@@ -1,6 +1,4 @@
-"""Retention that nobody asks for: only where a policy says so, on a disk, with its catalog, and once a
-day.
-"""
+"""Automatic retention: only where a policy says so, on a disk, with its catalog, and once a day."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,7 +32,7 @@ def test_it_is_due_on_a_disk_where_the_policy_is_automatic(
     assert why_not_due(backend.store, file) == remote
 
 
-def test_a_store_of_scripts_needs_no_catalog_and_one_of_sweeps_is_left_alone_without_its_own(
+def test_a_store_of_scripts_needs_no_catalog_and_one_of_sweeps_needs_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A catalog made anew would know nothing of what its sweeps need."""

@@ -93,7 +93,7 @@ def test_what_a_version_or_its_run_needs_stays_where_it_is_fast(backend: Backend
     assert all(is_here(store, digest) for digest in (weights, checkpoint, archived))
 
 
-def test_the_parts_of_a_sharded_checkpoint_go_with_its_manifest_unless_another_that_stays_has_them(
+def test_parts_of_a_sharded_checkpoint_move_with_it_unless_one_that_stays_has_them(
     backend: Backend, policy: Policy
 ) -> None:
     store = backend.store
@@ -131,7 +131,7 @@ def test_a_retention_deletes_nothing_where_a_colder_place_is_not_mounted(
     assert is_here(store, part)
 
 
-def test_a_copy_of_a_store_neither_deletes_nor_moves_in_the_colder_place_of_the_first(
+def test_a_copy_of_a_store_changes_nothing_in_the_colder_place_of_the_first(
     backend: Backend, policy: Policy, tmp_path: Path
 ) -> None:
     store = backend.store
@@ -158,13 +158,13 @@ def test_a_class_that_cannot_be_read_at_once_is_refused_and_so_is_one_of_a_folde
         move_to_cold(backend.store, backend.catalog, policy, now=NOW)
 
 
-def test_a_retention_removes_deleted_runs_then_their_blobs_in_both_places_and_moves_the_rest(
+def test_retention_removes_deleted_runs_and_their_blobs_and_moves_the_rest(
     backend: Backend, tmp_path: Path
 ) -> None:
     store = backend.store
     catalog = backend.catalog
-    given = {"trash": {"days": 7}, "cold": {"days": 30, "root": str(tmp_path / "cold")}}
-    file = PolicyFile(parse_policy(given, "test"), "test")
+    policy = {"trash": {"days": 7}, "cold": {"days": 30, "root": str(tmp_path / "cold")}}
+    file = PolicyFile(parse_policy(policy, "test"), "test")
     (gone,) = add_run(store, "gone", b"only of a deleted run", days=40)
     (kept,) = add_run(store, "kept", b"of a run that stays", days=40)
     assert [row.kind for row in carry_out(store, catalog, file, now=NOW).gone] == [KIND]

@@ -1,6 +1,4 @@
-"""A retention that is killed at each of its steps: what is protected is there in every moment, and the next
-retention ends the same.
-"""
+"""Retention killed at each step: protected content is always there, and the next retention ends the same."""
 
 import itertools
 import json
@@ -78,9 +76,7 @@ class Place:
 
 @dataclass
 class Filled:
-    """What is in a store: of each content whether it must stay, the manifests with their parts, and the
-    sweep.
-    """
+    """A store's contents, each with whether it must stay, its manifests' parts, and its sweep."""
 
     sweep: str
     stays: set[bytes]
@@ -89,8 +85,9 @@ class Filled:
 
 
 def fill(store: Store, catalog: Catalog, spec: SweepSpec) -> Filled:
-    """A sweep that has ended, of three trials with two checkpoints and points each; runs of scripts; one in
-    the trash; a blob of nobody.
+    """Fill a store: a sweep that has ended, runs of scripts, a run in the trash, and a blob of nobody.
+
+    The sweep has three trials with two checkpoints and points each.
     """
     with catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
@@ -174,9 +171,7 @@ def begin(store: Store, project: str, run: str) -> RunRecords:
 
 
 def save_again(store: Store, filled: Filled) -> set[bytes]:
-    """A run saves what has expired, a sharded checkpoint, and what moves to the colder place; these
-    contents.
-    """
+    """Save expired contents, a sharded checkpoint and moved contents in a run; returns them."""
     manifest = next(content for content in filled.parts if content in filled.goes)
     records = RunRecords(store, "other", "again")
     for part in filled.parts[manifest]:
@@ -294,8 +289,7 @@ def copies(
 
 
 def kill_at_steps(copies: Copies, filled: Filled, is_killed: IsKilled, steps: Iterable[int]) -> int:
-    """Have a retention killed at each of these steps, until one comes to its end, and another one after it;
-    how many were killed.
+    """Kill a retention at each of these steps until one ends, and run another after it; returns the kills.
 
     In a folder, where what is there can be old and what is saved young, a run saves some of the same bytes in
     between.
@@ -325,7 +319,7 @@ def kill_at_steps(copies: Copies, filled: Filled, is_killed: IsKilled, steps: It
 
 
 @pytest.mark.folder
-def test_a_retention_killed_at_any_step_takes_nothing_that_stays_and_the_next_one_ends_the_same(
+def test_a_retention_killed_at_any_step_loses_nothing_and_the_next_one_ends_the_same(
     copies: tuple[Copies, Filled],
 ) -> None:
     """Every fifth step, on a folder; the test below takes each of them."""
@@ -336,9 +330,7 @@ def test_a_retention_killed_at_any_step_takes_nothing_that_stays_and_the_next_on
 def test_a_process_of_retention_killed_at_any_step_takes_nothing_that_stays(
     copies: tuple[Copies, Filled],
 ) -> None:
-    """On S3 every seventh step, because each takes seconds, and threads take them in another order each
-    time.
-    """
+    """Every seventh step on S3, where steps take seconds and threads take them in any order."""
     if copies[0].s3 is None:
         assert kill_at_steps(*copies, is_process_killed, itertools.count()) > 75
     else:

@@ -1,6 +1,4 @@
-"""A laptop that trains for years, by a clock of the test: what the shipped policy leaves does not grow with
-the days, but for records.
-"""
+"""A laptop that trains for years by a test's clock: all but records is bounded by the shipped policy."""
 
 import json
 import os

@@ -52,14 +52,14 @@ def change(backend: Backend, run: str, lifecycle: str, project: str = "p") -> bo
         return set_lifecycle(session, backend.store, project, run, lifecycle, actor="ada")  # type: ignore[arg-type]
 
 
-def listed(backend: Backend, text: str = "") -> list[str]:
+def names_of_runs(backend: Backend, text: str = "") -> list[str]:
     """What the index and the records list alike."""
     with backend.catalog.read() as session:
-        shown = [row["run"] for row in select_page(session, parse_filter(text)).runs]
+        runs = [row["run"] for row in select_page(session, parse_filter(text)).runs]
     assert [
         info.run for info in match_runs(backend.store, list_runs(backend.store), parse_filter(text))
-    ] == shown
-    return shown
+    ] == runs
+    return runs
 
 
 def files_of(store: Store, run: str) -> list[str]:
@@ -71,7 +71,7 @@ def files_of(store: Store, run: str) -> list[str]:
     ]
 
 
-def emptied(backend: Backend, *, days: float, after: float, dry_run: bool = False) -> list[Trashed]:
+def empty_trash(backend: Backend, *, days: float, after: float, dry_run: bool = False) -> list[Trashed]:
     """The trash is emptied ``after`` so many days by a policy of ``days``."""
     policy = parse_policy({"trash": {"days": days}}, "test")
     return list(
@@ -85,7 +85,7 @@ def emptied(backend: Backend, *, days: float, after: float, dry_run: bool = Fals
     )
 
 
-def test_an_archived_or_deleted_run_is_listed_for_who_asks_for_it_alone_also_after_the_index_was_made_again(
+def test_archived_and_deleted_runs_are_listed_only_on_request_also_after_a_rebuild(
     backend: Backend,
 ) -> None:
     for run in ("a", "b", "c"):
@@ -94,14 +94,14 @@ def test_an_archived_or_deleted_run_is_listed_for_who_asks_for_it_alone_also_aft
     assert change(backend, "a", "archived")
     assert change(backend, "b", "deleted")
     for _ in range(2):
-        assert listed(backend) == ["c"]
-        assert listed(backend, "status = finished") == ["c"]
-        assert listed(backend, "lifecycle = deleted") == ["b"]
-        assert listed(backend, "lifecycle in (archived, deleted) order by run") == ["a", "b"]
+        assert names_of_runs(backend) == ["c"]
+        assert names_of_runs(backend, "status = finished") == ["c"]
+        assert names_of_runs(backend, "lifecycle = deleted") == ["b"]
+        assert names_of_runs(backend, "lifecycle in (archived, deleted) order by run") == ["a", "b"]
         rebuild(backend.store, backend.catalog)
     assert change(backend, "b", "active")
     assert not change(backend, "b", "active")
-    assert sorted(listed(backend)) == ["b", "c"]
+    assert sorted(names_of_runs(backend)) == ["b", "c"]
 
 
 def test_a_run_that_goes_on_is_neither_archived_nor_deleted_any_more(backend: Backend, run: str) -> None:
@@ -110,7 +110,7 @@ def test_a_run_that_goes_on_is_neither_archived_nor_deleted_any_more(backend: Ba
         {"lr": 0.1}, {}, 2, {"provenance": {}, "started": (datetime.now(UTC) + DAY).isoformat()}
     )
     assert read_run(backend.store, "p", run).lifecycle == "active"
-    (kept,) = emptied(backend, days=1, after=9)
+    (kept,) = empty_trash(backend, days=1, after=9)
     assert (kept.became, kept.reason) == ("stays", "it has gone on since it was deleted")
 
 
@@ -173,7 +173,7 @@ def test_what_is_needed_is_not_deleted_and_the_message_says_why(backend: Backend
         change(backend, "none", "deleted")
 
 
-def test_an_archived_version_whose_files_are_its_runs_keeps_the_run_and_one_with_a_checkpoint_does_not(
+def test_an_archived_version_keeps_its_run_only_where_it_has_no_checkpoint(
     backend: Backend, run: str
 ) -> None:
     add_run(backend.store, "b")
@@ -200,13 +200,13 @@ def test_a_run_that_is_needed_again_stays_in_the_trash(backend: Backend, run: st
     change(backend, run, "deleted")
     with backend.catalog.write() as session:
         add_version(session, model="p", version="1.0.0", stage="staging", run=run)
-    (kept,) = emptied(backend, days=30, after=31)
+    (kept,) = empty_trash(backend, days=30, after=31)
     assert kept.became == "stays"
     assert "which is staging" in str(kept.reason)
     assert change(backend, run, "active")
 
 
-def test_a_deleted_run_is_removed_with_all_that_is_its_own_when_its_days_are_over_and_no_other(
+def test_a_deleted_run_is_removed_with_its_own_files_only_when_its_days_are_over(
     backend: Backend, run: str
 ) -> None:
     store = backend.store
@@ -215,18 +215,18 @@ def test_a_deleted_run_is_removed_with_all_that_is_its_own_when_its_days_are_ove
     others = files_of(store, "b")
     Refresher(store, catalog).refresh()
     change(backend, run, "deleted")
-    assert emptied(backend, days=30, after=29) == []
-    (due,) = emptied(backend, days=30, after=31, dry_run=True)
+    assert empty_trash(backend, days=30, after=29) == []
+    (due,) = empty_trash(backend, days=30, after=31, dry_run=True)
     assert (due.run, due.became) == (run, "would be removed")
     assert due.bytes > 0
     assert files_of(store, run)
-    (gone,) = emptied(backend, days=30, after=31)
+    (gone,) = empty_trash(backend, days=30, after=31)
     assert gone.became == "removed"
     assert files_of(store, run) == []
     assert files_of(store, "b") == others
     assert [info.run for info in list_runs(store)] == ["b"]
-    assert listed(backend, "lifecycle in (active, deleted, removed)") == ["b"]
-    assert emptied(backend, days=0, after=31) == []
+    assert names_of_runs(backend, "lifecycle in (active, deleted, removed)") == ["b"]
+    assert empty_trash(backend, days=0, after=31) == []
 
 
 def test_nothing_is_left_of_a_removed_run_also_on_s3(backend: Backend, any_store: Store) -> None:
@@ -263,11 +263,11 @@ def test_whoever_is_killed_while_a_run_is_removed_leaves_the_rest_to_the_next_on
             patch.setattr(trash, "in_threads", lambda function, items: [function(item) for item in items])
             patch.setattr(Store, "delete", delete)
             try:
-                emptied(backend, days=1, after=2)
+                empty_trash(backend, days=1, after=2)
             except KeyboardInterrupt:
                 with pytest.raises((InvalidInput, NotFound)):  # half a run is not brought back
                     change(backend, run, "active")
-        emptied(backend, days=1, after=2)
+        empty_trash(backend, days=1, after=2)
         assert files_of(backend.store, run) == []
 
 
@@ -279,11 +279,11 @@ def test_the_folder_of_a_killed_removal_goes_later_and_that_of_a_new_run_stays(
         set_lifecycle(session, any_store, "p", "a", "deleted", actor="ada")
     policy = parse_policy({"trash": {"days": 0}}, "test")
 
-    def killed(*_: object) -> None:
+    def die(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(trash, "_delete_empty_folder", killed)
+        patch.setattr(trash, "_delete_empty_folder", die)
         with pytest.raises(KeyboardInterrupt):
             list(remove_deleted(any_store, backend.catalog, policy))
     assert list(any_store.files("runs")) == []
@@ -307,12 +307,12 @@ def test_a_restore_in_the_moment_of_the_removal_is_first_or_refused(
             and None
         ),
     )
-    (kept,) = emptied(backend, days=1, after=2)
+    (kept,) = empty_trash(backend, days=1, after=2)
     assert kept == Trashed("p", run, kept.deleted_at, kept.bytes, "stays", "it has just been restored")
     assert read_run(backend.store, "p", run).lifecycle == "active"
 
 
-def test_what_the_trash_loses_is_counted_by_project_and_a_project_may_keep_it_for_longer(
+def test_removed_runs_are_counted_by_project_and_a_project_may_keep_them_longer(
     backend: Backend,
 ) -> None:
     for project in ("p", "q", "r"):
@@ -322,7 +322,7 @@ def test_what_the_trash_loses_is_counted_by_project_and_a_project_may_keep_it_fo
     gone = count_removed(
         remove_deleted(backend.store, backend.catalog, policy, now=datetime.now(UTC) + 9 * DAY)
     )
-    assert [(one.project, one.kind, one.count) for one in gone] == [
+    assert [(row.project, row.kind, row.count) for row in gone] == [
         ("p", "deleted runs", 1),
         ("r", "deleted runs", 1),
     ]
@@ -336,7 +336,7 @@ def test_a_removed_run_is_not_begun_again(backend: Backend, run: str) -> None:
         RunRecords(backend.store, "p", run).start({"lr": 0.1}, {}, 2, {})
 
 
-def test_a_run_of_the_same_id_begins_only_when_the_removed_one_has_gone_and_then_stays(
+def test_a_run_of_the_same_id_begins_only_after_the_removal_and_then_stays(
     backend: Backend, any_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_run(any_store, "a")
@@ -349,7 +349,7 @@ def test_a_run_of_the_same_id_begins_only_when_the_removed_one_has_gone_and_then
     def begin() -> int:
         return RunRecords(any_store, "p", "a").start({"lr": 0.2}, {}, None, {"started": now()})
 
-    def killed(store: Store, name: str) -> None:
+    def die_before(store: Store, name: str) -> None:
         deletion(store, name)
         if name.endswith("/record.json"):
             raise KeyboardInterrupt
@@ -361,7 +361,7 @@ def test_a_run_of_the_same_id_begins_only_when_the_removed_one_has_gone_and_then
 
     remove = partial(remove_deleted, any_store, backend.catalog, policy, now=datetime.now(UTC) + 2 * DAY)
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "delete", killed)
+        patch.setattr(Store, "delete", die_before)
         with pytest.raises(KeyboardInterrupt):
             list(remove())
     with pytest.raises(AlreadyExists, match="its files are being removed"):

@@ -1,6 +1,4 @@
-"""The policy file: what it says holds, a project's own over the common; what it does not name is kept for
-ever; the rest is refused.
-"""
+"""The policy file: its fields, those of a project over the common ones, what it leaves out, and refusals."""
 
 from pathlib import Path
 from typing import Any

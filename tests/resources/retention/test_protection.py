@@ -64,7 +64,7 @@ def add_sweep(
                 ReportRow(sweep=sweep, digest=digest, html="sha256:h", metrics={}, created_at=utcnow())
             )
         if stage:
-            given = {
+            fields = {
                 "sweep": sweep,
                 "trial": 1,
                 "run": f"{sweep}.0001",
@@ -78,11 +78,11 @@ def add_sweep(
                 version=f"1.0.{sweep[-1]}",
                 stage=stage,
                 checkpoint=checkpoint,
-                **given,
+                **fields,
             )
 
 
-def test_what_a_champion_a_staging_version_a_report_or_an_open_sweep_reaches_is_protected_and_nothing_else(
+def test_only_what_champions_staging_reports_and_open_sweeps_need_is_protected(
     backend: Backend,
 ) -> None:
     add_sweep(backend, "s-1", "finished", "archived")
@@ -100,7 +100,7 @@ def test_what_a_champion_a_staging_version_a_report_or_an_open_sweep_reaches_is_
     }
 
 
-def test_what_is_protected_of_a_sweep_is_in_its_project_which_may_have_another_name_than_its_model(
+def test_protected_runs_of_a_sweep_are_in_its_project_whatever_its_model_is_called(
     backend: Backend,
 ) -> None:
     for sweep, status in (("s-1", "finished"), ("s-2", "searching")):
@@ -180,7 +180,7 @@ def begin_trial(backend: Backend, run: str, parent: dict[str, Any]) -> RunRecord
     return records
 
 
-def test_runs_of_a_sweep_that_the_catalog_does_not_know_stop_retention_until_somebody_says_that_it_is_lost(
+def test_runs_of_an_unknown_sweep_stop_retention_until_it_is_declared_lost(
     backend: Backend,
 ) -> None:
     """An open sweep has no report yet, and one without a predictor never gets one."""
@@ -203,7 +203,7 @@ def test_runs_of_a_sweep_that_the_catalog_does_not_know_stop_retention_until_som
 @pytest.mark.parametrize(
     "record", [b'{\n "parent": {\n  "sweep": "theirs-1",\n  "tri', b"\0" * 200], ids=["cut", "zeros"]
 )
-def test_a_damaged_record_of_a_sweeps_trial_says_whose_it_is_as_well_or_another_one_does(
+def test_a_damaged_record_of_a_trial_or_another_one_says_which_sweep_it_is_of(
     backend: Backend, record: bytes
 ) -> None:
     backend.store.create("runs/project=digits/theirs-1.0000/record.json", record)

@@ -1,6 +1,4 @@
-"""A rerun that begins when retention has marked what stays: what it compares is there, or its verdict says
-what is not.
-"""
+"""A rerun that begins between marking and deletion compares what is there, or says what is missing."""
 
 import shutil
 from datetime import UTC, datetime, timedelta
@@ -105,15 +103,15 @@ def test_a_rerun_between_marks_and_deletion_has_all_records_and_names_lost_weigh
     )
     before = RunRecords(store, "small", run).checkpoints()
 
-    def begin(*given: Any) -> Any:
+    def begin(*arguments: Any) -> Any:
         """The rerun begins when what stays has been marked."""
         begun.append(train(store, "again", {"rerun_of": f"small/{run}", "trial": 0}))
-        return find_unmarked(*given)
+        return find_unmarked(*arguments)
 
     find_unmarked = carrying.find_unmarked
     monkeypatch.setattr(carrying, "find_unmarked", begin)
     gone = carry_out(store, backend.catalog, _POLICY, now=datetime.now(UTC) + timedelta(days=15)).gone
-    assert [(one.kind, one.count) for one in gone] == [("checkpoints", 1)]
+    assert [(row.kind, row.count) for row in gone] == [("checkpoints", 1)]
     assert not store.has_blob(blob)
     save(store, "again", weights="sha256:weights")
     begun[0].finish()

@@ -17,7 +17,9 @@ POLICY = parse_policy({"checkpoints": {"days": 10}, "media": {"days": 10}, "arti
 )
 
 
-def gone(fate: Fate, age: float, names: tuple[str, ...] = NAMES, policy: ProjectPolicy = POLICY) -> set[str]:
+def expired_names(
+    fate: Fate, age: float, names: tuple[str, ...] = NAMES, policy: ProjectPolicy = POLICY
+) -> set[str]:
     records = [Record("r", name, 1, NOW - age * DAY, (), False, "") for name in names]
     return {record.name for record in expired_records(records, fate, policy, NOW)}
 
@@ -39,7 +41,7 @@ def gone(fate: Fate, age: float, names: tuple[str, ...] = NAMES, policy: Project
     ],
 )
 def test_what_expires_is_what_should(fate: Fate, age: float, names: set[str]) -> None:
-    assert gone(fate, age) == names
+    assert expired_names(fate, age) == names
 
 
 @pytest.mark.parametrize(
@@ -54,12 +56,12 @@ def test_what_expires_is_what_should(fate: Fate, age: float, names: set[str]) ->
 )
 def test_a_script_that_trains_keeps_all_its_checkpoints(attempts: tuple[str, ...], trains: bool) -> None:
     names = (*CHECKPOINTS, *(f"{name}.json" for name in attempts), "record.json")
-    assert gone(Fate(), 99, names) == (set() if trains else SUPERSEDED)
+    assert expired_names(Fate(), 99, names) == (set() if trains else SUPERSEDED)
 
 
 def test_files_of_a_logged_model_that_are_no_runs_stay() -> None:
-    assert gone(Fate(), 99, NAMES[:1]) == set()
-    assert gone(Fate(), 99, (NAMES[0], "record.json")) == {NAMES[0]}
+    assert expired_names(Fate(), 99, NAMES[:1]) == set()
+    assert expired_names(Fate(), 99, (NAMES[0], "record.json")) == {NAMES[0]}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_files_of_a_logged_model_that_are_no_runs_stay() -> None:
 )
 def test_artifacts_of_trials_have_days_of_their_own(fate: Fate, goes: bool) -> None:
     policy = parse_policy({"artifacts": {"trials": {"days": 10}}}, "").of("p")
-    assert gone(fate, 99, NAMES, policy) == ({"artifacts/weights.json"} if goes else set())
+    assert expired_names(fate, 99, NAMES, policy) == ({"artifacts/weights.json"} if goes else set())
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,4 @@
-"""A store with its catalog to make backups of: a champion with its checkpoint, a report with its page, a
-paused trial.
-"""
+"""A store with its catalog for backups: a champion with its checkpoint, a report's page, a paused trial."""
 
 import secrets
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""A sweep in the middle is backed up, restored elsewhere, and goes on to its end: until its winner is
-champion.
-"""
+"""A sweep that is backed up half way, restored elsewhere, and goes on until its winner is champion."""
 
 import secrets
 from collections.abc import Callable, Iterator

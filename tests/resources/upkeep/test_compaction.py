@@ -49,7 +49,7 @@ def add(store: Store, run: str, segments: int = 2, *, ended: bool = True, first:
         records.end(1, {"status": "finished", "summary": {"loss": 0.5}})
 
 
-def indexed(backend: Backend) -> Backend:
+def index_runs(backend: Backend) -> Backend:
     Refresher(backend.store, backend.catalog).refresh()
     return backend
 
@@ -74,7 +74,7 @@ def test_the_index_knows_which_runs_wait_and_compacted_ones_do_not(either_backen
     add(store, "none", segments=0)
     add(store, "few", ended=False)
     add(store, "many", MANY_SEGMENTS, ended=False)
-    indexed(either_backend)
+    index_runs(either_backend)
     assert count_waiting(catalog) == 2, "one that still logs waits from many segments on"
     assert count_waiting(catalog, "another") == 0
     done = compact_waiting(store, catalog)
@@ -85,8 +85,8 @@ def test_the_index_knows_which_runs_wait_and_compacted_ones_do_not(either_backen
     add(store, "few", first=2)
     with catalog.write() as session:
         session.execute(update(RunRow).values(look_again=0.0))
-    indexed(either_backend)
-    assert [one.run for one in claim(catalog, 9)] == ["few"], "it has ended since"
+    index_runs(either_backend)
+    assert [claimed.run for claimed in claim(catalog, 9)] == ["few"], "it has ended since"
 
 
 def test_what_a_killed_worker_had_is_claimed_again_though_the_clock_was_set_back(
@@ -94,12 +94,12 @@ def test_what_a_killed_worker_had_is_claimed_again_though_the_clock_was_set_back
 ) -> None:
     catalog = either_backend.catalog
     add(either_backend.store, "a")
-    indexed(either_backend)
-    assert [one.run for one in claim(catalog, 9)] == ["a"]
+    index_runs(either_backend)
+    assert [claimed.run for claimed in claim(catalog, 9)] == ["a"]
     assert claim(catalog, 9) == []
     later(catalog, monkeypatch, -LATER_SECONDS)
     assert count_waiting(catalog) == 1
-    assert [one.run for one in claim(catalog, 9)] == ["a"]
+    assert [claimed.run for claimed in claim(catalog, 9)] == ["a"]
     assert claim(catalog, 9) == []
 
 
@@ -108,7 +108,7 @@ def test_a_process_whose_clock_lags_claims_nothing_that_was_put_off(
 ) -> None:
     catalog = either_backend.catalog
     add(either_backend.store, "a")
-    indexed(either_backend)
+    index_runs(either_backend)
     (claimed,) = claim(catalog, 9)
     settle(catalog, claimed, None)
     assert claim(lagging, 9) == []
@@ -116,7 +116,7 @@ def test_a_process_whose_clock_lags_claims_nothing_that_was_put_off(
 
 def test_a_deleted_run_does_not_wait_until_it_is_restored(backend: Backend) -> None:
     add(backend.store, "a")
-    indexed(backend)
+    index_runs(backend)
     for lifecycle, waiting in (("deleted", 0), ("active", 1)):
         with backend.catalog.write() as session:
             session.execute(update(RunRow).values(lifecycle=lifecycle))
@@ -128,7 +128,7 @@ def test_runs_of_a_catalog_from_before_wait_until_they_have_been_looked_at(eithe
     catalog = either_backend.catalog
     add(store, "compacted")
     compact(store, "p", "compacted")
-    indexed(either_backend)
+    index_runs(either_backend)
     with catalog.write() as session:
         session.execute(update(RunRow).values(segments=-1))  # as the migration leaves it
     assert count_waiting(catalog) == 1
@@ -140,14 +140,16 @@ def test_many_workers_share_the_runs_and_compact_each_once(either_backend: Backe
     store = either_backend.store
     for number in range(30):
         add(store, f"r{number:02d}", 1)
-    indexed(either_backend)
-    seen: Counter[str] = Counter()
+    index_runs(either_backend)
+    compactions: Counter[str] = Counter()
     failed: list[BaseException] = []
 
     def work() -> None:
         try:
             with closing(Catalog(any_catalog)) as catalog:
-                compact_waiting(store, catalog, at_once=3, each=lambda one, done: seen.update([one.run]))
+                compact_waiting(
+                    store, catalog, at_once=3, each=lambda claimed, done: compactions.update([claimed.run])
+                )
         except BaseException as error:  # noqa: BLE001
             failed.append(error)
 
@@ -157,24 +159,24 @@ def test_many_workers_share_the_runs_and_compact_each_once(either_backend: Backe
     for thread in threads:
         thread.join()
     assert not failed
-    assert seen == Counter({f"r{number:02d}": 1 for number in range(30)})
-    assert all(read_manifest(store, "p", run).points == 3 for run in seen)
+    assert compactions == Counter({f"r{number:02d}": 1 for number in range(30)})
+    assert all(read_manifest(store, "p", run).points == 3 for run in compactions)
 
 
-def test_what_a_killed_worker_had_is_claimed_again_when_its_lease_is_over_and_what_a_living_one_has_is_not(
+def test_only_a_killed_workers_claims_are_claimed_again_when_the_lease_is_over(
     either_backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = either_backend.store
     catalog = either_backend.catalog
     for run in ("lost", "kept"):
         add(store, run)
-    indexed(either_backend)
-    lost, kept = sorted(claim(catalog, 9), key=lambda one: one.run, reverse=True)
+    index_runs(either_backend)
+    lost, kept = sorted(claim(catalog, 9), key=lambda claimed: claimed.run, reverse=True)
     assert claim(catalog, 9) == []
     later(catalog, monkeypatch, LEASE_SECONDS - 1)
     renew(catalog, [kept])
     later(catalog, monkeypatch, 2)
-    assert [one.run for one in claim(catalog, 9)] == ["lost"]
+    assert [claimed.run for claimed in claim(catalog, 9)] == ["lost"]
     settle(catalog, lost, compact(store, "p", "lost"))  # its first worker lives after all: no harm
     assert rows(catalog)["lost"][0] == 0
 
@@ -183,13 +185,13 @@ def test_segments_that_come_while_a_run_is_compacted_are_not_forgotten(either_ba
     store = either_backend.store
     catalog = either_backend.catalog
     add(store, "a")
-    indexed(either_backend)
+    index_runs(either_backend)
     (claimed,) = claim(catalog, 9)
     done = compact(store, "p", "a")
     add(store, "a", first=2, ended=False)  # a journal that was recovered
     with catalog.write() as session:
         session.execute(update(RunRow).values(look_again=0.0))
-    indexed(either_backend)
+    index_runs(either_backend)
     settle(catalog, claimed, done)
     assert compact_waiting(store, catalog).points == 6
     assert len(read_points(store, "a")) == 12
@@ -202,7 +204,7 @@ def test_a_run_that_fails_does_not_keep_the_others_and_is_tried_again_later(
     catalog = backend.catalog
     for run in "ab":
         add(store, run)
-    indexed(backend)
+    index_runs(backend)
     assert store.folder
     (store.folder / "metrics/project=p/run=a/live/0001-000001.parquet").write_bytes(b"damaged")
     done = compact_waiting(store, catalog)
@@ -210,7 +212,7 @@ def test_a_run_that_fails_does_not_keep_the_others_and_is_tried_again_later(
     assert list(done.failed) == ["p/a"]
     assert count_waiting(catalog) == 0
     later(catalog, monkeypatch, LATER_SECONDS + 1)
-    assert [one.run for one in claim(catalog, 9)] == ["a"]
+    assert [claimed.run for claimed in claim(catalog, 9)] == ["a"]
 
 
 def test_segments_behind_a_gap_are_told_of_and_looked_at_again_later(
@@ -220,7 +222,7 @@ def test_segments_behind_a_gap_are_told_of_and_looked_at_again_later(
     catalog = backend.catalog
     add(store, "a", 1)
     write_segment(store, "a", 1, 2, [("loss", 9, 1, 0.5)])
-    indexed(backend)
+    index_runs(backend)
     assert [name.rpartition("/")[2] for name in compact_waiting(store, catalog).gaps.values()] == [
         "0001-000002.parquet"
     ]
@@ -229,7 +231,7 @@ def test_segments_behind_a_gap_are_told_of_and_looked_at_again_later(
     assert count_waiting(catalog) == 1
 
 
-def test_on_an_object_store_segments_are_deleted_after_the_grace_with_one_request_for_all(
+def test_an_object_stores_segments_are_deleted_after_the_grace_by_one_request(
     s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(s3.root(secrets.token_hex(6)))
@@ -255,11 +257,11 @@ def test_a_worker_with_a_store_that_refuses_says_so_for_each_run(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(backend.store, "a")
-    indexed(backend)
+    index_runs(backend)
 
-    def refused(*_: object, **__: object) -> Compacted:
+    def refuse(*_: object, **__: object) -> Compacted:
         raise StoreError("no space left")
 
-    monkeypatch.setattr("resources.upkeep.compaction.compact", refused)
+    monkeypatch.setattr("resources.upkeep.compaction.compact", refuse)
     assert compact_waiting(backend.store, backend.catalog).failed == {"p/a": "no space left"}
     assert claims.claim(backend.catalog, 1) == []

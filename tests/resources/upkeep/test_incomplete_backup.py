@@ -46,7 +46,7 @@ def test_a_store_whose_disk_is_not_mounted_is_refused_and_its_backups_stay(apart
     assert {name for name, _, _ in place.files("backups")} == before
 
 
-def test_a_store_that_is_not_mounted_with_its_catalog_is_refused_because_its_last_backup_had_files(
+def test_an_unmounted_store_is_refused_because_its_last_backup_had_files(
     backend: Backend,
 ) -> None:
     fill(backend)
@@ -67,7 +67,7 @@ def test_an_empty_store_of_an_empty_catalog_is_backed_up_the_first_time(backend:
 
 
 @pytest.mark.parametrize("lost", WHOSE)
-def test_what_the_catalog_names_and_the_store_lacks_is_told_and_nothing_older_is_deleted(
+def test_what_the_store_lacks_of_the_catalog_is_named_and_no_older_backup_goes(
     apart: Backend, lost: str
 ) -> None:
     digests = fill(apart)
@@ -103,9 +103,7 @@ def test_a_checkpoint_that_is_replaced_while_the_catalog_is_dumped_is_not_missin
     rounds: list[str] = []
 
     def dump_between_two_checkpoints(*arguments: object) -> dict[str, int]:
-        """The one that is dumped was not there when the store was listed, and is not there any more when it
-        is listed again.
-        """
+        """A dump between two listings of the store, in neither of which the dumped checkpoint is."""
         short = store.put_blob(b"short-lived")
         name_in_catalog(apart, short)
         rows = dump(*arguments)  # type: ignore[arg-type]

@@ -1,6 +1,4 @@
-"""Backups, the deletion of old ones, and restores that are killed at each of their steps; in a folder, on S3,
-and on either database.
-"""
+"""Kills at each step of backups, of the deletion of old ones and of restores, in a folder and on S3."""
 
 import gzip
 import itertools
@@ -129,8 +127,9 @@ def check_whole(place: Store) -> list[str]:
 def back_up_killed(
     store: Store, url: str, new_root: NewRoot, within: Path, is_killed: IsKilled, steps: Iterable[int]
 ) -> list[int]:
-    """Have ``halving backup PLACE --keep 1`` killed at each of these steps, until one comes to its end, and
-    then call it again; how many backups each of them has left.
+    """Kill ``halving backup PLACE --keep 1`` at each of these steps until one ends, and call it again.
+
+    Returns how many backups each call has left.
     """
     fill(store, url)
     first = Store(new_root())
@@ -168,8 +167,9 @@ def restore_killed(
     steps: Iterable[int],
     published: Collection[str],
 ) -> list[tuple[bool, bool]]:
-    """Have ``halving restore PLACE`` killed at each of these steps, until one comes to its end, and call it
-    again; of each whether the store said that it had begun, and whether the catalog was loaded.
+    """Kill ``halving restore PLACE`` at each of these steps until one ends, and call it again.
+
+    Returns for each whether the store was marked as being restored, and whether the catalog was loaded.
     """
     manifest = read_backup(place)
     states = list[tuple[bool, bool]]()
@@ -277,7 +277,7 @@ def source(tmp_path: Path, catalog_file: Path) -> str:
     [("folder", "sqlite"), ("folder", "postgres"), ("s3", "sqlite")],
     indirect=True,
 )
-def test_a_backup_killed_at_any_step_leaves_each_that_has_its_manifest_whole_and_the_same_command_finishes(
+def test_a_backup_killed_at_any_step_leaves_whole_backups_and_the_next_one_finishes(
     any_store: Store, any_catalog: str, new_root: NewRoot, tmp_path: Path
 ) -> None:
     kept = back_up_killed(any_store, any_catalog, new_root, tmp_path, is_killed, itertools.count())
@@ -301,7 +301,7 @@ def test_a_restore_killed_at_any_step_goes_on_by_the_same_command(
 @pytest.mark.parametrize(
     ("any_store", "any_catalog"), [("folder", "sqlite"), ("folder", "postgres")], indirect=True
 )
-def test_a_restore_of_an_earlier_schema_killed_at_any_step_goes_on_by_the_same_command(
+def test_a_restore_of_an_earlier_schema_goes_on_after_a_kill_at_any_step(
     any_store: Store, source: str, new_root: NewRoot, targets: Targets
 ) -> None:
     """Every second step: the catalog's schema goes back, its rows are loaded, and it is upgraded."""

@@ -1,6 +1,4 @@
-"""Of old backups nothing is left but what a newer one needs; a backup that is whole stays whole, whoever is
-killed or at work beside it.
-"""
+"""Only contents that a newer backup needs stay of old ones; whole backups stay whole through kills."""
 
 import secrets
 import time
@@ -40,13 +38,13 @@ def place(request: pytest.FixtureRequest, backend: Backend) -> Store:
     return Store(request.getfixturevalue("s3").root(secrets.token_hex(6)))
 
 
-def made(backend: Backend, place: Store, page: str) -> str:
+def make_backup(backend: Backend, place: Store, page: str) -> str:
     """A backup of a store of which this file is all that changes."""
     backend.store.replace("notes/page.html", page.encode())
     return back_up(backend.store, backend.catalog, place).manifest.id
 
 
-def pruned(backend: Backend, place: Store, keep: int, days: float = 3) -> Pruned:
+def prune(backend: Backend, place: Store, keep: int, days: float = 3) -> Pruned:
     return prune_backups(place, backend.store.root, keep, now=time.time() + days * DAY)
 
 
@@ -76,39 +74,39 @@ def test_the_newest_stay_with_all_that_they_share_and_what_only_others_named_goe
     backend: Backend, place: Store
 ) -> None:
     backend.store.put_blob(b"weights")
-    first, *others = [made(backend, place, page) for page in ("one", "two", "three")]
-    assert pruned(backend, place, 2) == Pruned([first], 1, 3)
+    first, *others = [make_backup(backend, place, page) for page in ("one", "two", "three")]
+    assert prune(backend, place, 2) == Pruned([first], 1, 3)
     assert whole(place) == others
     assert (has(place, "one"), has(place, "two"), has(place, "weights")) == (False, True, True)
     assert {name.split("/")[1] for name, _, _ in place.files("backups")} == {*others}
-    assert pruned(backend, place, 2) == Pruned([], 0, 0)
+    assert prune(backend, place, 2) == Pruned([], 0, 0)
 
 
 def test_what_was_copied_within_two_days_goes_later(backend: Backend, place: Store) -> None:
-    first, second = [made(backend, place, page) for page in ("one", "two")]
+    first, second = [make_backup(backend, place, page) for page in ("one", "two")]
     assert prune_backups(place, backend.store.root, 1) == Pruned([first], 0, 0)
     assert has(place, "one")
-    assert pruned(backend, place, 1) == Pruned([], 1, 3)
+    assert prune(backend, place, 1) == Pruned([], 1, 3)
     assert whole(place) == [second]
 
 
-def test_what_a_backup_needs_that_is_being_made_stays_though_the_one_on_which_it_builds_goes(
+def test_what_an_unfinished_backup_needs_stays_though_the_one_it_builds_on_goes(
     backend: Backend, place: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend.store.replace("notes/old.html", b"of the first")
-    first = made(backend, place, "one")
+    first = make_backup(backend, place, "one")
     beside: list[str] = []
 
     def publish(*arguments: Any) -> None:
         if not beside:  # it is about to be whole, and names what no other one names any more
             backend.store.delete("notes/old.html")
             beside.append("")
-            beside[0] = made(backend, place, "three")
-            assert pruned(backend, place, 1, days=6).backups == [first]
+            beside[0] = make_backup(backend, place, "three")
+            assert prune(backend, place, 1, days=6).backups == [first]
         write_backup(*arguments)
 
     monkeypatch.setattr(backup_module, "write_backup", publish)
-    second = made(backend, place, "two")
+    second = make_backup(backend, place, "two")
     assert whole(place) == [second, *beside]
     assert has(place, "of the first")
     assert has(place, "two")
@@ -117,17 +115,17 @@ def test_what_a_backup_needs_that_is_being_made_stays_though_the_one_on_which_it
 def test_what_a_killed_one_left_stays_for_a_week(
     backend: Backend, place: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(*_: Any) -> None:
+    def die(*_: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr(backup_module, "write_backup", killed)
+    monkeypatch.setattr(backup_module, "write_backup", die)
     with pytest.raises(Killed):
-        made(backend, place, "killed")
+        make_backup(backend, place, "killed")
     monkeypatch.undo()
-    left = made(backend, place, "whole")
-    pruned(backend, place, 1, days=6)
+    left = make_backup(backend, place, "whole")
+    prune(backend, place, 1, days=6)
     assert has(place, "killed")
-    assert pruned(backend, place, 1, days=8) == Pruned([], 1, 6)
+    assert prune(backend, place, 1, days=8) == Pruned([], 1, 6)
     assert place.names("backups") == whole(place) == [left]
 
 
@@ -144,19 +142,19 @@ def test_a_backup_that_took_as_long_as_a_killed_one_is_not_published(
 
     monkeypatch.setattr(backup_module, "pack", slowly)
     with pytest.raises(StoreError, match="took longer than six days"):
-        made(backend, place, "one")
+        make_backup(backend, place, "one")
     assert backups_of(place) == []
 
 
 def test_backups_of_other_stores_stay(backend: Backend) -> None:
     place = Store(f"{backend.store.root}-backups")
-    other = made(backend, place, "one")
+    other = make_backup(backend, place, "one")
     manifest = read_manifest(place, other)
     place.replace(file_of(other, MANIFEST), b"")
     place.delete(file_of(other, MANIFEST))
     write_backup(place, replace(manifest, root="/data/other"))
-    mine = made(backend, place, "two")
-    assert pruned(backend, place, 1) == Pruned([], 0, 0)
+    mine = make_backup(backend, place, "two")
+    assert prune(backend, place, 1) == Pruned([], 0, 0)
     assert whole(place) == [other, mine]
 
 
@@ -166,17 +164,17 @@ def test_where_nobody_knows_what_must_stay_nothing_goes(backend: Backend) -> Non
         InvalidInput, match="keep = 0 is not accepted: give how many backups to keep, 1 or more"
     ):
         prune_backups(place, backend.store.root, 0)
-    _, second = [made(backend, place, page) for page in ("one", "two")]
+    _, second = [make_backup(backend, place, page) for page in ("one", "two")]
     place.delete(file_of(second, FILES))
     contents = {blob_name(digest_of(page)) for page in (b"one", b"two")}
     with pytest.raises(NotFound, match=r"no backups/.*/files\.parquet"):
-        pruned(backend, place, 1)
+        prune(backend, place, 1)
     assert contents <= everything(place)
 
 
 def test_a_backup_that_fails_keeps_nothing_old(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Store(f"{backend.store.root}-backups")
-    first = made(backend, place, "one")
+    first = make_backup(backend, place, "one")
 
     def full(*_: object, **__: object) -> None:
         raise StoreError("the disk is full")
@@ -184,13 +182,13 @@ def test_a_backup_that_fails_keeps_nothing_old(backend: Backend, monkeypatch: py
     with monkeypatch.context() as broken:
         broken.setattr(backup_module, "write_backup", full)
         with pytest.raises(StoreError, match="full"):
-            made(backend, place, "two")
+            make_backup(backend, place, "two")
     assert {name.rpartition("/")[2] for name, _, _ in place.files("backups") if first not in name} == {
         CATALOG,
         FILES,
     }
-    third = made(backend, place, "three")
-    assert pruned(backend, place, 1) == Pruned([first], 2, 6)
+    third = make_backup(backend, place, "three")
+    assert prune(backend, place, 1) == Pruned([first], 2, 6)
     assert {name.split("/")[1] for name, _, _ in place.files("backups")} == {third}
 
 
@@ -198,17 +196,17 @@ def test_another_store_may_delete_its_own_old_backups_at_the_same_time(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Store(f"{backend.store.root}-backups")
-    first, second, third = [made(backend, place, page) for page in ("one", "two", "three")]
+    first, second, third = [make_backup(backend, place, page) for page in ("one", "two", "three")]
     manifest = read_manifest(place, second)
     place.delete(file_of(second, MANIFEST))
     write_backup(place, replace(manifest, root="another"))
     read = old_backups.read_checked
 
-    def deleted(place: Store, manifest: BackupManifest, *given: str) -> bytes:
+    def delete_first(place: Store, manifest: BackupManifest, *arguments: str) -> bytes:
         if manifest.id == second:
             place.delete_below(f"backups/{second}")
-        return read(place, manifest, *given)
+        return read(place, manifest, *arguments)
 
-    monkeypatch.setattr(old_backups, "read_checked", deleted)
-    assert pruned(backend, place, 1).backups == [first]
+    monkeypatch.setattr(old_backups, "read_checked", delete_first)
+    assert prune(backend, place, 1).backups == [first]
     assert whole(place) == [third]

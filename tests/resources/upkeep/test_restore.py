@@ -1,6 +1,4 @@
-"""A restore refuses what is not empty before it writes anything, goes on where it was killed, and checks all
-that is there already.
-"""
+"""A restore refuses what is not empty before it writes, goes on after a kill, and checks existing files."""
 
 from contextlib import closing
 from pathlib import Path
@@ -184,7 +182,7 @@ def test_a_restore_that_is_overtaken_by_one_of_another_place_is_refused(
     store, catalog = elsewhere(tmp_path)
     overtaking = read_backup(other).id
 
-    def overtaken() -> Catalog:
+    def overtake() -> Catalog:
         if not store.exists("restoring.json"):
             with pytest.raises(_Killed):
                 restore(other, store, lambda: catalog, progress=_die)
@@ -193,5 +191,5 @@ def test_a_restore_that_is_overtaken_by_one_of_another_place_is_refused(
     with pytest.raises(
         InvalidInput, match="another backup is being restored into it, which began in this moment"
     ):
-        restore(place_of(backend), store, overtaken)
+        restore(place_of(backend), store, overtake)
     assert f'"{overtaking}"' in store.read("restoring.json").decode()

@@ -12,7 +12,7 @@ from torch import nn
 from halving import Store, StoreError
 from halving.checkpoints.restoring import restore
 from halving.trial.context import ObjectiveRule
-from tests.checkpoints import packed
+from tests.checkpoints import pack_state
 from tests.sdk.conftest import Script
 from tests.sdk.run.test_run import Grants, trial
 
@@ -73,7 +73,7 @@ def test_a_disk_without_room_for_a_checkpoint_skips_it_and_training_goes_on(
 
 def test_a_damaged_checkpoint_is_noticed_before_anything_is_changed(store: Store) -> None:
     model = nn.Linear(3, 2)
-    digest = store.put_blob(packed({"model": model}))
+    digest = store.put_blob(pack_state({"model": model}))
     (path,) = [path for path in (Path(store.root) / "artifacts").rglob("*") if path.is_file()]
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     fresh = nn.Linear(3, 2)

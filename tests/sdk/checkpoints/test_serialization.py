@@ -20,7 +20,7 @@ from torch import nn
 
 from halving import CheckpointMismatch, InvalidInput, Store, TrainedRun
 from halving.data.dataset import Dataset
-from tests.checkpoints import packed, unpacked
+from tests.checkpoints import pack_state, unpack_state
 from tests.properties import examples
 from tests.sdk.conftest import Script
 
@@ -68,9 +68,9 @@ def same(left: Any, right: Any) -> bool:
 @given(PLAIN_DATA)
 @settings(max_examples=examples(60))
 def test_plain_data_survives_a_torch_archive(value: Any) -> None:
-    data = packed({"value": value})
+    data = pack_state({"value": value})
     assert data[:2] == b"PK"
-    assert same(value, unpacked(data, {"value": None})["value"])
+    assert same(value, unpack_state(data, {"value": None})["value"])
 
 
 @given(PLAIN_DATA)
@@ -78,9 +78,9 @@ def test_plain_data_survives_a_torch_archive(value: Any) -> None:
 def test_plain_data_survives_json(value: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.delitem(sys.modules, "torch")  # what a process that never imported it has
-        data = packed({"value": value})
+        data = pack_state({"value": value})
         json.loads(data)
-        restored = unpacked(data, {"value": None})["value"]
+        restored = unpack_state(data, {"value": None})["value"]
     if isinstance(value, np.ndarray):  # JSON keeps the byte order as well
         restored = restored.astype(restored.dtype.newbyteorder("="))
     assert same(_native(value), _native(restored))
@@ -115,7 +115,7 @@ def test_subclasses_of_plain_values_come_back_as_the_plain_value(with_torch: boo
     with pytest.MonkeyPatch.context() as patch:
         if not with_torch:
             patch.delitem(sys.modules, "torch")
-        restored = unpacked(packed(values), dict.fromkeys(values))
+        restored = unpack_state(pack_state(values), dict.fromkeys(values))
     assert same(
         restored,
         {"number": 1, "text": "train", "numpy": [0.5, 0.25, 3, True, "x", 7], "keys": {3: 1, "train": 2}},
@@ -130,8 +130,8 @@ def test_tensors_come_back_as_they_were() -> None:
         torch.zeros(0),
         torch.tensor([True, False]),
     ]
-    restored = unpacked(
-        packed({"tensors": tensors, "named": {"weight": tensors[0]}}), {"tensors": None, "named": None}
+    restored = unpack_state(
+        pack_state({"tensors": tensors, "named": {"weight": tensors[0]}}), {"tensors": None, "named": None}
     )
     for own, other in zip(tensors, restored["tensors"], strict=True):
         assert own.dtype == other.dtype
@@ -156,7 +156,7 @@ def test_a_checkpoint_of_a_process_without_torch_restores_in_one_with_it(
         "print(random.random())\n"
     )
     assert done.returncode == 0, done.stderr
-    restored = unpacked((tmp_path / "blob").read_bytes(), {"w": None, "n": None})
+    restored = unpack_state((tmp_path / "blob").read_bytes(), {"w": None, "n": None})
     assert same(restored, {"w": [0.5, math.nan], "n": {1: b"x"}})
     assert random.random() == float(done.stdout)
 
@@ -164,7 +164,7 @@ def test_a_checkpoint_of_a_process_without_torch_restores_in_one_with_it(
 def test_the_same_state_is_the_same_blob() -> None:
     torch.manual_seed(0)
     model = nn.Linear(3, 2)
-    assert packed({"model": model, "epoch": 1}) == packed({"model": model, "epoch": 1})
+    assert pack_state({"model": model, "epoch": 1}) == pack_state({"model": model, "epoch": 1})
 
 
 class Training:
@@ -233,11 +233,11 @@ def test_training_that_was_interrupted_is_bit_for_bit_the_training_that_was_not(
     seed()
     first = Training(seed=1)
     first.train(2)
-    blob = packed(first.state())
+    blob = pack_state(first.state())
     random.seed(99)
     np.random.seed(99)
     second = Training(seed=99)
-    second.drawn = unpacked(blob, second.state())["drawn"]
+    second.drawn = unpack_state(blob, second.state())["drawn"]
     second.train(2)
 
     assert second.drawn == straight.drawn
@@ -284,9 +284,9 @@ def test_a_learning_rate_schedule_goes_on_where_it_was(make: Callable[..., Any])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("warnings.warn", lambda *_, **__: None)  # SequentialLR's own deprecated call
         _advance(schedule, 4)
-        blob = packed({"optimizer": optimizer, "schedule": schedule})
+        blob = pack_state({"optimizer": optimizer, "schedule": schedule})
         other_optimizer, other = fresh()
-        unpacked(blob, {"optimizer": other_optimizer, "schedule": other})
+        unpack_state(blob, {"optimizer": other_optimizer, "schedule": other})
         assert _advance(other, 5) == _advance(schedule, 5)
 
 
@@ -309,19 +309,19 @@ def test_the_extra_state_of_a_module_is_restored() -> None:
     saved = Counting()
     fresh = Counting()
     saved.counts[1] = 7
-    data = packed({"module": nn.Sequential(saved, nn.BatchNorm1d(2))})
-    unpacked(data, {"module": nn.Sequential(fresh, nn.BatchNorm1d(2))})
+    data = pack_state({"module": nn.Sequential(saved, nn.BatchNorm1d(2))})
+    unpack_state(data, {"module": nn.Sequential(fresh, nn.BatchNorm1d(2))})
     assert fresh.counts.tolist() == [0, 7]
 
 
 def test_a_missing_name_is_named_with_what_there_is() -> None:
-    blob = packed({"model": nn.Linear(1, 1), "epoch": 3})
+    blob = pack_state({"model": nn.Linear(1, 1), "epoch": 3})
     with pytest.raises(CheckpointMismatch, match=r"has no \['optimizer'\]; it holds \['epoch', 'model'\]"):
-        unpacked(blob, {"model": nn.Linear(1, 1), "optimizer": None})
+        unpack_state(blob, {"model": nn.Linear(1, 1), "optimizer": None})
 
 
 def test_names_that_are_not_asked_for_are_left_alone() -> None:
-    assert unpacked(packed({"a": 1, "b": 2}), {"b": None}) == {"b": 2}
+    assert unpack_state(pack_state({"a": 1, "b": 2}), {"b": None}) == {"b": 2}
 
 
 @pytest.mark.parametrize("with_torch", [True, False])
@@ -339,7 +339,7 @@ def test_what_cannot_be_saved_is_named(with_torch: bool) -> None:
             patch.delitem(sys.modules, "torch")
         for value, named in refused:
             with pytest.raises(InvalidInput, match=f"checkpoint entry {named} is not accepted: give"):
-                packed({"entry": value})
+                pack_state({"entry": value})
 
 
 def test_names_that_the_format_needs_itself_are_refused() -> None:
@@ -349,9 +349,9 @@ def test_names_that_the_format_needs_itself_are_refused() -> None:
         ({"a": [{"__bytes__": 1}]}, "__bytes__"),
     ):
         with pytest.raises(InvalidInput, match=f"{named}.* is not accepted: the"):
-            packed(state)
+            pack_state(state)
     with pytest.raises(InvalidInput, match="has the key b'x', which is not accepted"):
-        packed({"a": {b"x": 1}})
+        pack_state({"a": {b"x": 1}})
 
 
 class Bomb:
@@ -365,7 +365,7 @@ def test_loading_a_checkpoint_never_runs_code(tmp_path: Path) -> None:
     (tmp_path / "pickle").write_bytes(pickle.dumps({"model": Bomb(), "__rng__": {}}, protocol=2))
     for name in ("archive", "legacy", "pickle"):
         with pytest.raises(pickle.UnpicklingError):
-            unpacked((tmp_path / name).read_bytes(), {"model": None})
+            unpack_state((tmp_path / name).read_bytes(), {"model": None})
         assert not (tmp_path / "exploded").exists()
     pickle.loads((tmp_path / "pickle").read_bytes())  # the bomb is a real one
     assert (tmp_path / "exploded").exists()
@@ -374,7 +374,7 @@ def test_loading_a_checkpoint_never_runs_code(tmp_path: Path) -> None:
 def test_a_predictor_gets_the_weights_and_keeps_its_random_generators(store: Store) -> None:
     model = nn.Linear(3, 2)
     fresh = nn.Linear(3, 2)
-    digest = store.put_blob(packed({"model": model, "threshold": 0.5}))
+    digest = store.put_blob(pack_state({"model": model, "threshold": 0.5}))
     random.seed(7)
     expected = random.random()
     random.seed(7)

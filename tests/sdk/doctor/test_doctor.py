@@ -17,7 +17,7 @@ from halving.doctor.checks import ERROR, OK, SKIPPED, WARNING, Check, Finding, e
 from halving.doctor.content_checks import check_cold, check_digests, check_journals
 from halving.doctor.store_checks import check_clock, check_disk, check_permissions, check_store
 from halving.store.store import blob_name
-from tests.permissions import forbidden
+from tests.permissions import deny_access
 from tests.s3 import S3, Gate
 
 KILLED = """
@@ -56,7 +56,7 @@ def test_a_store_that_cannot_be_written_is_an_error_of_the_store_and_of_rights(
     store: Store, tmp_path: Path
 ) -> None:
     Path(store.root).mkdir()
-    with forbidden(Path(store.root)):
+    with deny_access(Path(store.root)):
         (found,) = check_store(store)
         (rights,) = check_permissions(store)
     assert (found.level, "cannot be written" in found.what, "df -h" in found.mend) == (ERROR, True, True)

@@ -10,7 +10,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from halving import Store
 from halving.imports.reading import LEFT_BEHIND, files_below, is_left_behind
 from halving.query.runs import list_runs
-from tests.permissions import forbidden
+from tests.permissions import deny_access
 from tests.sdk.imports.copies import outcomes, points, run_import
 from tests.sdk.imports.test_mlflow import write_folder
 from tests.sdk.imports.wandb_files import documents, exit_record, history_record, run_record, write_run
@@ -70,7 +70,7 @@ def test_files_below_are_those_that_nobody_left_behind_unless_all_are_wanted(tmp
     assert {path.relative_to(tmp_path).as_posix() for path in files_below(tmp_path)} == own
     every = {path.relative_to(tmp_path).as_posix() for path in files_below(tmp_path, left_behind=True)}
     assert every == own | set(LEFT) | {f"deep/{name}" for name in LEFT}
-    with forbidden(tmp_path / ".ipynb_checkpoints"):  # nobody looks there
+    with deny_access(tmp_path / ".ipynb_checkpoints"):  # nobody looks there
         assert {path.relative_to(tmp_path).as_posix() for path in files_below(tmp_path)} == own
 
 

@@ -28,7 +28,7 @@ from halving.imports.mlflow_source import Experiment, MlflowRun
 from halving.imports.mlflow_tracking import read_runs
 from halving.query.runs import list_runs, read_run
 from halving.store.store import Store, digest_of
-from tests.permissions import forbidden
+from tests.permissions import deny_access
 from tests.ports import free_port
 from tests.sdk.imports.copies import outcomes, points, run_import
 from tests.sdk.imports.tools import python_with, run_script
@@ -666,7 +666,7 @@ def test_what_cannot_be_read_in_a_folder_is_reported_and_imported_later(
     top = tmp_path / "my runs"
     write_folder(top)
     if content is None:
-        with forbidden(top / place):
+        with deny_access(top / place):
             report = run_import(capsys, "mlflow", top, root, status=1)
     else:
         (top / place).rename(tmp_path / "whole")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from halving import Image, Store
 from halving.imports import foreign_run
 from halving.query.runs import list_runs
-from tests.permissions import forbidden
+from tests.permissions import deny_access
 from tests.properties import examples
 from tests.sdk.imports.copies import media, outcomes, points, run_import, small_disk
 from tests.sdk.imports.neptune_files import (
@@ -282,7 +282,7 @@ def test_damaged_and_foreign_files_are_said_and_keep_no_other_from_being_taken(
     table = pq.read_table(folder / "RUN-1-9f8e_part_0.parquet")
     pq.write_table(table.drop_columns(["step", "file_value"]), folder / "other_part_0.parquet")
     write_part(folder / "closed_part_0.parquet", [point("loss", 1, 0.5)], run="closed")
-    with forbidden(folder / "closed_part_0.parquet"):
+    with deny_access(folder / "closed_part_0.parquet"):
         report = run_import(capsys, "neptune", exports, root, status=1)
     assert [row["outcome"] for row in report["runs"]] == ["new", "failed", "failed", "failed"]
     errors = {row["name"].rpartition("/")[2]: row["error"] for row in report["runs"]}

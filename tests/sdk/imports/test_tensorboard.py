@@ -19,7 +19,7 @@ from halving.imports.tf_records import records
 from halving.maintenance.compaction import compact
 from halving.query.runs import list_runs
 from halving.store.store import Store
-from tests.permissions import forbidden
+from tests.permissions import deny_access
 from tests.sdk.imports.copies import media, outcomes, points, run_import, small_disk
 
 TIME = 1_700_000_000.0
@@ -328,7 +328,7 @@ def test_an_unreadable_file_is_reported_alone_and_taken_once_it_can_be_read(
         kind, tmp_path / "logs" / "b" / "1.5"
     )
     bad = place.relative_to(tmp_path / "logs").parts[0]
-    with forbidden(place):
+    with deny_access(place):
         report = run_import(capsys, "tensorboard", tmp_path / "logs", root, status=1)
     assert {run: counts[0] for run, counts in outcomes(report).items()} == {
         run: "failed" if run == bad else "new" for run in "abc"

@@ -22,7 +22,7 @@ from halving.imports import sqlite_file
 from halving.imports.copying import copy_run
 from halving.imports.foreign_run import ForeignRun, Skipped
 from halving.imports.trackio import read_runs
-from tests.permissions import forbidden
+from tests.permissions import deny_access
 from tests.sdk.imports.copies import media, outcomes, points, run_import, small_disk
 from tests.sdk.imports.tools import python_with, run_script
 from tests.sdk.imports.trackio_files import STARTED, Database, at
@@ -398,7 +398,7 @@ def test_a_folder_that_may_not_be_written_is_read(
     assert [path.name for path in top.iterdir()] == ["digits.db"]
     top.chmod(0o500)
     try:
-        with forbidden(_other(top)):
+        with deny_access(_other(top)):
             assert outcomes(run_import(capsys, "trackio", top, root)) == {"digits/a": ("new", 1, 0, 0)}
         assert [path.name for path in top.iterdir()] == ["digits.db"]
     finally:

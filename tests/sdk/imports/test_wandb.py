@@ -19,7 +19,7 @@ from halving.errors import ExtraMissing
 from halving.imports import wandb_messages
 from halving.query.curve_stats import fill_last
 from halving.query.runs import read_run
-from tests.permissions import forbidden
+from tests.permissions import deny_access
 from tests.properties import ALL
 from tests.sdk.imports.tools import python_with
 from tests.sdk.imports.wandb_files import (
@@ -356,7 +356,7 @@ def test_a_run_that_may_not_be_read_is_reported_and_imported_later(
             ],
         )
         write_run(tmp_path, "b", [run_record("b"), history_record(0, {"loss": 1}), exit_record(0)])
-    with forbidden({"the log": path, "the folder": path.parent}.get(part, path.parent / part)):
+    with deny_access({"the log": path, "the folder": path.parent}.get(part, path.parent / part)):
         report = importer(tmp_path, status=1)
     rows = {row["name"].rpartition("/")[2]: row for row in report["runs"]}
     assert {run: row["outcome"] for run, row in rows.items()} == {

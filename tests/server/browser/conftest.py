@@ -97,7 +97,7 @@ def searching(backend: Backend, name: str) -> str:
 
     One of the same name would go on with it.
     """
-    return search(backend, parse_spec({**SMALL, "name": name}), score, most=6)
+    return search(backend, parse_spec({**SMALL, "name": name}), score, limit=6)
 
 
 def add_checkpoint(backend: Backend, project: str, run: str, *, epoch: int) -> None:

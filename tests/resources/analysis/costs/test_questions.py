@@ -192,7 +192,7 @@ def test_a_champion_costs_its_whole_search_its_final_training_and_its_evaluation
 
 
 def test_a_running_attempt_costs_what_it_has_held_so_far(backend: Backend, small_spec: Spec) -> None:
-    sweep = search(backend, small_spec(max_trials=2), score, most=0)
+    sweep = search(backend, small_spec(max_trials=2), score, limit=0)
     with backend.catalog.write() as session:
         (row,) = session.scalars(select(AttemptRow).where(AttemptRow.outcome.is_(None)))
         row.held_since = utcnow().replace(year=2020)

@@ -1,6 +1,4 @@
-"""What the gates say of a winner beside a champion: three outcomes, with the figure, what it is held to, and
-what would settle it.
-"""
+"""Gates that compare with a champion: their outcomes, figures, thresholds and reasons."""
 
 import math
 from dataclasses import replace
@@ -117,9 +115,11 @@ def test_where_seeds_were_trained_it_says_how_many_of_the_recipes_would_tell() -
     )
 
 
-def test_rows_that_come_in_groups_are_less_evidence_and_the_reason_says_of_how_many_groups() -> None:
+def test_rows_in_groups_are_less_evidence_and_the_reason_counts_the_groups() -> None:
     groups = np.arange(ROWS) // 10
-    alone, grouped = (pair(*(replace(one, clusters=of) for one in EQUAL)) for of in (None, groups))
+    alone, grouped = (
+        pair(*(replace(predictions, clusters=of) for predictions in EQUAL)) for of in (None, groups)
+    )
     assert judge_non_inferior(NonInferior(margin=0.03), alone).outcome == "pass"
     verdict = judge_non_inferior(NonInferior(margin=0.03), grouped)
     assert verdict.outcome == "too little evidence"
@@ -206,7 +206,7 @@ def test_a_slice_that_is_worse_is_found_though_the_whole_is_not() -> None:
     assert "1 of fewer than 30 rows is not judged" in verdict.reason
 
 
-def test_slices_in_which_nothing_is_worse_pass_and_those_that_are_too_small_hold_back() -> None:
+def test_slices_without_a_loss_pass_and_those_that_are_too_small_hold_back() -> None:
     both = pair(*EQUAL, groups=GROUPS)
     assert judge_slices_against(SliceGate(margin=0.06), both).outcome == "pass"
     unsure = judge_slices_against(SliceGate(margin=0.005), both)
@@ -241,7 +241,7 @@ def test_a_slice_that_could_not_be_judged_holds_back_whatever_the_others_say() -
         assert (verdict.outcome, said in verdict.reason) == ("too little evidence", True)
 
 
-def test_a_slice_without_a_class_is_named_and_not_judged_and_does_not_hold_back_the_others() -> None:
+def test_a_slice_without_a_class_is_named_and_does_not_hold_back_the_others() -> None:
     groups = {"mixed": np.arange(500), "negative": np.flatnonzero(TARGET == 0)}
     verdict = judge_slices_against(
         SliceGate(margin_percent=10), pair(*BETTER, metrics=("recall",), groups=groups)

@@ -32,7 +32,7 @@ def snapshot(backend: Backend) -> Snapshot:
 
 
 @pytest.fixture
-def recorded(store: Store, snapshot: Snapshot) -> Recorded:
+def record_winner(store: Store, snapshot: Snapshot) -> Recorded:
     """The report of a winner whose run was recorded, with changes of what git said of the checkout."""
 
     def record(**git: Any) -> dict[str, Any]:
@@ -60,8 +60,8 @@ def recorded(store: Store, snapshot: Snapshot) -> Recorded:
     return record
 
 
-def test_a_record_with_all_of_the_code_passes(store: Store, recorded: Recorded) -> None:
-    verdict = judge_lineage(store, recorded())
+def test_a_record_with_all_of_the_code_passes(store: Store, record_winner: Recorded) -> None:
+    verdict = judge_lineage(store, record_winner())
     assert (verdict.outcome, verdict.reason) == (
         "pass",
         "run record, code as it was recorded, checkpoint and snapshot are all there",
@@ -72,22 +72,22 @@ def test_a_record_with_all_of_the_code_passes(store: Store, recorded: Recorded) 
     "path", ["models/large.py", "analysis.ipynb", "sweeps/digits.yaml", "libraries/mine/"]
 )
 def test_changed_code_that_was_not_recorded_holds_the_winner_back(
-    store: Store, recorded: Recorded, path: str
+    store: Store, record_winner: Recorded, path: str
 ) -> None:
     left_out = [{"path": path, "bytes": 20_000_000}, {"path": "rows.csv", "bytes": 30_000_000}]
-    verdict = judge_lineage(store, recorded(left_out=left_out, left_out_count=2))
+    verdict = judge_lineage(store, record_winner(left_out=left_out, left_out_count=2))
     assert verdict.outcome == "fail"
     assert f"missing: code: {path}" in verdict.reason
     assert "rows.csv" not in verdict.reason
     assert "commit what the training needs" in verdict.reason
 
 
-def test_other_files_and_lines_with_secrets_that_were_not_recorded_are_named_in_a_pass(
-    store: Store, recorded: Recorded
+def test_unrecorded_other_files_and_lines_with_secrets_are_named_in_a_pass(
+    store: Store, record_winner: Recorded
 ) -> None:
     left_out = [{"path": f"rows-{number}.csv", "bytes": 30_000_000} for number in range(7)]
     left_out = [{"path": "credentials.yaml", "bytes": 90}, *left_out]
-    verdict = judge_lineage(store, recorded(left_out=left_out, left_out_count=8, patch_redacted=2))
+    verdict = judge_lineage(store, record_winner(left_out=left_out, left_out_count=8, patch_redacted=2))
     assert verdict.outcome == "pass"
     assert (
         "; not recorded: credentials.yaml (90 B), rows-0.csv (28.6 MiB), rows-1.csv (28.6 MiB), "
@@ -96,9 +96,9 @@ def test_other_files_and_lines_with_secrets_that_were_not_recorded_are_named_in_
     assert verdict.reason.endswith(" and 3 more, 2 changed lines, since each holds a secret")
 
 
-def test_more_files_than_a_record_names_hold_the_winner_back(store: Store, recorded: Recorded) -> None:
+def test_more_files_than_a_record_names_hold_the_winner_back(store: Store, record_winner: Recorded) -> None:
     left_out = [{"path": f"rows-{number}.csv", "bytes": 30_000_000} for number in range(100)]
-    verdict = judge_lineage(store, recorded(left_out=left_out, left_out_count=103))
+    verdict = judge_lineage(store, record_winner(left_out=left_out, left_out_count=103))
     assert verdict.outcome == "fail"
     assert (
         "code: 3 more files were not recorded, too many to be named; commit them, or let git ignore them"
@@ -108,9 +108,9 @@ def test_more_files_than_a_record_names_hold_the_winner_back(store: Store, recor
 
 @pytest.mark.folder
 def test_a_snapshot_of_which_something_is_gone_holds_the_winner_back(
-    store: Store, snapshot: Snapshot, recorded: Recorded
+    store: Store, snapshot: Snapshot, record_winner: Recorded
 ) -> None:
-    report = recorded()
+    report = record_winner()
     folder = Path(store.root) / snapshot_folder("points", snapshot.digest)
     manifest = json.loads((folder / "manifest.json").read_text())
     shard = shards_of(manifest, "train")[0].name
