@@ -69,7 +69,8 @@ export function shareOf(axis, value) {
   if (value === null || value === undefined) return null;
   if (axis.kind === "text") {
     const index = axis.texts.indexOf(String(value));
-    return index < 0 ? null : axis.texts.length === 1 ? 0.5 : index / (axis.texts.length - 1);
+    if (index < 0) return null;
+    return axis.texts.length === 1 ? 0.5 : index / (axis.texts.length - 1);
   }
   const number = numberOf(value);
   if (!Number.isFinite(number)) return null;

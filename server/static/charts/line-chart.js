@@ -205,7 +205,8 @@ export class LineChart {
     const { curves, logX, x } = this.state;
     const log = logX && x !== "time";
     const bounds = xBounds(curves, log);
-    if (!bounds) return log ? [1, 10] : x === "time" ? [Date.now() / 1000 - 60, Date.now() / 1000] : [0, 1];
+    if (!bounds && log) return [1, 10];
+    if (!bounds) return x === "time" ? [Date.now() / 1000 - 60, Date.now() / 1000] : [0, 1];
     if (bounds.low === bounds.high)
       return log ? [bounds.low / 2, bounds.low * 2] : [bounds.low - 0.5, bounds.high + 0.5];
     return [bounds.low, bounds.high];

@@ -90,7 +90,8 @@ export class ParallelCoordinates {
     context.lineWidth = lines.length > 150 ? 1 : 1.4;
     context.globalAlpha = 0.16;
     this.#strokeAll(context, out, token("--line-strong"));
-    context.globalAlpha = lines.length > 400 ? 0.45 : lines.length > 80 ? 0.65 : 0.85;
+    context.globalAlpha = lines.length > 80 ? 0.65 : 0.85;
+    if (lines.length > 400) context.globalAlpha = 0.45;
     batches.forEach((batch, index) => this.#strokeAll(context, batch, colours[index] ?? token("--muted")));
     context.globalAlpha = 1;
     this.#drawAxes(context);

@@ -139,8 +139,9 @@ export class ScatterPlot {
     this.#drawBrushes(context);
     const { points } = this.state;
     const radius = points.length > 400 ? 2.5 : 3.5;
+    const alpha = points.length > 100 ? 0.75 : 0.9;
     for (const point of points) {
-      context.globalAlpha = !point.inside ? 0.16 : points.length > 100 ? 0.75 : 0.9;
+      context.globalAlpha = point.inside ? alpha : 0.16;
       this.#dot(context, point, radius);
     }
     context.globalAlpha = 1;

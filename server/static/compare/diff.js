@@ -187,5 +187,5 @@ function Patch({ text }) {
 function kindOf(line) {
   if (/^(diff |index |\+\+\+|---)/.test(line)) return "file";
   if (line.startsWith("@@")) return "place";
-  return line.startsWith("+") ? "added" : line.startsWith("-") ? "removed" : "";
+  return { "+": "added", "-": "removed" }[line.charAt(0)] ?? "";
 }

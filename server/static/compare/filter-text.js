@@ -65,7 +65,8 @@ export function orderOf(filter) {
 export function orderedBy(filter, field) {
   const { condition, limit } = partsOf(filter);
   const now = orderOf(filter);
-  const next = now.field !== field ? `order by ${field}` : now.down ? "" : `order by ${field} desc`;
+  let next = `order by ${field}`;
+  if (now.field === field) next = now.down ? "" : `order by ${field} desc`;
   return joined([condition, next, limit]);
 }
 

@@ -167,7 +167,8 @@ export function suggestions(before) {
     const index = low.indexOf(lower);
     if (index < 0 || low === lower) return;
     const bare = low.replace(/^(params|metrics|tags)\./, "");
-    const rank = index === 0 ? 0 : bare.startsWith(lower) ? 1 : 2;
+    let rank = bare.startsWith(lower) ? 1 : 2;
+    if (index === 0) rank = 0;
     if ((ranked[rank]?.length ?? MAX_COMPLETIONS) < MAX_COMPLETIONS) ranked[rank]?.push({ text, kind });
   };
   allWanted.value = true;

@@ -99,15 +99,7 @@ export function Panel({ name, title = name, axis: fixed }) {
         .filter(Boolean)
         .join(", ");
       nothing.value = hidden.all > 0 && hidden.all === next.curves.length;
-      state.value = next.curves.length
-        ? Chart
-          ? "drawn"
-          : "loading"
-        : stands === "whole"
-          ? "empty"
-          : stands === "refused"
-            ? "refused"
-            : "loading";
+      state.value = stateOf(next.curves.length > 0, stands);
       if (!chart) {
         if (!next.curves.length || !Chart) return;
         chart = new Chart(box, next, {
@@ -278,4 +270,14 @@ function place(box, pointer, left) {
   box.style.left = `${pointer.plot + pointer.left + (left ? -10 : 10)}px`;
   box.style.top = `${34 + Math.max(0, pointer.top - 26)}px`;
   box.style.transform = left ? "translateX(-100%)" : "";
+}
+
+/**
+ * What a panel shows: its curves, or why there are none.
+ * @param {boolean} hasCurves
+ * @param {string} stands what is known of the curves, see places.js
+ */
+function stateOf(hasCurves, stands) {
+  if (hasCurves) return Chart ? "drawn" : "loading";
+  return { whole: "empty", refused: "refused" }[stands] ?? "loading";
 }

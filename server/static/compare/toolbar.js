@@ -11,7 +11,7 @@ const valueOf = (event) => /** @type {HTMLInputElement} */ (event.target).value;
 export function Tabs() {
   /** @param {KeyboardEvent} event */
   const keys = (event) => {
-    const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
     const index = (view.TABS.indexOf(view.tab.peek()) + step + view.TABS.length) % view.TABS.length;
     open(view.TABS[index]);

@@ -14,7 +14,10 @@ const order = computed(() => query.value.get("order") ?? "");
  *   in the URL
  */
 export function SortHead({ by, name, right = false }) {
-  const direction = order.value === by ? "ascending" : order.value === `-${by}` ? "descending" : "none";
+  /** @type {"none" | "ascending" | "descending"} */
+  let direction = "none";
+  if (order.value === by) direction = "ascending";
+  if (order.value === `-${by}`) direction = "descending";
   const next = { none: by, ascending: `-${by}`, descending: null }[direction];
   return html`<th scope="col" class=${right ? "right" : ""} aria-sort=${direction}>
     <button class="quiet sort" type="button" onClick=${() => setQuery({ order: next })}>${name}

@@ -160,8 +160,11 @@ export const counted = (count, noun, plural = `${noun}s`) => `${count} ${count =
  * A message as a sentence among others.
  * @param {string} text
  */
-export const sentence = (text) =>
-  text ? text.charAt(0).toUpperCase() + text.slice(1) + (/[.?!:]$/.test(text) ? "" : ".") : "";
+export function sentence(text) {
+  if (!text) return "";
+  const end = /[.?!:]$/.test(text) ? "" : ".";
+  return text.charAt(0).toUpperCase() + text.slice(1) + end;
+}
 
 /**
  * The start of a digest, without its algorithm.

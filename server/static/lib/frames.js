@@ -38,6 +38,7 @@ function drawSome() {
     // Also where one of them failed. After a rest by a task of its own: a browser that is late begins the
     // next frame at once.
     const next = () => requestAnimationFrame(drawSome);
-    frame = waiting.size ? (rests ? window.setTimeout(next) : next()) : 0;
+    frame = 0;
+    if (waiting.size) frame = rests ? window.setTimeout(next) : next();
   }
 }

@@ -70,11 +70,8 @@ async function follow(path, listener, signal) {
       }
     } catch (error) {
       if (signal.aborted) return;
-      reason = silent.signal.aborted
-        ? "the stream fell silent"
-        : error instanceof Error
-          ? error.message
-          : String(error);
+      reason = error instanceof Error ? error.message : String(error);
+      if (silent.signal.aborted) reason = "the stream fell silent";
       const status = /** @type {{status?: number}} */ (error).status ?? 0;
       if (status >= 400 && status < 500 && status !== 429) {
         listener.onState?.(false, reason);

@@ -14,9 +14,10 @@ system.addEventListener("change", () => {
 export const choice = signal(/** @type {Choice} */ (document.documentElement.dataset.theme ?? "system"));
 
 /** The theme that is shown. Canvases read it to draw themselves again. */
-export const theme = computed(() =>
-  choice.value === "system" ? (systemDark.value ? "dark" : "light") : choice.value,
-);
+export const theme = computed(() => {
+  if (choice.value !== "system") return choice.value;
+  return systemDark.value ? "dark" : "light";
+});
 
 effect(() => {
   if (choice.value === "system") delete document.documentElement.dataset.theme;

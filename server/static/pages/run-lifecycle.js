@@ -26,12 +26,8 @@ export function Lifecycle({ run, look }) {
   const asking = useSignal(/** @type {keyof typeof CHANGES | ""} */ (""));
   if (!may("write") || run.files === null) return null;
   /** @type {(keyof typeof CHANGES)[]} */
-  const offered =
-    run.lifecycle === "active"
-      ? ["archive", "delete"]
-      : run.lifecycle === "archived"
-        ? ["restore", "delete"]
-        : ["restore"];
+  const offered = run.lifecycle === "active" ? ["archive"] : ["restore"];
+  if (run.lifecycle === "active" || run.lifecycle === "archived") offered.push("delete");
   const pending = asking.value && CHANGES[asking.value];
   /** @param {import("../lib/api.js").Send} send */
   const change = async (send) => {

@@ -35,12 +35,8 @@ function flatten(params, prefix = "") {
 export function Code({ run, id }) {
   const git = run.provenance.git;
   const lockfile = run.provenance.lockfile;
-  const tree =
-    git?.dirty === null
-      ? `unknown: git could not say (${git.error})`
-      : git?.dirty
-        ? "changed files"
-        : "clean";
+  let tree = git?.dirty ? "changed files" : "clean";
+  if (git?.dirty === null) tree = `unknown: git could not say (${git.error})`;
   const leftOut = (git?.left_out ?? [])
     .map((/** @type {any} */ file) => `${file.path} (${size(file.bytes)})`)
     .join(", ");
@@ -91,13 +87,8 @@ function Patch({ id, digest }) {
 /** @param {string} line */
 function lineKind(line) {
   if (line.startsWith("+++") || line.startsWith("---") || line.startsWith("diff ")) return "file";
-  return line.startsWith("+")
-    ? "added"
-    : line.startsWith("-")
-      ? "removed"
-      : line.startsWith("@@")
-        ? "hunk"
-        : "";
+  if (line.startsWith("@@")) return "hunk";
+  return { "+": "added", "-": "removed" }[line.charAt(0)] ?? "";
 }
 
 /** @param {{provenance: any}} props */
