@@ -110,4 +110,4 @@ def test_a_disk_without_room_for_the_best_epochs_checkpoint_ends_no_trial(
             run.report(score=score)
             with pytest.warns(UserWarning, match="TMPDIR") if epoch == 1 else contextlib.nullcontext():
                 assert (run.save(epoch=epoch) is None) == (epoch == 1)
-    assert (grants.asked, grants.best) == ([(2, {"score": 0.9})], [None])
+    assert (grants.questions, grants.best) == ([(2, {"score": 0.9})], [None])

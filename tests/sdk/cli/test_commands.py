@@ -132,18 +132,18 @@ def test_runs_shows_a_line_for_each_run_with_its_status_and_key_metrics(
         "down",
         "up",
     ]
-    shown = {line.split()[0]: line.split() for line in lines[2:] if line}
-    assert {run: words[2] for run, words in shown.items()} == {
+    cells = {line.split()[0]: line.split() for line in lines[2:] if line}
+    assert {run: words[2] for run, words in cells.items()} == {
         "base-0": "finished",
         "base-1": "failed",
         "odd": "finished",
         "resumed": "finished",
         "killed": "unfinished",
     }
-    assert shown["base-0"][-4:] == ["0.025", "0.75", "-", "-"]
-    assert shown["odd"][-4:] == ["nan", "-", "-inf", "inf"]
-    assert shown["killed"][-4:] == ["2", "-", "-", "-"]  # from its segment and its journal
-    assert shown["resumed"][-5] == "2"
+    assert cells["base-0"][-4:] == ["0.025", "0.75", "-", "-"]
+    assert cells["odd"][-4:] == ["nan", "-", "-inf", "inf"]
+    assert cells["killed"][-4:] == ["2", "-", "-", "-"]  # from its segment and its journal
+    assert cells["resumed"][-5] == "2"
 
 
 @pytest.mark.parametrize(
@@ -181,14 +181,14 @@ def test_of_two_limits_the_smaller_one_wins_and_the_filter_s_own_is_a_part_of_it
 ) -> None:
     assert command("runs", "--json", "--limit", "2").data["total"] == 5
     assert "2 of 5 runs; --limit 0 shows all" in command("runs", "--limit", "2").out
-    for text, option, shown, total in (
+    for text, option, printed, total in (
         ("limit 3", "2", 2, 3),
         ("limit 3", "4", 3, 3),
         ("limit 3", "0", 3, 3),
         ("limit 9", "0", 5, 5),
     ):
         data = command("runs", "--json", text, "--limit", option).data
-        assert (len(data["runs"]), data["total"]) == (shown, total)
+        assert (len(data["runs"]), data["total"]) == (printed, total)
     assert "--limit 0" not in command("runs", "limit 3").out
 
 
@@ -218,14 +218,14 @@ def test_runs_shows_what_its_filter_names(filled: Store, command: Halving) -> No
         "loss",
         "up",
     ]
-    shown = {
+    cells = {
         line.split()[0]: line.split()
         for line in command("runs", text, "--metrics", "loss").out.splitlines()[2:]
         if line
     }
-    assert list(shown) == ["base-0", "odd"]
-    assert shown["base-0"][-6:] == ["0.1", "0", "5", "0.025", "0.025", "-"]
-    assert shown["odd"][-6:] == ["0.5", "0", "-", "-", "nan", "inf"]
+    assert list(cells) == ["base-0", "odd"]
+    assert cells["base-0"][-6:] == ["0.1", "0", "5", "0.025", "0.025", "-"]
+    assert cells["odd"][-6:] == ["0.5", "0", "-", "-", "nan", "inf"]
     ended = command("runs", "ended is null or ended > 1d ago", "--metrics", "").out.splitlines()
     assert ended[0].split()[6:] == ["ended"]
     assert next(line for line in ended if line.startswith("killed")).split()[-1] == "-"
@@ -319,7 +319,7 @@ def test_show_tells_everything_about_a_run(filled: Store, command: Halving) -> N
     assert "pyarrow " in command("show", "base-0", "--packages").out
 
 
-def _missed(store: Store, attempt: int, missed: dict[str, Any]) -> None:
+def _record_missed(store: Store, attempt: int, missed: dict[str, Any]) -> None:
     """Write into an attempt's end which checkpoints the store did not take, as its end would have."""
     path = Path(store.root) / f"runs/project=p/r/end-{attempt:04d}.json"
     end = json.loads(path.read_text())
@@ -331,7 +331,7 @@ def _missed(store: Store, attempt: int, missed: dict[str, Any]) -> None:
 def test_show_says_which_checkpoints_the_store_did_not_take(store: Store, command: Halving) -> None:
     with halving.init("p", id="r", root=store.root, system_metrics=None) as run:
         run.save(epoch=1)
-    _missed(store, 1, {"count": 2, "since": "2026-03-01T10:00:00+00:00", "why": "it is full"})
+    _record_missed(store, 1, {"count": 2, "since": "2026-03-01T10:00:00+00:00", "why": "it is full"})
     with halving.init("p", id="r", root=store.root, system_metrics=None) as run:
         run.save(epoch=2)
         run.flush()
@@ -356,7 +356,9 @@ def test_show_of_a_run_of_which_the_store_took_no_checkpoint_says_so(store: Stor
     with halving.init("p", id="r", root=store.root, system_metrics=None) as run:
         run.log({"loss": 1.0}, step=1)
     assert ["checkpoints"] not in [line.split() for line in command("show", "r").out.splitlines()]
-    _missed(store, 1, {"count": 7, "since": "2026-03-01T10:00:00+00:00", "why": "the store does not answer"})
+    _record_missed(
+        store, 1, {"count": 7, "since": "2026-03-01T10:00:00+00:00", "why": "the store does not answer"}
+    )
     output = " ".join(command("show", "r").out.split())
     assert "checkpoints count 0 written 0 in" in output
     assert (
@@ -517,14 +519,14 @@ def test_export_writes_every_stitched_point_in_each_format(
 
 
 def test_an_export_is_the_same_before_and_after_compaction(filled: Store, command: Halving) -> None:
-    def exported() -> list[dict[str, str]]:
+    def export_rows() -> list[dict[str, str]]:
         return rows_of(command("export", "base-0", "base-1", "odd", "-k", "loss,val/acc,up"))
 
-    before = exported()
+    before = export_rows()
     assert len(before) == 18
     said = command("compact", "--project", "digits")
     assert (said.status, "base-0" in said.out) == (0, True)
-    assert exported() == before
+    assert export_rows() == before
     full = command("show", "odd", "--json").data["files"]["full"]
     assert full.startswith("metrics/project=digits/run=odd/full-000001-")
 
@@ -691,7 +693,7 @@ def test_what_a_person_wrote_is_shown_as_it_is(store: Store, command: Halving) -
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"),
+    ("seconds", "text"),
     [
         (None, "-"),
         (0, "0 s"),
@@ -702,8 +704,8 @@ def test_what_a_person_wrote_is_shown_as_it_is(store: Store, command: Halving) -
         (180_000, "2.1 d"),
     ],
 )
-def test_durations_are_shown_in_the_unit_that_fits(seconds: float | None, shown: str) -> None:
-    assert duration(seconds) == shown
+def test_durations_are_shown_in_the_unit_that_fits(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
 
 
 def test_calling_it_wrongly_is_status_2(command: Halving, capfd: pytest.CaptureFixture[str]) -> None:

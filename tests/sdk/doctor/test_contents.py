@@ -27,14 +27,14 @@ def put_shard(store: Store, content: bytes) -> str:
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_damaged_shard_is_an_error_that_a_fetch_mends(any_store: Store, whole: bool) -> None:
     names = [put_shard(any_store, f"{number}".encode()) for number in range(3)]
-    (found,) = check_digests(any_store, whole=whole)
-    assert (found.level, "3 blobs and shards" in found.what) == (OK, True)
+    (finding,) = check_digests(any_store, whole=whole)
+    assert (finding.level, "3 blobs and shards" in finding.what) == (OK, True)
     any_store.replace(names[1], b"other")
-    (found,) = check_digests(any_store, whole=whole)
+    (finding,) = check_digests(any_store, whole=whole)
     assert (
-        found.level,
-        f"the shard sha256:{names[1][-64:]}" in found.what,
-        "halving datasets fetch" in found.mend,
+        finding.level,
+        f"the shard sha256:{names[1][-64:]}" in finding.what,
+        "halving datasets fetch" in finding.mend,
     ) == (ERROR, True, True)
 
 
@@ -42,31 +42,35 @@ def test_a_damaged_shard_is_an_error_that_a_fetch_mends(any_store: Store, whole:
 def test_a_damaged_blob_of_a_colder_place_is_an_error(store: Store, tmp_path: Path, whole: bool) -> None:
     place = add_cold_root(store, str(tmp_path / "cold"))
     digest = place.put_blob(b"old")
-    (found,) = check_digests(store, whole=whole)
-    assert (found.level, "1 blobs and shards" in found.what) == (OK, True)
+    (finding,) = check_digests(store, whole=whole)
+    assert (finding.level, "1 blobs and shards" in finding.what) == (OK, True)
     place.replace(blob_name(digest), b"olD")
-    (found,) = check_digests(store, whole=whole)
-    assert (found.level, digest in found.what, place.root in found.what) == (ERROR, True, True)
+    (finding,) = check_digests(store, whole=whole)
+    assert (finding.level, digest in finding.what, place.root in finding.what) == (ERROR, True, True)
 
 
 def test_a_colder_place_that_is_not_there_or_is_another_stores_is_told(store: Store, tmp_path: Path) -> None:
-    assert [found.level for found in check_cold(store)] == [OK]
+    assert [finding.level for finding in check_cold(store)] == [OK]
     place = add_cold_root(store, str(tmp_path / "cold"))
     other = add_cold_root(store, str(tmp_path / "other"))
-    assert [found.level for found in check_cold(store)] == [OK, OK]
+    assert [finding.level for finding in check_cold(store)] == [OK, OK]
     store.put_blob(b"here")
     (tmp_path / "cold").rename(tmp_path / "not-mounted")
-    told = list(check_cold(store))
-    assert [found.level for found in told] == [ERROR, OK]
-    assert (place.root in told[0].what, "is not there" in told[0].what, "mount its disk" in told[0].mend) == (
+    findings = list(check_cold(store))
+    assert [finding.level for finding in findings] == [ERROR, OK]
+    assert (
+        place.root in findings[0].what,
+        "is not there" in findings[0].what,
+        "mount its disk" in findings[0].mend,
+    ) == (
         True,
         True,
         True,
     )
-    assert [found.level for found in check_digests(store)] == [OK], "what is here is read all the same"
+    assert [finding.level for finding in check_digests(store)] == [OK], "what is here is read all the same"
     (tmp_path / "not-mounted").rename(tmp_path / "cold")
     other.replace(MARK, b'{"store": "/elsewhere"}')
-    assert [found.level for found in check_cold(store)] == [OK, WARNING]
+    assert [finding.level for finding in check_cold(store)] == [OK, WARNING]
 
 
 def test_a_sample_goes_on_until_it_has_enough_and_never_says_ok_of_nothing(
@@ -74,19 +78,19 @@ def test_a_sample_goes_on_until_it_has_enough_and_never_says_ok_of_nothing(
 ) -> None:
     for number in range(30):
         store.put_blob(f"{number:06}".encode())
-    (found,) = check_digests(store)
-    assert "a sample of 30 blobs" in found.what, "from as many folders as there are"
+    (finding,) = check_digests(store)
+    assert "a sample of 30 blobs" in finding.what, "from as many folders as there are"
     monkeypatch.setattr(content_checks, "_SAMPLE", 7)
-    (found,) = check_digests(store)
-    assert "a sample of 7 blobs" in found.what
+    (finding,) = check_digests(store)
+    assert "a sample of 7 blobs" in finding.what
     monkeypatch.setattr(content_checks, "_SAMPLE_BYTES", 13)
-    (found,) = check_digests(store)
-    assert "a sample of 2 blobs" in found.what
+    (finding,) = check_digests(store)
+    assert "a sample of 2 blobs" in finding.what
     monkeypatch.setattr(content_checks, "_SAMPLE_BYTES", 5)
-    (found,) = check_digests(store)
-    assert (found.level, "each of 30 blobs is larger" in found.what, found.mend) == (
+    (finding,) = check_digests(store)
+    assert (finding.level, "each of 30 blobs is larger" in finding.what, finding.mend) == (
         WARNING,
         True,
         "halving doctor --all",
     )
-    assert [found.level for found in check_digests(store, whole=True)] == [OK]
+    assert [finding.level for finding in check_digests(store, whole=True)] == [OK]

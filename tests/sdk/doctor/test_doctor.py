@@ -43,8 +43,8 @@ def test_all_is_well_with_a_store_that_is_used_and_nothing_is_left_in_it(any_sto
         check_cold,
         check_digests,
     )
-    found = [finding for check in checks for finding in check(any_store)]
-    assert [finding.level for finding in found] == [OK] * len(checks), found
+    findings = [finding for check in checks for finding in check(any_store)]
+    assert [finding.level for finding in findings] == [OK] * len(checks), findings
     assert {
         name for folder in ("runs", "artifacts", "doctor") for name, *_ in any_store.files(folder)
     } == before
@@ -57,9 +57,13 @@ def test_a_store_that_cannot_be_written_is_an_error_of_the_store_and_of_rights(
 ) -> None:
     Path(store.root).mkdir()
     with deny_access(Path(store.root)):
-        (found,) = check_store(store)
+        (finding,) = check_store(store)
         (rights,) = check_permissions(store)
-    assert (found.level, "cannot be written" in found.what, "df -h" in found.mend) == (ERROR, True, True)
+    assert (finding.level, "cannot be written" in finding.what, "df -h" in finding.mend) == (
+        ERROR,
+        True,
+        True,
+    )
     assert (rights.level, store.root in rights.what, "chown" in rights.mend) == (ERROR, True, True)
 
 
@@ -73,23 +77,23 @@ def test_a_store_on_s3_that_is_away_is_an_error_and_what_needs_it_is_not_looked_
         Check("store", lambda: check_store(store)),
         Check("digests", lambda: check_digests(store), needs="store"),
     ]
-    found = [(check.name, finding.level) for check, finding in examine(checks)]
+    levels = [(check.name, finding.level) for check, finding in examine(checks)]
     gate.open()
-    assert found == [("store", ERROR), ("digests", SKIPPED)]
+    assert levels == [("store", ERROR), ("digests", SKIPPED)]
 
 
 def test_files_that_are_written_twice_are_an_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     Path(store.root).mkdir()
     monkeypatch.setattr(Store, "create", lambda self, name, content: self.replace(name, content))
-    (found,) = check_store(store)
-    assert (found.level, "written twice" in found.what) == (ERROR, True)
+    (finding,) = check_store(store)
+    assert (finding.level, "written twice" in finding.what) == (ERROR, True)
 
 
 @pytest.mark.parametrize(("off", "way"), [(-300, "behind"), (300, "ahead of")])
 def test_a_clock_that_is_wrong_is_named_with_its_way_and_how_far(store: Store, off: int, way: str) -> None:
     Path(store.root).mkdir()
-    (found,) = check_clock(store, lambda: time.time() + off)
-    assert (found.level, f"s {way} the store's" in found.what) == (WARNING, True), found
+    (finding,) = check_clock(store, lambda: time.time() + off)
+    assert (finding.level, f"s {way} the store's" in finding.what) == (WARNING, True), finding
 
 
 def test_a_disk_that_is_nearly_full_is_a_warning_and_a_full_one_an_error(store: Store) -> None:
@@ -102,8 +106,11 @@ def test_a_disk_that_is_nearly_full_is_a_warning_and_a_full_one_an_error(store: 
 def test_a_store_that_strangers_may_change_is_closed_to_them(store: Store) -> None:
     Path(store.root).mkdir()
     Path(store.root).chmod(0o777)
-    found = list(examine([Check("permissions", lambda: check_permissions(store))], repair=True))
-    assert [(finding.level, bool(finding.repaired)) for _, finding in found] == [(WARNING, True), (OK, False)]
+    findings = list(examine([Check("permissions", lambda: check_permissions(store))], repair=True))
+    assert [(finding.level, bool(finding.repaired)) for _, finding in findings] == [
+        (WARNING, True),
+        (OK, False),
+    ]
     assert Path(store.root).stat().st_mode & 0o777 == 0o775
 
 
@@ -115,8 +122,8 @@ def test_a_damaged_blob_is_found_by_reading_all_and_in_a_small_store_by_a_sample
         "a small store is read as a whole"
     )
     Path(store.root, blob_name(digests[3])).write_bytes(b"other")
-    (found,) = check_digests(store, whole=True)
-    assert (found.level, digests[3] in found.what, "halving restore" in found.mend) == (ERROR, True, True)
+    (damage,) = check_digests(store, whole=True)
+    assert (damage.level, digests[3] in damage.what, "halving restore" in damage.mend) == (ERROR, True, True)
     assert [finding.level for finding in check_digests(store)] == [ERROR]
 
 
@@ -131,9 +138,9 @@ def test_points_of_a_killed_process_are_told_of_and_written_into_the_store_by_re
     process.join()
     assert process.exitcode == -signal.SIGKILL
     assert main(["doctor", "--json"]) == 0, "a warning is not what a status of 1 says"
-    told = {found["check"]: found for found in json.loads(capsys.readouterr().out)["findings"]}
-    assert (told["journals"]["level"], told["journals"]["mend"]) == (WARNING, "halving recover")
-    assert "p/killed (attempt 1)" in told["journals"]["what"]
+    entries = {entry["check"]: entry for entry in json.loads(capsys.readouterr().out)["findings"]}
+    assert (entries["journals"]["level"], entries["journals"]["mend"]) == (WARNING, "halving recover")
+    assert "p/killed (attempt 1)" in entries["journals"]["what"]
     assert main(["doctor", "--repair"]) == 0
     assert "100 points of 1 attempts were written into the store" in " ".join(capsys.readouterr().out.split())
     assert [finding.level for finding in check_journals(store)] == [OK]
@@ -154,18 +161,18 @@ def test_a_check_that_raises_is_an_error_and_the_others_are_made() -> None:
         Check("two", lambda: [Finding(OK, "fine")]),
         Check("three", lambda: [Finding(OK, "fine")], needs="one"),
     ]
-    found = [(check.name, finding.level) for check, finding in examine(checks)]
-    assert found == [("one", ERROR), ("two", OK), ("three", SKIPPED)]
+    levels = [(check.name, finding.level) for check, finding in examine(checks)]
+    assert levels == [("one", ERROR), ("two", OK), ("three", SKIPPED)]
 
 
 def test_what_a_repair_could_not_mend_stays_an_error() -> None:
     def refuses() -> str:
         raise OSError("no")
 
-    found = [
+    findings = [
         finding
         for _, finding in examine(
             [Check("one", lambda: [Finding(ERROR, "broken", repair=refuses)])], repair=True
         )
     ]
-    assert is_wrong(found)
+    assert is_wrong(findings)

@@ -45,25 +45,25 @@ def put_record(store: Store, *runs: str) -> None:
         store.create(f"runs/project=p/{run}/record.json", b"{}")
 
 
-def stitched(segments: list[tuple[int, Logged]]) -> Logged:
+def stitch_expected(segments: list[tuple[int, Logged]]) -> Logged:
     """The brute force: of each step the highest attempt's, and there the last."""
-    found: dict[int, tuple[int, tuple[int, int, float]]] = {}
+    newest: dict[int, tuple[int, tuple[int, int, float]]] = {}
     for attempt, points in segments:
         for point in points:
-            if point[0] not in found or found[point[0]][0] <= attempt:
-                found[point[0]] = (attempt, point)
-    return [found[step][1] for step in sorted(found)]
+            if point[0] not in newest or newest[point[0]][0] <= attempt:
+                newest[point[0]] = (attempt, point)
+    return [newest[step][1] for step in sorted(newest)]
 
 
 def rows(table: Any) -> list[tuple[int, int, float]]:
-    times = [round(moment.timestamp() * 1000) - T0 for moment in table["wall_time"].to_pylist()]
+    times = [round(time.timestamp() * 1000) - T0 for time in table["wall_time"].to_pylist()]
     return list(zip(table["step"].to_pylist(), times, table["value"].to_pylist(), strict=True))
 
 
-def same(found: Logged, expected: Logged) -> bool:
-    return len(found) == len(expected) and all(
-        one[:2] == other[:2] and (one[2] == other[2] or (math.isnan(one[2]) and math.isnan(other[2])))
-        for one, other in zip(found, expected, strict=True)
+def same(actual: Logged, expected: Logged) -> bool:
+    return len(actual) == len(expected) and all(
+        value[:2] == other[:2] and (value[2] == other[2] or (math.isnan(value[2]) and math.isnan(other[2])))
+        for value, other in zip(actual, expected, strict=True)
     )
 
 
@@ -146,7 +146,7 @@ def test_single_points_are_exactly_the_stitched_history(
     form: str, history: list[tuple[int, Logged]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     store = store_of(tmp_path_factory.mktemp("q"), history, form)
-    expected = stitched(history)
+    expected = stitch_expected(history)
     assert same(rows(curves("r", "m", project="p", root=store, max_points=None)), expected)
     assert same(rows(curves("r", "m", project="p", root=store, max_points=100_000)), expected)
     assert same(rows(last("r", "m", project="p", root=store)), expected[-1:])
@@ -168,13 +168,15 @@ def test_buckets_keep_extremes_and_counts_and_are_no_more_than_asked(
 ) -> None:
     store = store_of(tmp_path_factory.mktemp("q"), history, form)
     window = (min(ends), max(ends)) if ends else None
-    expected = [point for point in stitched(history) if window is None or window[0] <= point[0] <= window[1]]
-    found = curves("r", "m", project="p", root=store, max_points=limit, window=window)
-    assert len(found) <= limit
-    assert 2 * len(found) >= min(limit, len(expected))
-    assert len(found) == len(expected) or len(expected) > limit
+    expected = [
+        point for point in stitch_expected(history) if window is None or window[0] <= point[0] <= window[1]
+    ]
+    table = curves("r", "m", project="p", root=store, max_points=limit, window=window)
+    assert len(table) <= limit
+    assert 2 * len(table) >= min(limit, len(expected))
+    assert len(table) == len(expected) or len(expected) > limit
     at = 0
-    for row in found.to_pylist():
+    for row in table.to_pylist():
         inside = expected[at : at + row["count"]]
         at += row["count"]
         finite = [value for *_, value in inside if math.isfinite(value)]
@@ -204,10 +206,9 @@ def test_the_best_is_the_first_extreme_of_the_stitched_history(
     form: str, history: list[tuple[int, Logged]], direction: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     store = store_of(tmp_path_factory.mktemp("q"), history, form)
-    finite = [point for point in stitched(history) if math.isfinite(point[2])]
-    expected = (
-        [min(finite, key=lambda point: point[2] * (1 if direction == "minimize" else -1))] if finite else []
-    )
+    finite = [point for point in stitch_expected(history) if math.isfinite(point[2])]
+    sign = 1 if direction == "minimize" else -1
+    expected = sorted(finite, key=lambda point: point[2] * sign)[:1]
     assert same(rows(best("r", "m", project="p", root=store, direction=direction)), expected)
 
 
@@ -252,17 +253,17 @@ def test_smoothing_is_what_a_plain_loop_gives(values: list[float], weight: float
     array = np.array(values, np.float64)
     ema = []
     mean = []
-    seen = []
+    finite = []
     state = 0.0
     for value in values:
         if not math.isfinite(value):
             ema.append(value)
             mean.append(value)
             continue
-        seen.append(value)
+        finite.append(value)
         state = weight * state + (1 - weight) * value
-        ema.append(state / (1 - weight ** len(seen)))
-        mean.append(sum(seen[-points:]) / len(seen[-points:]))
+        ema.append(state / (1 - weight ** len(finite)))
+        mean.append(sum(finite[-points:]) / len(finite[-points:]))
     np.testing.assert_allclose(smoother_of({"ema": weight})(array), ema, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(smoother_of({"mean": points})(array), mean, rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(smoother_of(None)(array), array)
@@ -273,7 +274,7 @@ def test_smoothing_is_what_a_plain_loop_gives(values: list[float], weight: float
 @given(
     history=histories(), limit=st.integers(1, 300), ends=st.tuples(st.integers(0, 2000), st.integers(0, 2000))
 )
-def test_whole_edges_give_what_is_in_the_window_and_no_more_than_the_buckets_that_cross_its_ends(
+def test_whole_edges_return_the_window_and_only_the_buckets_that_cross_its_ends(
     form: str,
     history: list[tuple[int, Logged]],
     limit: int,
@@ -283,19 +284,19 @@ def test_whole_edges_give_what_is_in_the_window_and_no_more_than_the_buckets_tha
     store = store_of(tmp_path_factory.mktemp("q"), history, form)
     low = min(ends)
     high = max(ends)
-    every = stitched(history)
+    every = stitch_expected(history)
     inside = [point for point in every if low <= point[0] <= high]
-    found = curves("r", "m", project="p", root=store, max_points=limit, window=(low, high), edges="whole")
-    assert len(found) <= limit
+    table = curves("r", "m", project="p", root=store, max_points=limit, window=(low, high), edges="whole")
+    assert len(table) <= limit
     steps = [point[0] for point in every]
-    first = steps.index(found["step"][0].as_py()) if len(found) else 0
-    count = sum(found["count"].to_pylist())
-    given = every[first : first + count]
-    assert [point[0] for point in given if low <= point[0] <= high] == [point[0] for point in inside]
+    first = steps.index(table["step"][0].as_py()) if len(table) else 0
+    count = sum(table["count"].to_pylist())
+    expected = every[first : first + count]
+    assert [point[0] for point in expected if low <= point[0] <= high] == [point[0] for point in inside]
     # Of what is outside, only buckets that cross an end have any.
-    assert all(row["count"] > 1 or low <= row["step"] <= high for row in found.to_pylist())
+    assert all(row["count"] > 1 or low <= row["step"] <= high for row in table.to_pylist())
     at = first
-    for row in found.to_pylist():
+    for row in table.to_pylist():
         assert row["step"] == every[at][0]
         finite = [value for *_, value in every[at : at + row["count"]] if math.isfinite(value)]
         assert (row["min"], row["max"]) == (
@@ -313,10 +314,10 @@ def test_whole_edges_read_no_points(store: Store, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         Files, "points", lambda self, *arguments: read.append(arguments[0]) or real(self, *arguments)
     )
-    asked: Any = {"project": "p", "root": store, "max_points": 100, "window": (10_001, 89_999)}
-    whole = curves("r", "m", **asked, edges="whole")
+    query: Any = {"project": "p", "root": store, "max_points": 100, "window": (10_001, 89_999)}
+    whole = curves("r", "m", **query, edges="whole")
     assert read == []
-    exact = curves("r", "m", **asked)
+    exact = curves("r", "m", **query)
     assert len(read) == 1
     assert sum(exact["count"].to_pylist()) == 79_999 <= sum(whole["count"].to_pylist()) < 82_000
 
@@ -325,27 +326,27 @@ def test_keys_that_no_run_has_are_left_out_where_that_is_asked_for(store: Store)
     put_record(store, "r")
     put_segment(store, "r", 1, 0, {"m": [(1, 1, 1.0), (2, 2, 2.0)]})
     counted: list[int] = []
-    (found,) = module.curve_rows(
+    (curve,) = module.curve_rows(
         "p/r", ["m", "nope"], root=store, known_keys=False, after_each=counted.append
     )
     # 0 before its one block
-    assert (found.run, found.key, found.step.tolist(), counted) == ("p/r", "m", [1, 2], [0, 2, 0])
+    assert (curve.run, curve.key, curve.step.tolist(), counted) == ("p/r", "m", [1, 2], [0, 2, 0])
 
 
 def test_smoothing_works_on_the_rows_that_come_out(store: Store) -> None:
     put_record(store, "r")
     put_segment(store, "r", 1, 0, {"m": [(step, step, float(step % 7)) for step in range(1000)]})
-    plain = curves("p/r", "m", root=store, max_points=50)
+    unsmoothed = curves("p/r", "m", root=store, max_points=50)
     smooth = curves("p/r", "m", root=store, max_points=50, smooth={"mean": 3})
-    values = plain["value"].to_pylist()
+    values = unsmoothed["value"].to_pylist()
     expected = [
         sum(values[max(0, place - 2) : place + 1]) / min(3, place + 1) for place in range(len(values))
     ]
     np.testing.assert_allclose(smooth["value"].to_pylist(), expected)
-    assert smooth.drop(["value"]).equals(plain.drop(["value"]))
+    assert smooth.drop(["value"]).equals(unsmoothed.drop(["value"]))
 
 
-def test_rows_are_sorted_by_run_key_and_step_and_runs_keep_the_names_they_were_asked_by(store: Store) -> None:
+def test_rows_are_sorted_by_run_key_and_step_and_runs_keep_the_callers_names(store: Store) -> None:
     put_record(store, "b", "a")
     for run in ("b", "a"):
         put_segment(store, run, 1, 0, {key: [(2, 0, 2.0), (1, 0, 1.0)] for key in ("y", "x")})

@@ -24,13 +24,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return write_runs(Path(tmp_path_factory.mktemp("filtered")) / "store")
 
 
-def chosen(store: Store, text: str) -> list[str]:
+def choose(store: Store, text: str) -> list[str]:
     return [info.run for info in match_runs(store, list_runs(store), parse_filter(text, NOW))]
 
 
 @pytest.mark.parametrize(("text", "runs"), CASES, ids=[text[:80] for text, _ in CASES])
 def test_a_filter_chooses_runs_in_its_order(store: Store, text: str, runs: list[str]) -> None:
-    assert chosen(store, text) == runs
+    assert choose(store, text) == runs
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_what_only_the_catalog_knows_is_refused_and_who_answers_it_is_said(
     with pytest.raises(
         InvalidFilter, match="only the catalog knows it; the server and its page answer it"
     ) as caught:
-        chosen(store, text)
+        choose(store, text)
     assert caught.value.column == column
 
 
@@ -68,14 +68,14 @@ def test_what_only_the_catalog_knows_is_refused_and_who_answers_it_is_said(
 def test_points_are_read_once_and_only_where_they_decide(
     store: Store, text: str, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[str] = []
+    reads: list[str] = []
     monkeypatch.setattr(
         run_filter_match,
         "read_extremes",
-        lambda _, info, keys: seen.append(info.run) or read_extremes(store, info, keys),
+        lambda _, info, keys: reads.append(info.run) or read_extremes(store, info, keys),
     )
-    chosen(store, text)
-    assert sorted(seen, reverse=True) == read
+    choose(store, text)
+    assert sorted(reads, reverse=True) == read
 
 
 @given(st.text("aA%_\\\n.", max_size=8), st.text("aAb%_\\\n.", max_size=8))

@@ -42,12 +42,12 @@ STARTED = Field("run", "started")
 
 
 def where(text: str) -> Condition | None:
-    found = parse_filter(text, NOW)
-    assert (found.order, found.limit) == ((), None)
-    return found.where
+    parsed = parse_filter(text, NOW)
+    assert (parsed.order, parsed.limit) == ((), None)
+    return parsed.where
 
 
-def refused(text: str) -> InvalidFilter:
+def refusal_of(text: str) -> InvalidFilter:
     with pytest.raises(InvalidFilter) as caught:
         parse_filter(text, NOW)
     assert str(caught.value) == f"column {caught.value.column}: {caught.value.reason}"
@@ -77,8 +77,8 @@ def test_a_filter_has_a_condition_an_order_and_a_limit() -> None:
 
 
 def test_a_field_knows_its_column() -> None:
-    found = parse_filter("status = a and min( metrics.loss ) > 1 order by tags.team", NOW)
-    assert [(str(field), field.column) for field in found.fields] == [
+    parsed = parse_filter("status = a and min( metrics.loss ) > 1 order by tags.team", NOW)
+    assert [(str(field), field.column) for field in parsed.fields] == [
         ("status", 1),
         ("min(metrics.loss)", 16),
         ("tags.team", 49),
@@ -176,16 +176,16 @@ def test_columns_are_fields_with_commas_between() -> None:
     ],
 )
 def test_a_literal_is_what_the_field_beside_it_takes_it_for(text: str, value: Value) -> None:
-    found = where(text)
-    assert isinstance(found, Comparison)
-    assert (found.value, type(found.value)) == (value, type(value))
+    condition = where(text)
+    assert isinstance(condition, Comparison)
+    assert (condition.value, type(condition.value)) == (value, type(value))
 
 
 def test_nan_is_a_literal_of_its_own() -> None:
-    found = where("metrics.loss != NaN")
-    assert isinstance(found, Comparison)
-    assert isinstance(found.value, float)
-    assert math.isnan(found.value)
+    condition = where("metrics.loss != NaN")
+    assert isinstance(condition, Comparison)
+    assert isinstance(condition.value, float)
+    assert math.isnan(condition.value)
 
 
 def test_what_is_ago_counts_from_now_in_any_time_zone() -> None:
@@ -349,7 +349,7 @@ def test_what_is_ago_counts_from_now_in_any_time_zone() -> None:
     ],
 )
 def test_a_wrong_filter_is_refused_where_it_is_wrong(text: str, column: int, says: str) -> None:
-    error = refused(text)
+    error = refusal_of(text)
     assert (error.column, says in error.reason) == (column, True), error
 
 
@@ -383,7 +383,7 @@ def test_a_wrong_filter_is_refused_where_it_is_wrong(text: str, column: int, say
     ids=["characters", "brackets", "nots", "functions", "conditions", "texts", "orders"],
 )
 def test_a_filter_that_asks_too_much_is_refused(text: str, column: int, says: str) -> None:
-    error = refused(text)
+    error = refusal_of(text)
     assert (error.column, says in error.reason, len(str(error)) < 500) == (column, True, True), error
 
 
@@ -395,7 +395,7 @@ def test_as_much_as_is_accepted_is_understood() -> None:
 
 
 def test_a_wrong_filter_is_an_invalid_input_that_can_be_sent_to_another_process() -> None:
-    error = refused("seconds = abc")
+    error = refusal_of("seconds = abc")
     assert isinstance(error, InvalidInput)
     copied = pickle.loads(pickle.dumps(error))
     assert (str(copied), copied.column, copied.reason) == (str(error), error.column, error.reason)

@@ -38,7 +38,7 @@ def same(wanted: RunFilter) -> str:
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 NUMBERS = st.floats()
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
-TIMES = st.datetimes(timezones=st.just(NOW.tzinfo)).map(lambda moment: moment.isoformat())
+TIMES = st.datetimes(timezones=st.just(NOW.tzinfo)).map(lambda time: time.isoformat())
 ORDERED = st.sampled_from(["<", "<=", ">", ">="])
 EQUAL = st.sampled_from(["=", "!="])
 TEXT_FIELDS = st.sampled_from([STATUS, Field("run", "model")]) | st.builds(Field, st.just("tags"), NAMES)
@@ -111,10 +111,10 @@ WORDS = st.sampled_from(_WORDS.split())
 @example("started > 202\N{ARABIC-INDIC DIGIT ONE}-11-01")
 def test_any_text_is_understood_or_refused_with_a_column_that_it_has(text: str) -> None:
     column = 1
-    found = RunFilter()
+    parsed = RunFilter()
     try:
-        found = parse_filter(text, NOW)
+        parsed = parse_filter(text, NOW)
     except InvalidFilter as error:
         column = error.column
     assert 1 <= column <= len(text) + 1
-    assert same(parse_filter(str(found))) == same(found)
+    assert same(parse_filter(str(parsed))) == same(parsed)

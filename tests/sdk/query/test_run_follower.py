@@ -23,7 +23,7 @@ from tests.sdk.metric_files import write_segment
 EVERYTHING = 1_000_000
 
 
-class Seen:
+class Received:
     """What a client keeps: at each step the value of the highest attempt that came last."""
 
     def __init__(self) -> None:
@@ -47,19 +47,19 @@ def handed_over(store: Store, follower: RunFollower) -> RunFollower:
 def test_what_is_in_the_journal_is_given_once_and_not_again_when_it_is_drained(any_store: Store) -> None:
     follower = RunFollower(any_store, "p", "r")
     writer = MetricWriter(any_store, "p", "r", 1, delay=3600)
-    seen = Seen()
+    received = Received()
     for step in range(100):
         writer.append({"a": float(step), "b": 1.0}, step, 5_000_000)
         if step % 10 == 0:
             assert writer.flush()
-        seen.add(follower.look({"a"}, EVERYTHING))
-        assert seen.points == {("a", at): (1, float(at)) for at in range(step + 1)}
+        received.add(follower.look({"a"}, EVERYTHING))
+        assert received.points == {("a", at): (1, float(at)) for at in range(step + 1)}
     assert writer.close()
     writer.release()
-    seen.add(follower.look({"a"}, EVERYTHING))
+    received.add(follower.look({"a"}, EVERYTHING))
     compact(any_store, "p", "r")
-    seen.add(follower.look({"a"}, EVERYTHING))
-    assert seen.count == 100
+    received.add(follower.look({"a"}, EVERYTHING))
+    assert received.count == 100
 
 
 def test_from_now_on_is_neither_what_was_drained_nor_what_was_logged_before(store: Store) -> None:
@@ -71,8 +71,13 @@ def test_from_now_on_is_neither_what_was_drained_nor_what_was_logged_before(stor
     follower = RunFollower(store, "p", "r")
     assert follower.look({"a"}, EVERYTHING).points == []
     writer.append({"a": 2.0}, 10, 0)
-    (found,) = follower.look({"a"}, EVERYTHING).points
-    assert (found.attempt, found.key, found.steps.tolist(), found.values.tolist()) == (1, "a", [10], [2.0])
+    (points,) = follower.look({"a"}, EVERYTHING).points
+    assert (points.attempt, points.key, points.steps.tolist(), points.values.tolist()) == (
+        1,
+        "a",
+        [10],
+        [2.0],
+    )
     assert writer.close()
     writer.release()
 
@@ -95,7 +100,7 @@ def test_nothing_is_lost_whatever_happens_between_two_looks(
     store = Store(tmp_path_factory.mktemp("follow"))
     attempt = 1
     step = 0
-    seen = Seen()
+    received = Received()
     logged: dict[tuple[str, int], tuple[int, float]] = {}
     # So small that a log segment is filled, drained and deleted between two looks.
     writer = MetricWriter(store, "p", "r", attempt, delay=3600, log_segment_bytes=1 << 12)
@@ -111,7 +116,7 @@ def test_nothing_is_lost_whatever_happens_between_two_looks(
         elif action == "compact":
             compact(store, "p", "r")
         elif action == "look":
-            seen.add(follower.look({"a"}, EVERYTHING))
+            received.add(follower.look({"a"}, EVERYTHING))
         elif action == "hand over":
             follower = handed_over(store, follower)
         else:
@@ -121,7 +126,7 @@ def test_nothing_is_lost_whatever_happens_between_two_looks(
             attempt = attempt + 1
             step = max(0, step - 50)
             writer = MetricWriter(store, "p", "r", attempt, delay=3600, log_segment_bytes=1 << 12)
-    assert seen.points == logged
+    assert received.points == logged
     assert writer.close()
     writer.release()
 
@@ -148,13 +153,13 @@ def test_segments_that_were_seen_in_the_journal_are_not_read(
 
 def test_a_machine_without_the_journal_follows_by_the_segments(store: Store) -> None:
     follower = RunFollower(store, "p", "r")
-    seen = Seen()
+    received = Received()
     for sequence in range(5):
         write_segment(store, "r", 1, sequence, [("a", sequence, 0, float(sequence))])
-        seen.add(follower.look({"a"}, EVERYTHING))
+        received.add(follower.look({"a"}, EVERYTHING))
         follower = handed_over(store, follower)
-    assert seen.count == 5
-    assert sorted(seen.points) == [("a", step) for step in range(5)]
+    assert received.count == 5
+    assert sorted(received.points) == [("a", step) for step in range(5)]
 
 
 def test_what_is_more_than_the_limit_is_left_out_and_said(store: Store) -> None:
@@ -184,7 +189,7 @@ def test_what_is_no_position_is_refused(wrong: Any) -> None:
         position_of(wrong)
 
 
-def test_after_a_look_that_the_store_cut_short_the_next_one_says_that_something_is_missing(
+def test_the_look_after_a_failure_of_the_store_says_that_something_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(tmp_path / "store")

@@ -27,15 +27,15 @@ Reads = list[tuple[int, tuple[str, ...]]]
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     """Row groups and the columns that are read of them."""
-    seen: Reads = []
+    groups: Reads = []
     read_row_group = pq.ParquetFile.read_row_group
 
-    def counted(file: pq.ParquetFile, group: int, columns: list[str], **options: Any) -> Any:
-        seen.append((group, tuple(columns)))
+    def read_counted(file: pq.ParquetFile, group: int, columns: list[str], **options: Any) -> Any:
+        groups.append((group, tuple(columns)))
         return read_row_group(file, group, columns=columns, **options)
 
-    monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
-    return seen
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", read_counted)
+    return groups
 
 
 def _same(points: dict[str, Points], others: dict[str, Points]) -> bool:
@@ -85,7 +85,7 @@ def test_looking_again_and_again_gives_what_one_look_does(
         assert _same(points.look().points, _everything(store).points)
 
 
-def _logged(keys: int) -> dict[str, Logged]:
+def _log_runs(keys: int) -> dict[str, Logged]:
     """Curves that have buckets in a segment's footer."""
     return {
         f"{name}/{key:03d}": [(step, step, 1.0) for step in range(300)]
@@ -101,7 +101,7 @@ def test_a_row_group_is_read_once_however_many_metrics_are_in_it(
     tmp_path: Path, reads: Reads, is_compacted: bool, groups: list[tuple[int, bool]]
 ) -> None:
     """Its keys are read first, and nothing else of one in which no metric is wanted."""
-    curves = _logged(120)
+    curves = _log_runs(120)
     for wanted in (2, 100):
         keys = list(curves)[100 : 100 + wanted]
         store = Store(tmp_path / str(wanted))
@@ -110,8 +110,8 @@ def test_a_row_group_is_read_once_however_many_metrics_are_in_it(
         if is_compacted:
             compact(store, "p", "r")
         reads.clear()
-        found = RunPoints(store, "p", "r", set(keys).__contains__).look()
-        assert len(found.points) == wanted
+        points = RunPoints(store, "p", "r", set(keys).__contains__).look()
+        assert len(points.points) == wanted
         assert [group for group, columns in reads if columns == ("key",)] == [group for group, _ in groups]
         assert [group for group, columns in reads if "value" in columns] == [
             group for group, is_wanted in groups if is_wanted
@@ -120,7 +120,7 @@ def test_a_row_group_is_read_once_however_many_metrics_are_in_it(
 
 def test_what_was_read_is_not_read_again_until_the_run_is_compacted(tmp_path: Path, reads: Reads) -> None:
     store = Store(tmp_path)
-    put_segment(store, "r", 1, 0, _logged(2))
+    put_segment(store, "r", 1, 0, _log_runs(2))
     points = RunPoints(store, "p", "r", lambda key: key.startswith("wanted/"))
 
     def look() -> tuple[dict[str, Points], int]:
@@ -145,7 +145,7 @@ def test_what_was_read_is_not_read_again_until_the_run_is_compacted(tmp_path: Pa
     assert look()[1] == 0
 
 
-def test_what_only_this_machines_journal_has_is_there_and_is_not_there_twice_once_it_is_drained(
+def test_points_of_this_machines_journal_are_there_once_before_and_after_a_drain(
     any_store: Store,
 ) -> None:
     writer = MetricWriter(any_store, "p", "r", 1, delay=3600)
@@ -171,7 +171,7 @@ def test_files_that_a_compaction_takes_away_are_looked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(tmp_path)
-    put_segment(store, "r", 1, 0, _logged(2))
+    put_segment(store, "r", 1, 0, _log_runs(2))
     from halving.query import run_points as module
 
     read_mixed: Callable[..., Any] = module.read_mixed
@@ -182,7 +182,7 @@ def test_files_that_a_compaction_takes_away_are_looked_for_again(
         return read_mixed(*arguments)
 
     monkeypatch.setattr(module, "read_mixed", late)
-    assert _same(_everything(store).points, _one_by_one(store, *_logged(2)))
+    assert _same(_everything(store).points, _one_by_one(store, *_log_runs(2)))
 
 
 def test_metrics_of_which_retention_has_dropped_points_are_named(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_run_has_the_status_that_its_newest_attempt_ended_with_and_the_time_of
 
 
 @pytest.mark.slow
-def test_a_run_is_running_while_its_process_lives_then_unfinished_then_crashed_once_recovered(
+def test_a_run_is_running_then_unfinished_after_a_kill_then_crashed_once_recovered(
     store: Store, trainer: Start
 ) -> None:
     process = trainer()
@@ -99,7 +99,7 @@ def test_a_run_is_running_while_its_process_lives_then_unfinished_then_crashed_o
     process.kill()
     process.wait()
     assert (only(store).status, only(store).summarized) == ("unfinished", False)
-    assert [found.state for found in recover(store)] == ["recovered"]
+    assert [attempt.state for attempt in recover(store)] == ["recovered"]
     assert only(store).status == "crashed"
 
 
@@ -113,16 +113,14 @@ def test_what_only_a_killed_attempt_has_logged_is_found_after_a_later_one_has_en
     recover(store)
     with halving.init("p", {}, store.root, id="live", system_metrics=None) as run:
         run.log({"accuracy": 0.9}, step=2)
-    assert {key: found.last for key, found in read_extremes(store, only(store)).items()} == {
+    assert {key: extremes.last for key, extremes in read_extremes(store, only(store)).items()} == {
         "accuracy": 0.9,
         "loss": 0.5,
     }
 
 
 @pytest.mark.slow
-def test_asking_how_a_run_stands_takes_its_lock_neither_from_this_process_nor_from_another(
-    store: Store, trainer: Start
-) -> None:
+def test_reading_a_runs_status_takes_its_lock_from_no_process(store: Store, trainer: Start) -> None:
     trainer()
     own = halving.init("p", {}, store.root, id="own", system_metrics=None)
     for _ in range(3):
@@ -140,7 +138,7 @@ def test_asking_how_a_run_stands_takes_its_lock_neither_from_this_process_nor_fr
 
 @pytest.mark.slow
 @pytest.mark.folder
-def test_on_another_machine_a_run_is_running_while_it_writes_something_from_time_to_time(
+def test_on_another_machine_a_run_is_running_while_it_writes_files(
     store: Store, trainer: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer()

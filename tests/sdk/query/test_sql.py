@@ -23,7 +23,7 @@ from tests.sdk.query.test_api import (
     rows,
     same,
     slow,
-    stitched,
+    stitch_expected,
     store_of,
 )
 
@@ -42,9 +42,9 @@ def test_the_views_of_points_have_what_was_logged(
 ) -> None:
     store = store_of(tmp_path_factory.mktemp("q"), history, form)
     where = "WHERE project = 'p' AND run = 'r' AND key = 'm'"
-    found = sql(f"SELECT * FROM metrics {where} ORDER BY step", root=store)
-    assert found.column_names == ["project", "run", "key", "step", "wall_time", "value"]
-    assert same(rows(found), stitched(history))
+    table = sql(f"SELECT * FROM metrics {where} ORDER BY step", root=store)
+    assert table.column_names == ["project", "run", "key", "step", "wall_time", "value"]
+    assert same(rows(table), stitch_expected(history))
     assert sql(f"SELECT count(*) n FROM points {where}", root=store)["n"].to_pylist() == [
         sum(len(points) for _, points in history)
     ]
@@ -53,7 +53,7 @@ def test_the_views_of_points_have_what_was_logged(
     ].to_pylist() == [300]
 
 
-def started(store: Store, name: str, value: float, **params: object) -> None:
+def start_run(store: Store, name: str, value: float, **params: object) -> None:
     run = init(
         project="p", config=params, id=name, root=store.root, seed=3, tags={"team": "a"}, system_metrics=None
     )
@@ -64,7 +64,7 @@ def started(store: Store, name: str, value: float, **params: object) -> None:
 
 
 def test_runs_params_and_media_are_tables(store: Store) -> None:
-    started(store, "a", 1.0, lr=0.1, net={"kind": "mlp", "sizes": [8, 8]}, warm=True, none=None)
+    start_run(store, "a", 1.0, lr=0.1, net={"kind": "mlp", "sizes": [8, 8]}, warm=True, none=None)
     (run,) = sql("SELECT * FROM runs", root=store).to_pylist()
     assert (run["project"], run["run"], run["status"], run["attempts"], run["seed"]) == (
         "p",
@@ -202,9 +202,9 @@ def test_the_leaderboards_params_are_exactly_what_they_are(
 
 
 def test_the_leaderboard_ranks_runs_by_their_best_value_with_their_params(store: Store) -> None:
-    started(store, "b", 2.0, lr=1, kind="x")
-    started(store, "a", 1.0, lr=0.5, kind="y")
-    started(store, "c", math.nan, lr=2, kind=None)
+    start_run(store, "b", 2.0, lr=1, kind="x")
+    start_run(store, "a", 1.0, lr=0.5, kind="y")
+    start_run(store, "c", math.nan, lr=2, kind=None)
     table = leaderboard("p", "loss", direction="minimize", root=store)
     chosen = table.select(["rank", "run", "value", "step", "last", "status", "params.lr", "params.kind"])
     assert list(zip(*chosen.to_pydict().values(), strict=True)) == [
@@ -221,7 +221,7 @@ def test_the_leaderboard_ranks_runs_by_their_best_value_with_their_params(store:
 
 
 def test_a_metric_that_only_the_last_of_many_runs_has_is_ranked(store: Store) -> None:
-    started(store, "last", 1.0)
+    start_run(store, "last", 1.0)
     for number in range(8):
         put_record(store, f"earlier-{number}")
         put_segment(store, f"earlier-{number}", 1, 0, {"other": [(0, 0, 1.0)]})
@@ -241,9 +241,9 @@ def test_where_retention_left_only_rollups_they_answer_and_single_points_are_ref
     }
     publish_manifest(store, "p", "r", type(manifest)(**kept))
     store.delete(f"metrics/project=p/{manifest.full}")
-    found = curves("r", "m", project="p", root=store, max_points=100)
-    assert sum(found["count"].to_pylist()) == len(points)
-    assert max(found["max"].to_pylist()) == whole[0]["value"]
+    table = curves("r", "m", project="p", root=store, max_points=100)
+    assert sum(table["count"].to_pylist()) == len(points)
+    assert max(table["max"].to_pylist()) == whole[0]["value"]
     assert last("r", "m", project="p", root=store)["value"].to_pylist() == [points[-1][2]]
     assert best("r", "m", project="p", root=store, direction="maximize").to_pylist() == [
         {**whole[0], "step": None, "wall_time": None}

@@ -44,24 +44,24 @@ def test_what_is_drained_and_compacted_while_the_tail_is_read_is_looked_for_agai
 ) -> None:
     writer = MetricWriter(store, "p", "r", 1, delay=3600)
     writer.append({"a": 1.0}, 0, 1_000_000)
-    seen = run_files(store, "p", "r")
+    files = run_files(store, "p", "r")
 
-    def listed(*_: str) -> RunFiles:
+    def list_files(*_: str) -> RunFiles:
         assert writer.flush()
         stale = run_files(store, "p", "r")
         compact(store, "p", "r")  # deletes the segments
         return stale
 
-    monkeypatch.setattr("halving.query.tail.run_files", listed)
+    monkeypatch.setattr("halving.query.tail.run_files", list_files)
     with pytest.raises(FileNotFoundError, match="compacted"):
-        tail(store, "p", "r", seen)
+        tail(store, "p", "r", files)
     assert writer.close()
     writer.release()
 
 
 def test_segments_and_tail_together_are_always_exactly_what_was_logged(store: Store) -> None:
     writer = MetricWriter(store, "p", "r", 1, delay=0.001, log_segment_bytes=1 << 15)
-    seen = 0
+    looks = 0
     until = time.monotonic() + 3
     for step in range(100_000):
         writer.append({"a": float(step)}, step, 0)
@@ -71,18 +71,18 @@ def test_segments_and_tail_together_are_always_exactly_what_was_logged(store: St
                 rest = tail(store, "p", "r", files)
             except FileNotFoundError:
                 continue
-            found = [
+            points = [
                 s
                 for name in files.segments
                 for s in pq.read_table(store.path(name), columns=["step"], filesystem=store.filesystem)[
                     "step"
                 ].to_pylist()
             ]
-            found += rest["step"].to_pylist() if rest else []
-            assert sorted(found) == list(range(step + 1))
-            seen += 1
-        if seen > 1 and time.monotonic() > until:
+            points += rest["step"].to_pylist() if rest else []
+            assert sorted(points) == list(range(step + 1))
+            looks += 1
+        if looks > 1 and time.monotonic() > until:
             break
-    assert seen > 1
+    assert looks > 1
     assert writer.close()
     writer.release()

@@ -10,7 +10,7 @@ GPUS = [f"NVIDIA H100 80GB HBM3, GPU-{place}a7f, 550.54.15" for place in range(3
 
 
 @pytest.mark.parametrize(
-    ("named", "seen"),
+    ("named", "visible"),
     [
         (None, [0, 1, 2, 3]),
         ("", []),
@@ -23,11 +23,11 @@ GPUS = [f"NVIDIA H100 80GB HBM3, GPU-{place}a7f, 550.54.15" for place in range(3
     ],
 )
 def test_cuda_visible_devices_says_which_of_the_machines_gpus_are_seen(
-    named: str | None, seen: list[int]
+    named: str | None, visible: list[int]
 ) -> None:
-    assert visible_gpus(GPUS, named) == [GPUS[place] for place in seen]
+    assert visible_gpus(GPUS, named) == [GPUS[place] for place in visible]
     hardware = {"gpus": GPUS, "visible_gpus": {} if named is None else {"CUDA_VISIBLE_DEVICES": named}}
-    assert seen_gpus(hardware).number == len(seen)
+    assert seen_gpus(hardware).number == len(visible)
 
 
 def test_ranks_of_a_machine_that_see_different_gpus_have_them_all_together() -> None:

@@ -300,7 +300,7 @@ class Defaults:
     kind: Colour = Colour.RED
 
 
-def test_a_class_whose_instances_alone_have_the_values_is_refused_by_the_names_of_its_fields() -> None:
+def test_a_class_whose_instances_have_the_values_is_refused_with_its_fields_names() -> None:
     import pydantic  # not by the module: the SDK's tests load nothing of the platform
 
     class Model(pydantic.BaseModel):
@@ -350,7 +350,7 @@ def test_what_has_no_names_is_refused(config: Any, store: Store) -> None:
     assert store.names("") == []
 
 
-PLAIN = st.recursive(
+PLAIN_DATA = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
@@ -358,7 +358,7 @@ PLAIN = st.recursive(
 
 
 @settings(max_examples=examples(200))
-@given(st.dictionaries(st.text(), PLAIN, max_size=5))
+@given(st.dictionaries(st.text(), PLAIN_DATA, max_size=5))
 def test_plain_data_comes_back_as_it_is(config: dict[str, Any]) -> None:
     assert plain_config(config) == (config, [])
 
@@ -422,6 +422,6 @@ def test_a_model_of_pydantic_is_names_and_values_at_the_top_and_inside() -> None
         colour: Colour = Colour.RED
         paths: list[Path] = [Path("a")]
 
-    plain = {"lr": 0.1, "colour": "red", "paths": ["a"]}
-    assert plain_config(Model()) == (plain, [])
-    assert plain_config({"model": Model()}) == ({"model": plain}, [])
+    expected = {"lr": 0.1, "colour": "red", "paths": ["a"]}
+    assert plain_config(Model()) == (expected, [])
+    assert plain_config({"model": Model()}) == ({"model": expected}, [])

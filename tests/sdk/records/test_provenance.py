@@ -67,17 +67,17 @@ def make_dirty(folder: Path) -> None:
 
 def tree(folder: Path) -> dict[str, tuple[str, bytes]]:
     """Kind and content of all files that belong to the code."""
-    found = {}
+    contents = {}
     for path in folder.rglob("*"):
         name = str(path.relative_to(folder))
         if path.is_symlink():
-            found[name] = ("link", str(path.readlink()).encode())
+            contents[name] = ("link", str(path.readlink()).encode())
         elif path.is_file() and not name.startswith(".git/") and path.suffix != ".log":
-            found[name] = (
+            contents[name] = (
                 "executable" if os.access(path, os.X_OK) and path.stat().st_mode & 0o100 else "file",
                 path.read_bytes(),
             )
-    return found
+    return contents
 
 
 def reproduce(store: Store, checkout: Path, target: Path) -> dict[str, tuple[str, bytes]]:
@@ -140,12 +140,12 @@ def test_a_change_of_the_same_size_in_the_moment_of_the_commit_is_seen(store: St
     for key, value in (("core.checkStat", "minimal"), ("core.trustctime", "false")):
         # the clock of such a moment stands still
         git(checkout, "config", key, value)
-    moment = int((checkout / "train.py").stat().st_mtime) - 100
-    os.utime(checkout / "train.py", (moment, moment))
+    mtime = int((checkout / "train.py").stat().st_mtime) - 100
+    os.utime(checkout / "train.py", (mtime, mtime))
     git(checkout, "update-index", "--refresh")
     write(checkout, "train.py", (checkout / "train.py").read_bytes().replace(b"7", b"8"))
-    os.utime(checkout / "train.py", (moment, moment))
-    os.utime(checkout / ".git/index", (moment, moment))
+    os.utime(checkout / "train.py", (mtime, mtime))
+    os.utime(checkout / ".git/index", (mtime, mtime))
     state = git_state(store, checkout)
     assert state is not None
     assert state["dirty"]
@@ -233,7 +233,7 @@ def test_a_long_list_of_what_is_left_out_ends_with_a_count(
 
 
 @pytest.mark.parametrize("change", ["written", "staged", "deleted"])
-def test_a_large_change_of_a_tracked_file_is_left_out_and_the_tree_is_dirty_all_the_same(
+def test_a_large_change_of_a_tracked_file_is_left_out_and_the_tree_is_still_dirty(
     store: Store, checkout: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     write(checkout, "table.csv", b"1,2,3\n" * 1000)
@@ -350,7 +350,7 @@ def test_a_machine_without_git_still_starts_runs(
 
 
 @pytest.mark.parametrize(
-    ("told", "named", "found"),
+    ("variables", "named", "expected"),
     [
         ({}, None, None),
         ({}, "registry:5000/train:3", "registry:5000/train:3"),
@@ -370,13 +370,13 @@ def test_a_machine_without_git_still_starts_runs(
     ],
 )
 def test_an_images_digest_is_recorded_with_the_name_that_it_is_pulled_by(
-    monkeypatch: pytest.MonkeyPatch, told: dict[str, str], named: str | None, found: str | None
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], named: str | None, expected: str | None
 ) -> None:
     for variable in IMAGE_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
-    for variable, value in told.items():
+    for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
-    assert image(named) == found
+    assert image(named) == expected
 
 
 def test_capture_describes_code_environment_and_machine(
@@ -384,12 +384,12 @@ def test_capture_describes_code_environment_and_machine(
 ) -> None:
     monkeypatch.setenv("HALVING_IMAGE_DIGEST", "sha256:1234")
     write(checkout, "uv.lock", b"pinned\n")
-    found = capture(store, checkout / "package")
-    assert found["git"]["commit"] == git(checkout, "rev-parse", "HEAD")
-    assert found["lockfile"] == {"name": "uv.lock", "sha256": hashlib.sha256(b"pinned\n").hexdigest()}
-    assert found["image"] == "sha256:1234"
-    assert found["hardware"]["cpus"] == len(os.sched_getaffinity(0))
-    assert found["packages"]["pyarrow"] == pyarrow.__version__
+    captured = capture(store, checkout / "package")
+    assert captured["git"]["commit"] == git(checkout, "rev-parse", "HEAD")
+    assert captured["lockfile"] == {"name": "uv.lock", "sha256": hashlib.sha256(b"pinned\n").hexdigest()}
+    assert captured["image"] == "sha256:1234"
+    assert captured["hardware"]["cpus"] == len(os.sched_getaffinity(0))
+    assert captured["packages"]["pyarrow"] == pyarrow.__version__
 
 
 @pytest.mark.parametrize(
@@ -420,12 +420,12 @@ def test_a_stand_in_for_pytorch_is_no_error(
     assert environment()["cuda"] is None
 
 
-def test_an_absolute_path_in_the_checkout_is_recorded_within_it_unless_git_ignores_it(
+def test_an_absolute_path_in_the_checkout_is_recorded_as_relative_unless_ignored(
     store: Store, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(checkout, ".gitignore", b"data/\n")
     (checkout / "data").mkdir()
-    given = [
+    arguments = [
         "-u",
         f"{checkout}/train.py",
         f"--config={checkout}/a.yaml",
@@ -433,7 +433,7 @@ def test_an_absolute_path_in_the_checkout_is_recorded_within_it_unless_git_ignor
         "/etc",
         "lr=1",
     ]
-    monkeypatch.setattr(sys, "orig_argv", ["python", *given])
+    monkeypatch.setattr(sys, "orig_argv", ["python", *arguments])
     expected = [
         "-u",
         "checkout:train.py",
@@ -455,9 +455,9 @@ def test_all_that_is_installed_is_recorded_as_pythons_own_library_has_it(
             f"Metadata-Version: 2.1\nName: Twice.there\nVersion: {version}\n\nName: other\n{body}"
         )
     monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), str(tmp_path / "second"), *sys.path])
-    found = capture(store, checkout)["packages"]
-    assert found["Twice.there"] == version_of("Twice.there") == "2.0"
-    assert found == {
+    packages = capture(store, checkout)["packages"]
+    assert packages["Twice.there"] == version_of("Twice.there") == "2.0"
+    assert packages == {
         dist.metadata["Name"]: version_of(dist.metadata["Name"])
         for dist in distributions()
         if dist.metadata["Name"]
@@ -491,7 +491,7 @@ def test_a_store_inside_the_checkout_is_no_part_of_its_patch(checkout: Path, ign
     assert ".halving/" not in patch.replace(".gitignore", "")
 
 
-def filtered(checkout: Path, command: str) -> None:
+def set_filter(checkout: Path, command: str) -> None:
     """Have git run ``command`` while it adds ``a.data``, before it comes to what is later in the alphabet."""
     git(checkout, "config", "filter.meddle.clean", f"{command}; cat")
     write(checkout, ".gitattributes", b"a.data filter=meddle\n")
@@ -503,7 +503,7 @@ def test_a_file_that_goes_while_git_reads_does_not_make_the_tree_unknown(
 ) -> None:
     write(checkout, "train.py", b"changed\n")
     write(checkout, "z.tmp", b"an editor's\n")
-    filtered(checkout, "rm -f z.tmp")
+    set_filter(checkout, "rm -f z.tmp")
     state = git_state(store, checkout)
     assert state is not None
     assert (state["dirty"], state["error"]) == (True, None)
@@ -514,7 +514,7 @@ def test_a_file_that_goes_while_git_reads_does_not_make_the_tree_unknown(
 
 def test_where_git_gives_up_each_time_it_is_said_why(store: Store, checkout: Path) -> None:
     git(checkout, "config", "filter.meddle.required", "true")
-    filtered(checkout, "exit 3")
+    set_filter(checkout, "exit 3")
     state = git_state(store, checkout)
     assert state is not None
     assert (state["dirty"], state["patch"]) == (None, None)

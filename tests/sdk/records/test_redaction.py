@@ -14,7 +14,7 @@ from tests.sdk.conftest import Script
 
 
 @pytest.mark.parametrize(
-    ("given", "shown"),
+    ("command", "expected"),
     [
         (["train.py", "--api-key=planted"], ["train.py", "--api-key=…"]),
         (
@@ -57,7 +57,7 @@ from tests.sdk.conftest import Script
     ],
 )
 def test_what_is_named_like_a_secret_or_is_one_of_the_environments_is_hidden(
-    given: list[str], shown: list[str]
+    command: list[str], expected: list[str]
 ) -> None:
     environment = {
         "AWS_SECRET_ACCESS_KEY": "planted-value",
@@ -67,7 +67,7 @@ def test_what_is_named_like_a_secret_or_is_one_of_the_environments_is_hidden(
         "OLDPWD": "/home/me",
     }
     environment |= {"AWS_SECRET_KEY": "an-aws-key", "WANDB_KEY": "a-wandb-key", "PGPASSWORD": "a-pg-password"}
-    assert without_secrets(given, environment) == shown
+    assert without_secrets(command, environment) == expected
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_untracked_files_that_are_made_for_secrets_are_listed_and_not_in_the_pat
 
 
 @pytest.mark.parametrize(
-    ("file", "line", "shown"),
+    ("file", "line", "expected"),
     [
         ("train.py", 'api_key = "planted"', 'api_key = "…"'),
         ("train.py", "token: str = r'planted'", "token: str = r'…'"),
@@ -148,7 +148,7 @@ def test_untracked_files_that_are_made_for_secrets_are_listed_and_not_in_the_pat
     ],
 )
 def test_a_secret_in_a_tracked_file_is_hidden_in_the_patch_which_still_applies(
-    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, file: str, line: str, shown: str
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, file: str, line: str, expected: str
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "an-environments")
     checkout = tmp_path / "checkout"
@@ -163,8 +163,8 @@ def test_a_secret_in_a_tracked_file_is_hidden_in_the_patch_which_still_applies(
     path.write_text(f"{committed}{line}\n++ b/y.pem\n", errors="surrogateescape")
     state = git_state(store, checkout)
     assert state is not None
-    assert state["patch_redacted"] >= (line != shown)
+    assert state["patch_redacted"] >= (line != expected)
     subprocess.run([*git, "checkout", "--quiet", "."], check=True)
     subprocess.run([*git, "apply", "-"], input=store.get_blob(state["patch"]), check=True)
     last = "…" if file == "deploy.pem" else "++ b/y.pem"
-    assert path.read_text(errors="surrogateescape") == f"{committed}{shown}\n{last}\n"
+    assert path.read_text(errors="surrogateescape") == f"{committed}{expected}\n{last}\n"

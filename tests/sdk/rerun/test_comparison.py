@@ -31,30 +31,33 @@ def text(value: float | None) -> str | None:
 
 @given(CURVES, CURVES)
 def test_it_is_the_first_step_at_which_a_plain_comparison_finds_a_difference(
-    one: dict[str, dict[int, float]], other: dict[str, dict[int, float]]
+    first: dict[str, dict[int, float]], second: dict[str, dict[int, float]]
 ) -> None:
     different = sorted(
         (step, metric)
-        for metric in one.keys() | other.keys()
-        for step in one.get(metric, {}).keys() | other.get(metric, {}).keys()
-        if text(one.get(metric, {}).get(step)) != text(other.get(metric, {}).get(step))
+        for metric in first.keys() | second.keys()
+        for step in first.get(metric, {}).keys() | second.get(metric, {}).keys()
+        if text(first.get(metric, {}).get(step)) != text(second.get(metric, {}).get(step))
     )
-    found = first_difference(
-        {key: points(curve) for key, curve in one.items()},
-        {key: points(curve) for key, curve in other.items()},
+    difference = first_difference(
+        {key: points(curve) for key, curve in first.items()},
+        {key: points(curve) for key, curve in second.items()},
     )
     if not different:
-        assert found is None
+        assert difference is None
         return
-    assert found is not None
-    assert (found.step, found.metric) == different[0]
-    assert (found.points, found.metrics) == (len(different), len({metric for _, metric in different}))
-    step, metric = different[0]
-    assert (text(found.recorded), text(found.rerun)) == (
-        text(one.get(metric, {}).get(step)),
-        text(other.get(metric, {}).get(step)),
+    assert difference is not None
+    assert (difference.step, difference.metric) == different[0]
+    assert (difference.points, difference.metrics) == (
+        len(different),
+        len({metric for _, metric in different}),
     )
-    assert (found.difference is None) == (found.recorded is None or found.rerun is None)
+    step, metric = different[0]
+    assert (text(difference.recorded), text(difference.rerun)) == (
+        text(first.get(metric, {}).get(step)),
+        text(second.get(metric, {}).get(step)),
+    )
+    assert (difference.difference is None) == (difference.recorded is None or difference.rerun is None)
 
 
 @given(CURVES)
@@ -70,7 +73,7 @@ def test_when_a_point_was_logged_and_which_nan_it_is_do_not_count(
     assert count(recorded) == sum(map(len, curves.values()))
 
 
-def logged(*each: tuple[int, int, float]) -> Points:
+def points_of(*each: tuple[int, int, float]) -> Points:
     """Points of ``(attempt, step, value)``, in the order of :func:`halving.rerun.comparison.read_points`."""
     attempt, step, value = zip(*each, strict=True)
     return Points(
@@ -82,24 +85,29 @@ def logged(*each: tuple[int, int, float]) -> Points:
 
 
 def test_each_of_several_points_at_one_step_is_compared() -> None:
-    recorded = {"loss": logged((1, 1, 0.1), (1, 1, 0.2), (1, 1, 0.3), (1, 2, 0.4))}
-    found = first_difference(recorded, {"loss": logged((1, 1, 0.1), (1, 1, 0.9), (1, 1, 0.3), (1, 2, 0.4))})
-    assert found is not None
-    assert (found.step, found.recorded, found.rerun, found.points) == (1, 0.2, 0.9, 1)
-    found = first_difference(recorded, {"loss": logged((1, 1, 0.1), (1, 1, 0.2), (1, 2, 0.4))})
-    assert found is not None
-    assert (found.step, found.recorded, found.rerun, found.points) == (1, 0.3, None, 1)
+    recorded = {"loss": points_of((1, 1, 0.1), (1, 1, 0.2), (1, 1, 0.3), (1, 2, 0.4))}
+    difference = first_difference(
+        recorded, {"loss": points_of((1, 1, 0.1), (1, 1, 0.9), (1, 1, 0.3), (1, 2, 0.4))}
+    )
+    assert difference is not None
+    assert (difference.step, difference.recorded, difference.rerun, difference.points) == (1, 0.2, 0.9, 1)
+    difference = first_difference(recorded, {"loss": points_of((1, 1, 0.1), (1, 1, 0.2), (1, 2, 0.4))})
+    assert difference is not None
+    assert (difference.step, difference.recorded, difference.rerun, difference.points) == (1, 0.3, None, 1)
 
 
 def test_of_a_step_that_a_resumed_attempt_logged_again_the_last_point_is_compared() -> None:
-    recorded = {"loss": logged((1, 1, 0.1), (1, 1, 0.2), (1, 2, 7.0), (2, 2, 0.4), (2, 3, 0.5))}
-    again = {"loss": logged((1, 1, 0.1), (1, 1, 0.2), (1, 2, 0.3), (1, 2, 0.4), (1, 3, 0.5))}
+    recorded = {"loss": points_of((1, 1, 0.1), (1, 1, 0.2), (1, 2, 7.0), (2, 2, 0.4), (2, 3, 0.5))}
+    again = {"loss": points_of((1, 1, 0.1), (1, 1, 0.2), (1, 2, 0.3), (1, 2, 0.4), (1, 3, 0.5))}
     assert first_difference(recorded, again) is None
 
 
-def test_what_comes_after_the_end_of_a_run_that_was_cut_short_is_left_out_and_counted() -> None:
-    whole = {"loss": logged((1, 1, 0.1), (1, 2, 0.2), (1, 2, 0.3), (1, 3, 0.4)), "test": logged((1, 3, 0.9))}
-    short = {"loss": logged((1, 1, 0.1), (1, 2, 0.2))}
+def test_points_after_the_end_of_a_run_that_was_cut_short_are_left_out_and_counted() -> None:
+    whole = {
+        "loss": points_of((1, 1, 0.1), (1, 2, 0.2), (1, 2, 0.3), (1, 3, 0.4)),
+        "test": points_of((1, 3, 0.9)),
+    }
+    short = {"loss": points_of((1, 1, 0.1), (1, 2, 0.2))}
     kept, left_out = up_to(whole, short)
     assert first_difference(short, kept) is None
     assert left_out == 3

@@ -156,7 +156,7 @@ with halving.init("p", id=os.environ["NAME"], seed=1, system_metrics=None) as ru
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_git_settings")
-def test_why_trains_in_each_recorded_set_of_packages_built_once_and_a_rerun_in_its_own_is_identical(
+def test_why_builds_each_recorded_set_of_packages_once_and_a_rerun_is_identical(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     index, bare, checkout = (tmp_path / name for name in ("index", "bare", "checkout"))
@@ -193,9 +193,9 @@ def test_why_trains_in_each_recorded_set_of_packages_built_once_and_a_rerun_in_i
     how = ["--env", "--repository", str(checkout), "--root", store.root, "--json"]
     assert main(["why", "p/a", "p/b", "--rerun", "--repeat", "2", "--yes", *how]) == 0
     said = capsys.readouterr()
-    found = json.loads(said.out)
-    assert list(found["differs"]) == ["packages"]
-    values = {arm["name"]: arm["values"] for arm in found["attribution"]["arms"]}
+    answer = json.loads(said.out)
+    assert list(answer["differs"]) == ["packages"]
+    values = {arm["name"]: arm["values"] for arm in answer["attribution"]["arms"]}
     assert values == {"as it was": [1.0, 1.0], "packages": [2.0, 2.0]}
     assert said.err.count("building a virtual environment of 1 recorded packages") == 2
     assert said.err.index("rerun 1 of 4") > said.err.rindex("building")

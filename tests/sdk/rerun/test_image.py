@@ -51,8 +51,8 @@ def of_an_image(image: str = IMAGE, starts: dict[int, Any] | None = None, **tria
     return info({}, starts, provenance=captured, trial=recorded, parent=parent)
 
 
-def planned(found: RunInfo | None = None) -> Plan:
-    return plan_of(found or of_an_image(), SavedCheckpoint(3, 1, "sha256:e", {}))
+def plan_for(info: RunInfo | None = None) -> Plan:
+    return plan_of(info or of_an_image(), SavedCheckpoint(3, 1, "sha256:e", {}))
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Says:
     """A cluster whose pod says of itself what it is given, and trains nothing."""
 
     said: Ready
-    asked: list[PodRerun] = field(default_factory=list)
+    reruns: list[PodRerun] = field(default_factory=list)
 
     def train(
         self,
@@ -69,35 +69,35 @@ class Says:
         ready: Callable[[Ready, str | None], None],
         tell: Callable[[str], None],
     ) -> None:
-        self.asked.append(rerun)
+        self.reruns.append(rerun)
         ready(self.said, "registry.example/train@sha256:34")
 
 
 def again(store: Store, plan: Plan, pods: Any, **options: Any) -> list[str]:
     """Train in a pod; gives what was told."""
-    told: list[str] = []
+    lines: list[str] = []
     assert plan.image is not None
-    train_in_pod(store, plan, plan.image, Options(repository=Path("/nowhere"), **options), pods, told.append)
-    return told
+    train_in_pod(store, plan, plan.image, Options(repository=Path("/nowhere"), **options), pods, lines.append)
+    return lines
 
 
-def test_a_pod_gets_the_recorded_image_resources_variables_params_and_seed_and_trains_to_the_recorded_epoch(
+def test_a_pod_gets_what_the_record_has_and_trains_to_the_recorded_epoch(
     store: Store,
 ) -> None:
     pods = Says(AS_RECORDED)
     with pytest.raises(RerunFailed, match="ended in its pod and recorded no run"):
-        again(store, planned(), pods, strict=True)
-    (asked,) = pods.asked
-    assert (asked.image, asked.resources, asked.rerun_of) == (IMAGE, {"cpus": 2}, "p/r")
-    assert asked.variables == {"PYTHONHASHSEED": "0"}, "and none that was not set"
-    request = asked.request
+        again(store, plan_for(), pods, strict=True)
+    (rerun,) = pods.reruns
+    assert (rerun.image, rerun.resources, rerun.rerun_of) == (IMAGE, {"cpus": 2}, "p/r")
+    assert rerun.variables == {"PYTHONHASHSEED": "0"}, "and none that was not set"
+    request = rerun.request
     assert (request.context["params"], request.context["seed"], request.epochs, request.threads) == (
         {"lr": 0.1},
         3,
         3,
         2,
     )
-    assert request.context["run"] == asked.run
+    assert request.context["run"] == rerun.run
     assert request.context["parent"]["rerun_of"] == "p/r"
     assert (request.image, request.recorded) == (IMAGE, {**TRIAL, "resources": {"cpus": 2}})
 
@@ -117,21 +117,21 @@ def test_a_pod_gets_the_recorded_image_resources_variables_params_and_seed_and_t
         (Ready({**ENVIRONMENT, "image": "other"}, "a" * 64), f"image: image was {IMAGE}, is other"),
     ],
 )
-def test_what_only_the_pod_can_tell_is_named_before_it_trains_and_strict_refuses_there(
+def test_differences_that_only_the_pod_knows_are_named_first_and_strict_refuses(
     store: Store, said: Ready, difference: str
 ) -> None:
     with pytest.raises(RerunRefused, match=r"Nothing was trained. Accept them by --except FACTOR") as refused:
-        again(store, planned(), Says(said), strict=True)
+        again(store, plan_for(), Says(said), strict=True)
     assert difference in str(refused.value)
 
 
-def test_a_tag_and_an_attempt_in_another_image_are_named_and_strict_refuses_before_there_is_a_pod(
+def test_a_tag_and_another_image_are_named_and_strict_refuses_before_a_pod_starts(
     store: Store,
 ) -> None:
     later = {2: {"provenance": {"image": IMAGE}}, 3: {"provenance": {"image": "registry.example/train:2"}}}
-    found = planned(of_an_image("registry.example/train:1", later)).image
-    assert found is not None
-    assert list(map(str, differences_before_start(found, "registry.example/train@sha256:34"))) == [
+    image = plan_for(of_an_image("registry.example/train:1", later)).image
+    assert image is not None
+    assert list(map(str, differences_before_start(image, "registry.example/train@sha256:34"))) == [
         f"image: attempt 2 was in the image {IMAGE}, is in that of attempt 1",
         "image: attempt 3 was in the image registry.example/train:2, is in that of attempt 1",
         "image: registry.example/train:1 was named without its digest, is registry.example/train@sha256:34",
@@ -140,18 +140,18 @@ def test_a_tag_and_an_attempt_in_another_image_are_named_and_strict_refuses_befo
     with pytest.raises(
         RerunRefused, match=r"registry.example/train:1 was named without its digest, is not known"
     ):
-        again(store, planned(of_an_image("registry.example/train:1")), pods, strict=True)
+        again(store, plan_for(of_an_image("registry.example/train:1")), pods, strict=True)
     with pytest.raises(
         RerunRefused,
         match=r"--except image would train in a worktree, with what is installed here\). Accept them by",
     ):
         again(
             store,
-            replace(planned(of_an_image("registry.example/train:1")), commit="c" * 40),
+            replace(plan_for(of_an_image("registry.example/train:1")), commit="c" * 40),
             pods,
             strict=True,
         )
-    assert pods.asked == []
+    assert pods.reruns == []
 
 
 TAG = "registry.example:5000/team/train:1"
@@ -185,7 +185,7 @@ class Tagged:
 
 
 def test_a_tag_that_means_what_it_meant_is_as_recorded_also_where_strict(store: Store) -> None:
-    plan = planned(of_a_tag("sha256:12"))
+    plan = plan_for(of_a_tag("sha256:12"))
     pods = Tagged("sha256:12")
     with pytest.raises(RerunFailed, match="recorded no run"):
         again(store, plan, pods, strict=True)
@@ -195,7 +195,7 @@ def test_a_tag_that_means_what_it_meant_is_as_recorded_also_where_strict(store: 
 
 
 def test_where_a_tag_has_moved_a_pod_of_the_recorded_image_trains(store: Store) -> None:
-    plan = planned(of_a_tag("sha256:12"))
+    plan = plan_for(of_a_tag("sha256:12"))
     pods = Tagged("sha256:34")
     said = list[str]()
     assert plan.image is not None
@@ -211,13 +211,13 @@ def test_where_a_tag_has_moved_a_pod_of_the_recorded_image_trains(store: Store) 
 def test_a_cluster_that_does_not_say_what_a_tag_means_is_named(store: Store) -> None:
     exact = "registry.example:5000/team/train@sha256:12"
     with pytest.raises(RerunRefused, match=f"image: {TAG} was {exact}, is not known by its digest"):
-        again(store, planned(of_a_tag("sha256:12")), Tagged(None), strict=True)
+        again(store, plan_for(of_a_tag("sha256:12")), Tagged(None), strict=True)
 
 
 def test_an_attempt_whose_digest_nobody_told_is_compared_by_its_name() -> None:
     def later(**image: str) -> list[str]:
         trial = of_a_tag("sha256:12")
-        plan = planned(replace(trial, starts={2: {"provenance": image}}))
+        plan = plan_for(replace(trial, starts={2: {"provenance": image}}))
         assert plan.image is not None
         return [str(each) for each in plan.image.incomplete]
 
@@ -263,7 +263,7 @@ def test_a_pod_that_describes_itself_in_another_form_is_refused(environment: dic
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("info", "said"),
     [
         (
             of_an_image("sha256:12"),
@@ -275,16 +275,16 @@ def test_a_pod_that_describes_itself_in_another_form_is_refused(environment: dic
         ),
     ],
 )
-def test_a_record_without_what_a_pod_needs_is_refused(found: RunInfo, said: str) -> None:
+def test_a_record_without_what_a_pod_needs_is_refused(info: RunInfo, said: str) -> None:
     with pytest.raises(InvalidInput, match=f"run p/r cannot be trained again: {said}"):
-        planned(found)
+        plan_for(info)
 
 
 def test_a_new_environment_and_no_cluster_are_refused_for_a_trial_of_an_image(store: Store) -> None:
     with pytest.raises(
         InvalidInput, match="--env is not accepted for run p/r: it trains in a pod of the image"
     ):
-        again(store, planned(), Says(AS_RECORDED), build=True)
+        again(store, plan_for(), Says(AS_RECORDED), build=True)
     with pytest.raises(
         InvalidInput,
         match=(
@@ -292,7 +292,7 @@ def test_a_new_environment_and_no_cluster_are_refused_for_a_trial_of_an_image(st
             r"deployment$"
         ),
     ):
-        again(store, planned(), None)
+        again(store, plan_for(), None)
 
 
 def with_record(image: str = IMAGE, **changes: Any) -> Planned:
@@ -307,10 +307,10 @@ def with_record(image: str = IMAGE, **changes: Any) -> Planned:
     trial = replace(
         trial, record={**trial.record, **merged}, parent={**trial.parent, **merged.get("parent", {})}
     )
-    return trial, planned(trial)
+    return trial, plan_for(trial)
 
 
-def test_what_comes_with_an_image_is_one_arm_of_an_explanation_and_the_rest_has_its_own() -> None:
+def test_the_factors_of_an_image_are_one_arm_and_the_others_have_their_own() -> None:
     own = with_record()
     other = with_record(
         OTHER_IMAGE,
@@ -338,9 +338,7 @@ def test_what_comes_with_an_image_is_one_arm_of_an_explanation_and_the_rest_has_
     assert (params_arm.image, params_arm.params) == (own[1].image, {"lr": 0.2})
 
 
-def test_of_one_image_another_trainable_is_an_arm_and_what_differs_in_it_without_a_reason_is_left_out() -> (
-    None
-):
+def test_another_trainable_of_one_image_is_an_arm_and_unexplained_facts_are_left_out() -> None:
     other = with_record(
         parent={"trainable": "in_image:other", "trainable_sha256": "b" * 64},
         provenance={"packages": {"numpy": "2.1"}},
@@ -390,7 +388,7 @@ def test_more_cpus_cannot_be_changed_and_a_pod_is_not_compared_with_a_worktree(s
         check_arms(store, wanted, {}, Options(repository=Path("/nowhere"), build=True), Says(AS_RECORDED))
 
 
-def test_of_an_image_that_is_named_by_a_tag_a_call_says_so_before_it_takes_reruns_over(store: Store) -> None:
+def test_a_call_says_that_an_image_is_named_by_a_tag_before_it_reuses_reruns(store: Store) -> None:
     kept = KeptReruns(store, build=False, in_pods=True)
     plans = [with_record(name)[1] for name in (IMAGE, "registry.example/train:1", "registry.example/train:1")]
     assert kept.unwatched_sources(plans) == ["the image registry.example/train:1"]
@@ -421,10 +419,10 @@ def test_a_trial_with_image_and_commit_is_trained_in_a_worktree_only_on_demand(
         raise Reached
         yield
 
-    found = of_an_image()
-    found.record["provenance"]["git"] = {"commit": "c" * 40, "dirty": False}
+    info = of_an_image()
+    info.record["provenance"]["git"] = {"commit": "c" * 40, "dirty": False}
     monkeypatch.setenv("HALVING_IMAGE_DIGEST", here)
-    monkeypatch.setattr(rerun_module, "plan_rerun", lambda *_: (found, planned(found)))
+    monkeypatch.setattr(rerun_module, "plan_rerun", lambda *_: (info, plan_for(info)))
     monkeypatch.setattr(rerun_module, "read_points", lambda *_: {"score": None})
     monkeypatch.setattr(rerun_module, "prepare_interpreter", in_worktree)
     options = Options(repository=Path("/nowhere"), accepted=accepted)
@@ -514,14 +512,14 @@ def test_the_process_in_a_pod_says_in_what_it_would_train_and_trains_when_it_may
     store: Store, tmp_path: Path
 ) -> None:
     pods = Processes(tmp_path)
-    plan = planned()
+    plan = plan_for()
     assert plan.image is not None
-    told: list[str] = []
-    new, found = train_in_pod(
-        store, plan, plan.image, Options(repository=Path("/nowhere")), pods, told.append
+    lines: list[str] = []
+    new, remaining = train_in_pod(
+        store, plan, plan.image, Options(repository=Path("/nowhere")), pods, lines.append
     )
     assert (pods.heard, pods.status) == ([Stopped()], 0)
-    assert "code" in {one.factor for one in found}, "this trainable is another"
+    assert "code" in {difference.factor for difference in remaining}, "this trainable is another"
     read = read_run(store, "p", new.run)
     assert (read.status, read.parent["rerun_of"], read.params, read.record["seed"]) == (
         "finished",
@@ -531,26 +529,26 @@ def test_the_process_in_a_pod_says_in_what_it_would_train_and_trains_when_it_may
     )
     assert read.record["provenance"]["image"] == IMAGE
     assert [saved.epoch for saved in rerun_module.RunRecords(store, "p", new.run).checkpoints()][-1] == 3
-    assert any("the trainable's source was" in line for line in told)
+    assert any("the trainable's source was" in line for line in lines)
 
 
 @pytest.mark.slow
 def test_the_process_of_a_refused_pod_ends_at_once_and_records_no_run(store: Store, tmp_path: Path) -> None:
     pods = Processes(tmp_path)
     with pytest.raises(RerunRefused, match="the trainable's source was"):
-        again(store, planned(), pods, strict=True)
+        again(store, plan_for(), pods, strict=True)
     assert pods.status == -signal.SIGTERM
     (run,) = store.names("runs/project=p")
     assert store.names(f"runs/project=p/{run}") == ["mail"]
 
 
 @pytest.mark.slow
-def test_a_pod_that_is_ended_while_it_trains_leaves_a_terminated_run_and_says_nothing(
+def test_a_pod_that_is_ended_while_it_trains_leaves_a_terminated_run_silently(
     store: Store, tmp_path: Path
 ) -> None:
     pods = Processes(tmp_path)
     with pytest.raises(RerunFailed, match="ended as terminated"):
-        again(store, replace(planned(), trainable="in_image:is_ended"), pods)
+        again(store, replace(plan_for(), trainable="in_image:is_ended"), pods)
     assert (pods.heard, pods.status) == ([None], 128 + signal.SIGTERM)
 
 
@@ -559,7 +557,7 @@ def test_what_the_trainable_raises_in_a_pod_comes_back_and_its_run_has_failed(
     store: Store, tmp_path: Path
 ) -> None:
     pods = Processes(tmp_path)
-    plan = replace(planned(), trainable="in_image:raises")
+    plan = replace(plan_for(), trainable="in_image:raises")
     with pytest.raises(RerunFailed, match="ended as failed"):
         again(store, plan, pods)
     (heard,) = pods.heard
@@ -573,10 +571,10 @@ def test_effects_of_image_and_param_are_measured_in_pods_and_trained_once(
 ) -> None:
     pods = Processes(tmp_path, {IMAGE: 0.0, OTHER_IMAGE: 5.0})
     options = Options(repository=Path("/nowhere"))
-    told: list[str] = []
+    lines: list[str] = []
 
     def recorded(image: str, lr: float) -> Planned:
-        plan = planned(of_an_image(image))
+        plan = plan_for(of_an_image(image))
         assert plan.image is not None
         new, _ = train_in_pod(
             store, replace(plan, params={"lr": lr}), plan.image, options, pods, lambda _: None
@@ -590,10 +588,10 @@ def test_effects_of_image_and_param_are_measured_in_pods_and_trained_once(
     values = last_value(store, own[0], "score"), last_value(store, other[0], "score")
     kept = KeptReruns(store, build=False, in_pods=True)
     attribution = run_experiment(
-        store, wanted, values, options, kept, read_kept(wanted, kept), told.append, pods
+        store, wanted, values, options, kept, read_kept(wanted, kept), lines.append, pods
     )
     assert values == (pytest.approx(0.3), pytest.approx(5.6))
-    effects = {one.name: (one.effect, one.error) for one in attribution.effects}
+    effects = {effect.name: (effect.effect, effect.error) for effect in attribution.effects}
     assert effects == {
         "image": (pytest.approx(5.0), None),
         "params": (pytest.approx(0.3), None),
@@ -605,6 +603,6 @@ def test_effects_of_image_and_param_are_measured_in_pods_and_trained_once(
         (image, seed) for image in (IMAGE, OTHER_IMAGE, IMAGE, OTHER_IMAGE) for seed in (3, 4)
     ]
     assert len(read_kept(wanted, kept)) == len(wanted.reruns) == len(pods.heard) - 2
-    assert not [line for line in told if "the trainable's source was" in line], (
+    assert not [line for line in lines if "the trainable's source was" in line], (
         "each arm is compared with the record of its own image"
     )

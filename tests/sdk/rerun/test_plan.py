@@ -51,7 +51,7 @@ def test_what_of_the_code_is_not_in_the_record_is_named_one_by_one() -> None:
         "patch_redacted": 1,
     }
     plan = plan_of(info(left_out, later, ordinal=2), None)
-    assert [(one.factor, one.name) for one in plan.incomplete] == [
+    assert [(difference.factor, difference.name) for difference in plan.incomplete] == [
         ("code", "data.bin"),
         ("code", "2 more files"),
         ("code", "1 changed lines"),
@@ -86,7 +86,7 @@ def test_a_script_that_is_not_in_the_checkout_is_named_as_not_recorded(
     arguments: list[str], outside: str | None
 ) -> None:
     plan = plan_of(info({}, **with_arguments(*arguments)), None)
-    assert [one.name for one in plan.incomplete] == ([outside] if outside else [])
+    assert [difference.name for difference in plan.incomplete] == ([outside] if outside else [])
 
 
 @pytest.mark.parametrize(
@@ -112,11 +112,11 @@ def test_a_folder_that_the_code_does_not_have_is_named(store: Store, tmp_path: P
 def test_the_process_gets_the_recorded_set_variablesand_none_that_were_not_set(tmp_path: Path) -> None:
     plan = plan_of(info({"import_paths": ["."]}, ordinal=1), None)
     mine = {"PATH": "/bin", "OMP_NUM_THREADS": "8", "PYTHONHASHSEED": "5", "HALVING_URL": "https://elsewhere"}
-    found = variables(plan, tmp_path, mine)
-    assert (found["PATH"], found["PYTHONHASHSEED"]) == ("/bin", "0")
-    assert "OMP_NUM_THREADS" not in found
-    assert "HALVING_URL" not in found
-    assert found["PYTHONPATH"].split(":")[0] == str(tmp_path)
+    environment = variables(plan, tmp_path, mine)
+    assert (environment["PATH"], environment["PYTHONHASHSEED"]) == ("/bin", "0")
+    assert "OMP_NUM_THREADS" not in environment
+    assert "HALVING_URL" not in environment
+    assert environment["PYTHONPATH"].split(":")[0] == str(tmp_path)
 
 
 def test_a_trial_is_trained_in_one_go_to_the_epoch_of_its_newest_checkpoint(store: Store) -> None:
@@ -134,15 +134,17 @@ def test_a_trial_is_trained_in_one_go_to_the_epoch_of_its_newest_checkpoint(stor
     assert (request.context["seed"], request.recorded["max_epochs"], request.context["attempt"]) == (3, 27, 1)
 
 
-def test_attempts_in_another_number_of_processes_than_the_first_which_a_rerun_has_are_named() -> None:
+def test_attempts_with_other_numbers_of_processes_than_the_first_are_named() -> None:
     same = {"provenance": {"git": {"commit": COMMIT}}}
     starts = {
         2: {**same, "trial": {"resources": {"processes": 2}}},
         3: {**same, "trial": {"resources": {"processes": 8, "nodes": 2}}},
     }
-    found = info({}, starts, trial={**TRIAL, "resources": {"processes": 2}}, parent={"trainable": "m:train"})
-    plan = plan_of(found, SavedCheckpoint(9, 3, "sha256:e", {}))
-    assert [str(one) for one in plan.incomplete] == [
+    resized = info(
+        {}, starts, trial={**TRIAL, "resources": {"processes": 2}}, parent={"trainable": "m:train"}
+    )
+    plan = plan_of(resized, SavedCheckpoint(9, 3, "sha256:e", {}))
+    assert [str(difference) for difference in plan.incomplete] == [
         "hardware: processes of attempt 3 was 16, is 2, as of attempt 1"
     ]
 

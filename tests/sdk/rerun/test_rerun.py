@@ -77,26 +77,26 @@ def run_script(checkout: Path, store: Store, *arguments: str, script: str = "tra
     subprocess.run([sys.executable, script, *arguments], cwd=checkout / "code", env=environment, check=True)
 
 
-def again(store: Store, checkout: Path, told: list[str] | None = None, **options: Any) -> Verdict:
+def again(store: Store, checkout: Path, lines: list[str] | None = None, **options: Any) -> Verdict:
     return rerun(
         store,
         "p",
         "r",
         Options(repository=checkout, **options),
-        tell=(told if told is not None else []).append,
+        tell=(lines if lines is not None else []).append,
     )
 
 
 @pytest.mark.slow
-def test_a_run_of_changed_and_untracked_code_comes_out_identical_although_the_code_has_changed_since(
+def test_a_run_of_uncommitted_code_is_identical_although_the_code_has_changed_since(
     store: Store, checkout: Path, recorded: Callable[..., None]
 ) -> None:
     recorded()
     (checkout / "code" / "rate.py").write_text("RATE = 7\n")
     git(checkout, "add", ".")
     git(checkout, "commit", "--quiet", "--message=second")
-    told: list[str] = []
-    verdict = again(store, checkout, told, strict=True)
+    lines: list[str] = []
+    verdict = again(store, checkout, lines, strict=True)
     assert (verdict.verdict, verdict.points, verdict.first_difference, verdict.factors) == (
         "identical",
         6,
@@ -104,7 +104,7 @@ def test_a_run_of_changed_and_untracked_code_comes_out_identical_although_the_co
         [],
     )
     assert verdict.weights[0] == verdict.weights[1] is not None
-    assert told[0] == "the environment is as recorded"
+    assert lines[0] == "the environment is as recorded"
     new = read_run(store, "p", verdict.run)
     assert new.parent["rerun_of"] == "p/r"
     assert (new.params, new.seed, new.status) == ({"lr": 0.5}, 3, "finished")
@@ -143,7 +143,7 @@ def test_a_rerun_of_one_of_a_scripts_runs_leaves_every_other_recorded_run_as_it_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moves", [False, True])
-def test_a_script_that_was_started_by_its_absolute_path_or_changed_to_another_folder_runs_the_recorded_code(
+def test_a_script_with_an_absolute_path_or_another_folder_runs_the_recorded_code(
     store: Store, checkout: Path, *, moves: bool
 ) -> None:
     script = checkout / "code" / "train.py"
@@ -195,12 +195,12 @@ def test_a_recorded_run_that_was_killed_is_compared_as_far_as_it_went(
 
 
 @pytest.mark.slow
-def test_a_rerun_that_differs_names_the_first_step_and_metric_by_how_much_and_the_factor(
+def test_a_rerun_that_differs_names_the_first_difference_and_the_factor(
     store: Store, checkout: Path, recorded: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded()
     original = rerun_module.plan_rerun
-    monkeypatch.setattr(rerun_module, "plan_rerun", lambda *given: _another_seed(*original(*given)))
+    monkeypatch.setattr(rerun_module, "plan_rerun", lambda *arguments: _another_seed(*original(*arguments)))
     verdict = again(store, checkout)
     assert verdict.verdict == "differs"
     first = verdict.first_difference
@@ -210,7 +210,7 @@ def test_a_rerun_that_differs_names_the_first_step_and_metric_by_how_much_and_th
     assert first.rerun is not None
     assert first.difference == first.rerun - first.recorded
     assert verdict.weights[0] != verdict.weights[1]
-    assert [str(one) for one in verdict.factors] == ["seed: seed was 3, is 4"]
+    assert [str(factor) for factor in verdict.factors] == ["seed: seed was 3, is 4"]
 
 
 def _another_seed(info: Any, plan: Any) -> Any:
@@ -228,12 +228,12 @@ def test_another_package_version_is_named_before_it_trains_and_strict_refuses(
     now["packages"]["numpy"] = "0.9"
     monkeypatch.setattr(rerun_module, "environment_of", lambda *_: now)
     before = store.names("runs/project=p")
-    told: list[str] = []
+    lines: list[str] = []
     with pytest.raises(
         RerunRefused, match=r"packages: numpy was [\d.]+, is 0\.9.*\n.*--except FACTOR \(packages\)"
     ):
-        again(store, checkout, told, strict=True)
-    assert told[0] == "1 differences from the record:"
+        again(store, checkout, lines, strict=True)
+    assert lines[0] == "1 differences from the record:"
     assert store.names("runs/project=p") == before
     assert again(store, checkout, strict=True, accepted=("packages",)).verdict == "identical"
 
@@ -348,7 +348,7 @@ def test_the_commands_status_tells_a_difference_from_a_failure(
     command = ["rerun", "p/r", "--root", store.root, "--repository"]
     assert main([*command, str(tmp_path)]) == 2
     original = rerun_module.plan_rerun
-    monkeypatch.setattr(rerun_module, "plan_rerun", lambda *given: _another_seed(*original(*given)))
+    monkeypatch.setattr(rerun_module, "plan_rerun", lambda *arguments: _another_seed(*original(*arguments)))
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # this process goes on
     assert main([*command, str(checkout)]) == 1
 
@@ -362,7 +362,7 @@ def test_a_sigterm_is_as_before_once_a_rerun_has_ended() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_rerun_that_is_ended_trains_no_longer_and_where_it_could_takes_its_worktree_away(
+def test_a_rerun_that_is_ended_stops_training_and_removes_its_worktree_if_it_can(
     store: Store, checkout: Path, recorded: Callable[..., None], tmp_path: Path, number: signal.Signals
 ) -> None:
     started = tmp_path / "started"

@@ -99,12 +99,12 @@ def test_artifacts_are_named_as_not_compared(store: Store) -> None:
 
 
 def test_what_may_help_is_said_only_of_two_runs_that_came_to_their_end(store: Store) -> None:
-    def unexplained(status: str) -> Any:
+    def is_unexplained(status: str) -> Any:
         return judge_rerun(
             store, run_of(store, f"r-{status}", [1.0], status=status), run_of(store, f"n-{status}", [2.0]), ()
         ).unexplained
 
-    assert [unexplained(status) for status in ("finished", "failed", "crashed")] == [True, False, False]
+    assert [is_unexplained(status) for status in ("finished", "failed", "crashed")] == [True, False, False]
 
 
 @pytest.mark.parametrize(

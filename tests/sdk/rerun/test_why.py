@@ -78,18 +78,18 @@ def checkout(tmp_path: Path) -> Path:
 def two(checkout: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two runs that differ in a param (worth 1), in the code (worth 5) and in the seed."""
     monkeypatch.setenv("GATE", str(checkout.parent / "gate"))
-    trained(checkout, store, "a", "0.1", "1")
+    train_script(checkout, store, "a", "0.1", "1")
     (checkout / "offset.py").write_text("OFFSET = 5\n")
-    trained(checkout, store, "b", "0.2", "7")
+    train_script(checkout, store, "b", "0.2", "7")
     return checkout
 
 
-def trained(checkout: Path, store: Store, *given: str) -> None:
+def train_script(checkout: Path, store: Store, *arguments: str) -> None:
     environment = {
         **os.environ,
         "HALVING_ROOT": store.root,
         "PYTHONDONTWRITEBYTECODE": "1",
-        "TRAINED": " ".join(given),
+        "TRAINED": " ".join(arguments),
     }
     subprocess.run([sys.executable, "train.py"], cwd=checkout, env=environment, check=True)
     (checkout / "left.log").unlink()
@@ -97,8 +97,8 @@ def trained(checkout: Path, store: Store, *given: str) -> None:
 
 def why(store: Store, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
     status = main(["why", "p/a", "p/b", "--root", store.root, "--json", *arguments])
-    said = capsys.readouterr()
-    return status, json.loads(said.out) if said.out else None, said.err
+    refusal = capsys.readouterr()
+    return status, json.loads(refusal.out) if refusal.out else None, refusal.err
 
 
 Values = Callable[[tuple[str, ...], int], float]
@@ -130,15 +130,17 @@ def as_trained(store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[[Value
     return give
 
 
-def recorded_in(store: Store, one: float, other: float) -> tuple[RunInfo, RunInfo]:
+def recorded_in(store: Store, first: float, second: float) -> tuple[RunInfo, RunInfo]:
     """Two runs that differ in a param and in the seed, with the last value of each."""
-    for name, value, lr in (("a", one, 0.1), ("b", other, 0.2)):
+    for name, value, lr in (("a", first, 0.1), ("b", second, 0.2)):
         with start(store, run_id=name, params={"lr": lr}, seed=int(10 * lr)) as run:
             run.log({"score": value}, step=1)
     return read_run(store, "p", "a"), read_run(store, "p", "b")
 
 
-def asked(infos: tuple[RunInfo, RunInfo], *factors: str, seeds: int = 3, first: int = 0) -> Experiment:
+def experiment_of(
+    infos: tuple[RunInfo, RunInfo], *factors: str, seeds: int = 3, first: int = 0
+) -> Experiment:
     groups = [(), *((factor,) for factor in factors), *([factors] if len(factors) > 1 else [])]
     names = ["as it was", *factors, ALL]
     plans = [replace(PLAN, changed=group) for group in groups]
@@ -166,7 +168,7 @@ TRIAL = {
 OPTIONS = Options(repository=Path())
 
 
-def explained(
+def explain(
     store: Store, wanted: Experiment, infos: tuple[RunInfo, RunInfo], tell: Callable[[str], None] = print
 ) -> Attribution:
     """What the command does once it knows what to train."""
@@ -175,24 +177,28 @@ def explained(
     return run_experiment(store, wanted, values, OPTIONS, kept, read_kept(wanted, kept), tell)
 
 
-def test_shares_are_of_the_recorded_change_and_what_is_left_of_it_has_a_row_of_its_own(
+def test_shares_are_of_the_recorded_change_and_the_rest_has_a_row_of_its_own(
     store: Store, as_trained: Callable[[Values], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     infos = recorded_in(store, 0.0, 50.0)
     as_trained(lambda changed, seed: 0.01 * seed + len(changed) * (1.0 + 0.1 * seed))
-    told: list[str] = []
-    found = explained(store, asked(infos, "params"), infos, told.append)
-    assert told.count("differences from p/a") == 2  # of each arm, once
-    (effect,) = found.effects
-    assert (effect.effect, found.change, found.unexplained) == (pytest.approx(1.1), 50.0, pytest.approx(48.9))
-    assert found.share(effect.effect) == pytest.approx(0.022)
-    _print_attribution(console(), found)
-    said = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"not explained 48\.9 .{1,3} 98%", said), said
-    _print_attribution(console(), replace(found, recorded=(0.0, -1e-12)))  # next to no change
-    said = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"params 1\.1 .* under -1000% .*not explained -1\.1 .{1,3} over 1000%", said), said
-    _print_attribution(console(), replace(found, recorded=(1.0, 1.0)))
+    lines: list[str] = []
+    attribution = explain(store, experiment_of(infos, "params"), infos, lines.append)
+    assert lines.count("differences from p/a") == 2  # of each arm, once
+    (effect,) = attribution.effects
+    assert (effect.effect, attribution.change, attribution.unexplained) == (
+        pytest.approx(1.1),
+        50.0,
+        pytest.approx(48.9),
+    )
+    assert attribution.share(effect.effect) == pytest.approx(0.022)
+    _print_attribution(console(), attribution)
+    refusal = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"not explained 48\.9 .{1,3} 98%", refusal), refusal
+    _print_attribution(console(), replace(attribution, recorded=(0.0, -1e-12)))  # next to no change
+    refusal = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"params 1\.1 .* under -1000% .*not explained -1\.1 .{1,3} over 1000%", refusal), refusal
+    _print_attribution(console(), replace(attribution, recorded=(1.0, 1.0)))
     assert "%" not in re.sub("(95|100) ?%", "", capsys.readouterr().out)
 
 
@@ -201,18 +207,18 @@ def test_intervals_are_students_for_as_many_seeds_and_for_all_effects_together(
 ) -> None:
     infos = recorded_in(store, 0.0, 1.0)
     as_trained(lambda changed, seed: len(changed) * (seed - 1.0))
-    found = explained(store, asked(infos, "code", "params"), infos)
-    first = found.effects[0]
+    attribution = explain(store, experiment_of(infos, "code", "params"), infos)
+    first = attribution.effects[0]
     assert (first.effect, first.standard_error) == (0.0, pytest.approx(1 / math.sqrt(3)))
     # t with 2 degrees of freedom at 1 - 0.05 / (2 * 3), by scipy.stats.t.ppf; two standard errors would be
     # 1.15
-    assert found.interval(first) == (
+    assert attribution.interval(first) == (
         pytest.approx(-7.648804 / math.sqrt(3)),
         pytest.approx(7.648804 / math.sqrt(3)),
     )
 
 
-def test_a_metric_that_is_not_finite_ends_the_first_arm_at_its_first_rerun_and_of_another_arm_is_its_error(
+def test_a_metric_that_is_not_finite_ends_the_first_arm_and_is_another_arms_error(
     store: Store, as_trained: Callable[[Values], None]
 ) -> None:
     infos = recorded_in(store, 0.0, 1.0)
@@ -222,50 +228,54 @@ def test_a_metric_that_is_not_finite_ends_the_first_arm_at_its_first_rerun_and_o
             RerunFailed,
             match=r"score of the rerun p/.* \(seed 0\) is nan, and what is not finite has no difference",
         ):
-            explained(store, asked(infos, "params"), infos)
+            explain(store, experiment_of(infos, "params"), infos)
         assert len(list_runs(store)) == 3
     as_trained(lambda changed, _: math.inf if changed == ("code",) else 1.0)
-    found = explained(store, asked(infos, "code", "params", first=5), infos)
-    assert [one.effect for one in found.effects] == [None, 0.0, 0.0]
-    assert "is inf" in str(found.effects[0].error)
-    assert _conclusion(found) == "no effect can be told from the noise of the seeds; not measured: code"
-    assert _conclusion(replace(found, effects=found.effects[:1])) == "nothing was measured: code"
+    attribution = explain(store, experiment_of(infos, "code", "params", first=5), infos)
+    assert [effect.effect for effect in attribution.effects] == [None, 0.0, 0.0]
+    assert "is inf" in str(attribution.effects[0].error)
+    assert _conclusion(attribution) == "no effect can be told from the noise of the seeds; not measured: code"
+    assert _conclusion(replace(attribution, effects=attribution.effects[:1])) == "nothing was measured: code"
 
 
-def test_by_ctrl_c_the_arms_that_have_ended_count_and_what_is_trained_is_not_trained_again(
+def test_after_ctrl_c_complete_arms_count_and_no_rerun_is_trained_again(
     store: Store, as_trained: Callable[[Values], None]
 ) -> None:
     infos = recorded_in(store, 0.0, 1.0)
-    trained: list[tuple[tuple[str, ...], int]] = []
+    train_script: list[tuple[tuple[str, ...], int]] = []
 
     def until(last: int) -> Values:
         def values(changed: tuple[str, ...], seed: int) -> float:
-            if len(trained) == last:
+            if len(train_script) == last:
                 raise KeyboardInterrupt
-            trained.append((changed, seed))
+            train_script.append((changed, seed))
             return seed + len(changed)
 
         return values
 
     as_trained(until(7))  # A's three, three of the code's, and one of the params'
-    found = explained(store, asked(infos, "code", "params"), infos)
-    assert found.given_up
-    assert [(one.effect, one.error) for one in found.effects] == [
+    attribution = explain(store, experiment_of(infos, "code", "params"), infos)
+    assert attribution.given_up
+    assert [(effect.effect, effect.error) for effect in attribution.effects] == [
         (1.0, None),
         (None, "given up while it was trained"),
         (None, "given up before it was trained"),
     ]
     as_trained(until(99))
-    found = explained(store, asked(infos, "code", "params", seeds=4), infos)  # more seeds than before
-    assert [one.effect for one in found.effects] == [1.0, 1.0, 2.0]
-    assert [(arm.name, arm.values) for arm in found.arms][:2] == [
+    attribution = explain(
+        store, experiment_of(infos, "code", "params", seeds=4), infos
+    )  # more seeds than before
+    assert [effect.effect for effect in attribution.effects] == [1.0, 1.0, 2.0]
+    assert [(arm.name, arm.values) for arm in attribution.arms][:2] == [
         ("as it was", (0, 1, 2, 3)),
         ("code", (1, 2, 3, 4)),
     ]
-    assert len(trained) == len(set(trained)) == 4 * 4
-    assert {run for arm in found.arms for run in arm.runs} < {one.run for one in list_runs(store)}
-    explained(store, asked(infos, "params", seeds=2), infos)  # fewer, and the arms of another comparison
-    assert len(trained) == 4 * 4
+    assert len(train_script) == len(set(train_script)) == 4 * 4
+    assert {run for arm in attribution.arms for run in arm.runs} < {effect.run for effect in list_runs(store)}
+    explain(
+        store, experiment_of(infos, "params", seeds=2), infos
+    )  # fewer, and the arms of another comparison
+    assert len(train_script) == 4 * 4
 
 
 def test_a_rerun_is_trained_again_where_anything_that_it_is_trained_by_is_another(
@@ -273,41 +283,43 @@ def test_a_rerun_is_trained_again_where_anything_that_it_is_trained_by_is_anothe
 ) -> None:
     infos = recorded_in(store, 0.0, 1.0)
     as_trained(lambda changed, seed: float(seed))
-    explained(store, wanted := asked(infos, "params"), infos)
+    explain(store, wanted := experiment_of(infos, "params"), infos)
 
-    def known(plan_experiment: Experiment, *, build: bool = False) -> int:
+    def count_kept(plan_experiment: Experiment, *, build: bool = False) -> int:
         return len(read_kept(plan_experiment, KeptReruns(store, build=build)))
 
-    assert known(wanted) == 6
-    assert known(replace(wanted, metric="other")) == 6
-    assert known(wanted, build=True) == 0
+    assert count_kept(wanted) == 6
+    assert count_kept(replace(wanted, metric="other")) == 6
+    assert count_kept(wanted, build=True) == 0
     for change in ({"commit": "1" * 40}, {"params": {"lr": 3}}, {"deterministic": True}):
         own, arm = wanted.arms
-        assert known(replace(wanted, arms=(own, replace(arm, plan=replace(arm.plan, **change))))) == 3, change
+        assert count_kept(replace(wanted, arms=(own, replace(arm, plan=replace(arm.plan, **change))))) == 3, (
+            change
+        )
     here = kept_reruns.environment()
     for about in (
         {"packages": {**here["packages"], "numpy": "0.9"}},
         {"hardware": {**here["hardware"], "cpus": 999}},
     ):
         monkeypatch.setattr(kept_reruns, "environment", lambda about=about: {**here, **about})
-        assert known(wanted) == 0, about
+        assert count_kept(wanted) == 0, about
 
 
-def test_with_env_a_kept_rerun_is_found_with_other_installed_packages_and_not_by_another_python(
+def test_with_env_a_kept_rerun_depends_on_python_and_not_on_installed_packages(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = recorded_in(store, 0.0, 1.0)[0]
     here = kept_reruns.environment()
     KeptReruns(store, build=True).keep(PLAN, info, 1.0)
-    for about, known in (
+    for about, is_kept in (
         ({"packages": {"numpy": "0.9"}}, True),
         ({"python": {**here["python"], "version": "3.11.999"}}, False),
     ):
         monkeypatch.setattr(kept_reruns, "environment", lambda about=about: {**here, **about})
-        assert (KeptReruns(store, build=True).read(PLAN) is not None) == known, about
+        assert (KeptReruns(store, build=True).read(PLAN) is not None) == is_kept, about
 
 
-def test_of_two_calls_that_train_the_same_the_first_to_end_counts_for_both_and_a_damaged_file_is_named(
+def test_the_first_of_two_equal_reruns_counts_and_a_damaged_file_is_named(
     store: Store,
 ) -> None:
     infos = recorded_in(store, 0.0, 1.0)
@@ -321,7 +333,7 @@ def test_of_two_calls_that_train_the_same_the_first_to_end_counts_for_both_and_a
         calls[0].read(PLAN)
 
 
-def test_of_packages_whose_files_no_record_sees_a_call_says_so_before_it_takes_reruns_over(
+def test_a_call_names_packages_of_unrecorded_files_before_it_reuses_reruns(
     store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     origins = {
@@ -339,7 +351,7 @@ def test_of_packages_whose_files_no_record_sees_a_call_says_so_before_it_takes_r
     ]
     kept = KeptReruns(store, build=False)
     assert kept.unwatched_sources([plan]) == ["lib from file:///home/ada/lib"]  # and mine from the worktree
-    wanted = asked(recorded_in(store, 0.0, 1.0), "params", seeds=2)
+    wanted = experiment_of(recorded_in(store, 0.0, 1.0), "params", seeds=2)
     _tell_cost(wanted, {}, kept.unwatched_sources([plan]), build=False)
     assert "note:" not in capsys.readouterr().err  # all are trained now
     _tell_cost(
@@ -355,7 +367,7 @@ def test_of_packages_whose_files_no_record_sees_a_call_says_so_before_it_takes_r
 
 
 def test_an_arm_trains_and_records_the_other_runs_data_settings_epochs_and_trainable() -> None:
-    one = replace(
+    first = replace(
         PLAN, trial=TRIAL, trainable="m:old", parent={"trainable": "m:old", "snapshot": "1"}, epochs=3
     )
     changed = {
@@ -373,7 +385,7 @@ def test_an_arm_trains_and_records_the_other_runs_data_settings_epochs_and_train
         deterministic=True,
     )
     settings, data, epochs, code = (
-        with_factors(one, other, [factor]) for factor in ("settings", "data", "epochs", "code")
+        with_factors(first, other, [factor]) for factor in ("settings", "data", "epochs", "code")
     )
     assert settings.deterministic
     assert settings.trial == {**TRIAL, "deterministic": True, "start_from": {"digest": "sha256:9"}}
@@ -383,11 +395,11 @@ def test_an_arm_trains_and_records_the_other_runs_data_settings_epochs_and_train
     assert (code.trainable, code.parent["trainable"], code.trial) == ("m:new", "m:new", TRIAL)
 
 
-def test_of_two_trials_data_epochs_and_settings_are_arms_of_their_own_and_of_a_script_its_data_is_left_out(
+def test_data_epochs_and_settings_of_trials_are_arms_and_a_scripts_data_is_left_out(
     store: Store,
 ) -> None:
     info = recorded_in(store, 0.0, 1.0)[0]
-    one = replace(info, record={**info.record, "trial": TRIAL})
+    first = replace(info, record={**info.record, "trial": TRIAL})
     trial = {
         **TRIAL,
         "train_on": ["train", "extra"],
@@ -396,10 +408,10 @@ def test_of_two_trials_data_epochs_and_settings_are_arms_of_their_own_and_of_a_s
     }
     other = replace(info, record={**info.record, "trial": trial})
     plans = replace(PLAN, trial=TRIAL, epochs=3), replace(PLAN, trial=trial, epochs=9)
-    found = plan_experiment((one, plans[0]), (other, plans[1]), "score", 2, build=False)
-    assert [arm.name for arm in found.arms] == ["as it was", "data", "epochs", "settings", ALL]
-    assert [arm.plan.epochs for arm in found.arms] == [3, 3, 9, 3, 9]
-    assert found.arms[-1].plan.trial == trial
+    experiment = plan_experiment((first, plans[0]), (other, plans[1]), "score", 2, build=False)
+    assert [arm.name for arm in experiment.arms] == ["as it was", "data", "epochs", "settings", ALL]
+    assert [arm.plan.epochs for arm in experiment.arms] == [3, 3, 9, 3, 9]
+    assert experiment.arms[-1].plan.trial == trial
     on_other_data = replace(
         info, parent={"dataset": "x"}, record={**info.record, "parent": {"dataset": "x"}, "params": {"lr": 9}}
     )
@@ -445,8 +457,8 @@ def test_every_part_of_a_record_that_may_change_a_metric_is_compared(
     }
     record = {**info.record, "provenance": provenance, **({"trial": TRIAL} if "trial" in change else {})}
     changed = {**record, **change, "provenance": {**provenance, **change.get("provenance", {})}}
-    (found,) = differences(replace(info, record=record), replace(info, record=changed))
-    assert (found.factor, found.name) == (factor, name)
+    (difference,) = differences(replace(info, record=record), replace(info, record=changed))
+    assert (difference.factor, difference.name) == (factor, name)
 
 
 def test_what_an_earlier_version_did_not_record_is_no_difference(store: Store) -> None:
@@ -466,9 +478,9 @@ def test_what_an_earlier_version_did_not_record_is_no_difference(store: Store) -
 
 def test_how_far_two_trials_were_trained_is_a_factor(store: Store) -> None:
     infos = recorded_in(store, 0.0, 1.0)
-    found = all_differences(*infos, (3, 9))
-    assert list(found) == ["params", "epochs", "seed"]
-    assert str(found["epochs"][0]) == "epochs: trained for was 3, is 9"
+    by_factor = all_differences(*infos, (3, 9))
+    assert list(by_factor) == ["params", "epochs", "seed"]
+    assert str(by_factor["epochs"][0]) == "epochs: trained for was 3, is 9"
 
 
 def test_packages_of_a_folder_outside_the_checkout_are_named_as_not_recorded() -> None:
@@ -478,10 +490,10 @@ def test_packages_of_a_folder_outside_the_checkout_are_named_as_not_recorded() -
         "sdk": "checkout:sdk",
         "halving": "file:///home/ada/halving/sdk",
     }
-    (found,) = environment_differences(
+    (difference,) = environment_differences(
         {"packages": packages, "packages_from": origins}, {"packages": packages}
     )
-    assert str(found) == "packages: lib was from file:///home/ada/lib, which is not recorded, is 1"
+    assert str(difference) == "packages: lib was from file:///home/ada/lib, which is not recorded, is 1"
 
 
 @pytest.mark.slow
@@ -489,11 +501,11 @@ def test_each_factor_explains_its_effect_and_a_kill_loses_only_the_training_reru
     store: Store, two: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRAINED", "taken 0 0")  # from the request of the rerun
-    status, found, _ = why(store, capsys)
+    status, answer, _ = why(store, capsys)
     assert status == 0
-    assert list(found["differs"]) == ["code", "params", "seed"]
-    assert found["differs"]["params"] == [{"factor": "params", "name": "lr", "recorded": 0.1, "now": 0.2}]
-    assert found["attribution"] is None
+    assert list(answer["differs"]) == ["code", "params", "seed"]
+    assert answer["differs"]["params"] == [{"factor": "params", "name": "lr", "recorded": 0.1, "now": 0.2}]
+    assert answer["attribution"] is None
     gate = two.parent / "gate"
     reached = two.parent / "reached"
     gate.touch()
@@ -502,21 +514,21 @@ def test_each_factor_explains_its_effect_and_a_kill_loses_only_the_training_reru
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         wait_for(reached.exists, 120, "the second rerun of the first arm trains")
         process.kill()
-    status, found, said = why(store, capsys, *how)
-    assert status == 0, said
+    status, answer, refusal = why(store, capsys, *how)
+    assert status == 0, refusal
     assert re.match(
         (
             r"8 reruns: 2 seeds each of: .*\nseed differs and is not changed: .*\ntrained by an earlier "
             r"call, "
             r"and not again: 1\n"
         ),
-        said,
+        refusal,
     )
-    assert "\n7 to train: about " in said
-    assert said.count("training p/a again") == 7
-    effects = {one["name"]: one for one in found["attribution"]["effects"]}
+    assert "\n7 to train: about " in refusal
+    assert refusal.count("training p/a again") == 7
+    effects = {effect["name"]: effect for effect in answer["attribution"]["effects"]}
     assert list(effects) == ["code", "params", "all together"]
-    change = found["attribution"]["recorded"][1] - found["attribution"]["recorded"][0]
+    change = answer["attribution"]["recorded"][1] - answer["attribution"]["recorded"][0]
     for name, worth in (("code", 5.0), ("params", 1.0), ("all together", 6.0)):
         # The noise is the same with the same seed, so it drops out of the paired difference.
         assert effects[name]["effect"] == pytest.approx(worth)
@@ -524,9 +536,9 @@ def test_each_factor_explains_its_effect_and_a_kill_loses_only_the_training_reru
         assert effects[name]["share"] == pytest.approx(worth / change)
         assert effects[name]["interval"] == [pytest.approx(worth), pytest.approx(worth)]
         assert effects[name]["beyond_noise"]
-    assert found["attribution"]["unexplained"]["effect"] == pytest.approx(change - 6)
-    assert 0 < found["attribution"]["noise"] < 0.1
-    assert list(found["attribution"]["left_out"]) == ["seed"]
+    assert answer["attribution"]["unexplained"]["effect"] == pytest.approx(change - 6)
+    assert 0 < answer["attribution"]["noise"] < 0.1
+    assert list(answer["attribution"]["left_out"]) == ["seed"]
     assert {tuple(info.parent.get("changed", ())) for info in list_runs(store)} == {
         (),
         ("code",),
@@ -540,31 +552,31 @@ def test_what_cannot_be_explained_by_reruns_is_refused_before_anything_is_traine
         recorded_in(store, 0.0, 1.0),
         replace(PLAN, environment={"python": {"version": "3.11.4"}}),
     )
-    one = replace(info, record={**info.record, "provenance": plan.environment}), plan
+    first = replace(info, record={**info.record, "provenance": plan.environment}), plan
 
     def with_record(**changes: Any) -> tuple[RunInfo, Plan]:
-        changed = replace(one[0], record={**one[0].record, **changes})
+        changed = replace(first[0], record={**first[0].record, **changes})
         return changed, replace(plan, environment=changed.record["provenance"])
 
     with pytest.raises(
         InvalidInput,
         match=r"no factor in which the two runs differ can be changed here \(seed: what seeds do",
     ):
-        plan_experiment(one, with_record(seed=2), "score", 2, build=False)
+        plan_experiment(first, with_record(seed=2), "score", 2, build=False)
     with pytest.raises(
         InvalidInput, match="cannot be compared by reruns: one is a trial, the other a script's run"
     ):
-        plan_experiment(one, (info, replace(plan, trial=TRIAL)), "score", 2, build=False)
+        plan_experiment(first, (info, replace(plan, trial=TRIAL)), "score", 2, build=False)
     older = with_record(provenance={**plan.environment, "packages": {"numpy": "0.9"}})
     with pytest.raises(InvalidInput, match="packages: only with --env"):
-        plan_experiment(one, older, "score", 2, build=False)
-    assert [arm.name for arm in plan_experiment(one, older, "score", 2, build=True).arms] == [
+        plan_experiment(first, older, "score", 2, build=False)
+    assert [arm.name for arm in plan_experiment(first, older, "score", 2, build=True).arms] == [
         "as it was",
         "packages",
     ]
     with pytest.raises(InvalidInput, match=r"python: both are Python 3\.11, and the patch release"):
         plan_experiment(
-            one, with_record(provenance={"python": {"version": "3.11.9"}}), "score", 2, build=True
+            first, with_record(provenance={"python": {"version": "3.11.9"}}), "score", 2, build=True
         )
 
 
@@ -584,7 +596,7 @@ def recorded(store: Store, checkout: Path) -> Callable[..., None]:
     return record
 
 
-def test_whatever_stands_against_reruns_is_one_message_before_anything_is_asked_or_trained(
+def test_every_obstacle_to_reruns_is_one_message_before_any_question_or_training(
     store: Store, checkout: Path, recorded: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     recorded("a", score=1.0)
@@ -599,11 +611,11 @@ def test_whatever_stands_against_reruns_is_one_message_before_anything_is_asked_
     running.log({"score": 1.0}, step=1)
     running.flush()
 
-    def said(one: str, other: str, *arguments: str) -> str:
+    def refusal(first: str, second: str, *arguments: str) -> str:
         command = [
             "why",
-            f"p/{one}",
-            f"p/{other}",
+            f"p/{first}",
+            f"p/{second}",
             "--root",
             store.root,
             "--rerun",
@@ -615,7 +627,7 @@ def test_whatever_stands_against_reruns_is_one_message_before_anything_is_asked_
         return capsys.readouterr().err
 
     before = sorted(str(path) for path in Path(store.root).rglob("*.json"))
-    for one, other, arguments, message in [
+    for first, second, arguments, message in [
         ("a", "b", ["--repeat", "0", "--yes"], "repeat = 0 is not accepted: give 2 or more"),
         (
             "a",
@@ -651,17 +663,17 @@ def test_whatever_stands_against_reruns_is_one_message_before_anything_is_asked_
         ("a", "b", [], "6 reruns: 3 seeds each of: as it was, arguments\n"),
         ("a", "b", [], "--rerun trains, and there is no terminal to ask at: give --yes"),
     ]:
-        assert message in said(one, other, *arguments), message
-    assert "note: p/b ended as stopped: its last score need not be" in said("a", "b")
+        assert message in refusal(first, second, *arguments), message
+    assert "note: p/b ended as stopped: its last score need not be" in refusal("a", "b")
     assert (
         "note: score of p/nan is nan: the change has no size, and an arm that ends so as well is its cause"
-        in said("a", "nan")
+        in refusal("a", "nan")
     )
     assert sorted(str(path) for path in Path(store.root).rglob("*.json")) == before
     running.finish()
 
 
-def test_of_a_trial_counts_what_it_reported_with_its_newest_checkpoint_to_which_it_is_trained_again(
+def test_a_trials_values_are_those_of_the_newest_checkpoint_where_its_rerun_ends(
     store: Store,
 ) -> None:
     with start(store, recorded={"trial": TRIAL}) as run:
@@ -685,7 +697,7 @@ def test_another_gpu_of_the_same_kind_and_another_host_are_the_same_hardware(sto
             info, record={**info.record, "provenance": {"hardware": {"cpus": 2, "gpus": [gpu], "host": host}}}
         )
 
-    one = on("NVIDIA A100, GPU-1, 550.54", "here")
-    assert differences(one, on("NVIDIA A100, GPU-2, 550.54", "there")) == []
-    (driver,) = differences(one, on("NVIDIA A100, GPU-1, 560.1", "here"))
+    first = on("NVIDIA A100, GPU-1, 550.54", "here")
+    assert differences(first, on("NVIDIA A100, GPU-2, 550.54", "there")) == []
+    (driver,) = differences(first, on("NVIDIA A100, GPU-1, 560.1", "here"))
     assert str(driver) == "hardware: GPUs was NVIDIA A100, driver 550.54, is NVIDIA A100, driver 560.1"

@@ -16,7 +16,7 @@ from tests.sdk.run.test_run import start
 from tests.sdk.test_identifiers import NAMES
 
 
-def kept(store: Store, capsys: pytest.CaptureFixture[str], run: str = "p/r") -> dict[str, bytes]:
+def artifacts_of(store: Store, capsys: pytest.CaptureFixture[str], run: str = "p/r") -> dict[str, bytes]:
     """The contents by name, as ``halving show`` knows them."""
     capsys.readouterr()
     assert main(["show", run, "--json", "--root", store.root]) == 0
@@ -37,7 +37,7 @@ def test_names_are_kept_as_they_are(store: Store, tmp_path: Path, capsys: pytest
         for name in NAMES:
             file.write_text(name)
             assert run.log_artifact(file, name) == run.log_artifact(file, name)
-    assert kept(store, capsys) == {name: name.encode() for name in NAMES}
+    assert artifacts_of(store, capsys) == {name: name.encode() for name in NAMES}
 
 
 def test_a_file_has_its_own_name(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,7 +46,7 @@ def test_a_file_has_its_own_name(store: Store, tmp_path: Path, capsys: pytest.Ca
         for name in own:
             (tmp_path / name).write_text(name)
             assert run.log_artifact(tmp_path / name) is not None
-    assert kept(store, capsys) == {name: name.encode() for name in own}
+    assert artifacts_of(store, capsys) == {name: name.encode() for name in own}
 
 
 def test_a_folder_is_kept_with_its_tree(
@@ -72,7 +72,7 @@ def test_a_folder_is_kept_with_its_tree(
         for path, content in tree.items()
     }
     deep = {path: content for path, content in tree.items() if path.startswith("deep/")}
-    assert kept(store, capsys) == expected | deep
+    assert artifacts_of(store, capsys) == expected | deep
 
 
 def test_of_a_folder_with_what_is_no_file_nothing_is_stored(store: Store, tmp_path: Path) -> None:

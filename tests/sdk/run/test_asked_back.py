@@ -22,9 +22,9 @@ from halving.trial.messages import Granted, ReachedRung, Stopped
 from halving.trial_process.main import run_trial
 from tests.gangs import run_gang
 from tests.sdk.run.test_epoch_loop import Slow, clock, saved_epochs  # noqa: F401
-from tests.sdk.run.test_run import Grants, ended, trial
+from tests.sdk.run.test_run import Grants, end_of, trial
 from tests.sdk.run.test_stopping import clock as own_time
-from tests.sdk.run.test_stopping import newest, own_clock, signals, stopped  # noqa: F401
+from tests.sdk.run.test_stopping import newest, own_clock, run_stopped, signals  # noqa: F401
 from tests.sdk.trial_process.test_main import context, execute, status
 
 pytestmark = pytest.mark.usefixtures("signals")
@@ -45,7 +45,7 @@ def train_until_asked_back_in(run: Run, last: int) -> None:
     with pytest.raises(SystemExit) as end:
         train(run, lambda epoch: run.ask_back() if epoch == last else None)
     assert end.value.code == 143
-    assert ended(run)["status"] == "terminated"
+    assert end_of(run)["status"] == "terminated"
 
 
 def test_the_epoch_is_trained_to_its_end_and_saved_though_no_checkpoint_is_due(
@@ -77,17 +77,17 @@ def test_at_a_rung_the_platform_is_asked_and_its_answer_ends_the_trial(store: St
     grants = Grants(2)
     with trial(store, grants) as run:
         assert train(run, lambda epoch: run.ask_back() if epoch == 2 else None) == [1, 2]
-    assert [epoch for epoch, _ in grants.asked] == [2]
-    assert ended(run)["status"] == "finished"
+    assert [epoch for epoch, _ in grants.questions] == [2]
+    assert end_of(run)["status"] == "finished"
 
 
-def test_a_trial_that_was_granted_more_in_the_same_moment_trains_no_more_and_loses_nothing(
+def test_a_trial_that_is_granted_more_at_the_same_time_stops_and_loses_nothing(
     store: Store,
 ) -> None:
     class Late(Grants):
-        def report_rung(self, *given: Any) -> int:
+        def report_rung(self, *arguments: Any) -> int:
             run.ask_back()
-            return super().report_rung(*given)
+            return super().report_rung(*arguments)
 
     run = trial(store, Late(2, 5))
     begun = list[int]()
@@ -106,8 +106,8 @@ def test_an_epoch_that_has_just_ended_without_a_checkpoint_is_followed_by_one_wi
     settle = Saver.settle
     epochs = list[int]()
 
-    def settle_and_ask(saver: Saver, **given: Any) -> str | None:
-        digest = settle(saver, **given)
+    def settle_and_ask(saver: Saver, **options: Any) -> str | None:
+        digest = settle(saver, **options)
         if epochs[-1] == 3:
             run.ask_back()
         return digest
@@ -122,22 +122,22 @@ def test_an_epoch_that_has_just_ended_without_a_checkpoint_is_followed_by_one_wi
 def train_by_batches(run: Run) -> None:
     """Asked back in the third of six batches of epoch 2; has a place of its own in the epoch."""
     state = run.restore(seen=[], batch=0)
-    seen = list(state["seen"])
+    batches = list(state["seen"])
     first = int(state["batch"])
     for epoch in run.epochs():
         for batch in range(first, 6):
-            seen.append((epoch, batch))
+            batches.append((epoch, batch))
             if run.attempt == 1 and (epoch, batch) == (2, 2):
                 run.ask_back()
             if run.stopping:
-                run.save(seen=seen, batch=batch + 1)
+                run.save(seen=batches, batch=batch + 1)
         first = 0
-        run.report(score=len(seen) / 100)
-        run.save(seen=seen, batch=0)
+        run.report(score=len(batches) / 100)
+        run.save(seen=batches, batch=0)
 
 
 def test_a_trainable_that_looks_ends_at_its_save_in_mid_epoch_and_goes_on_there(store: Store) -> None:
-    assert stopped(store, f"{__name__}:train_by_batches", 3) == []
+    assert run_stopped(store, f"{__name__}:train_by_batches", 3) == []
     assert newest(store) == (1, [(1, batch) for batch in range(6)] + [(2, batch) for batch in range(3)])
     heard = execute(store, f"{__name__}:train_by_batches", 3, Granted(3, complete=True), attempt=2)
     assert [message.values for message in heard if isinstance(message, ReachedRung)] == [{"score": 0.18}]
@@ -154,7 +154,7 @@ def return_when_stopping(run: Run) -> None:
 
 
 def test_a_trainable_that_returns_because_it_was_asked_back_has_not_returned_early(store: Store) -> None:
-    assert stopped(store, f"{__name__}:return_when_stopping", 5) == []
+    assert run_stopped(store, f"{__name__}:return_when_stopping", 5) == []
     assert newest(store) == (1, [1])
 
 
@@ -209,16 +209,16 @@ def test_an_unavailable_store_is_waited_for_as_at_a_rung(
     put = Store.put_blob
     failed = list[tuple[Any, ...]]()
 
-    def fail_once(*given: Any) -> str:
+    def fail_once(*arguments: Any) -> str:
         if not failed:
-            failed.append(given)
+            failed.append(arguments)
             raise StoreUnavailable("503")
-        return put(*given)
+        return put(*arguments)
 
     monkeypatch.setattr(Store, "put_blob", fail_once)
-    asked = dataclasses.replace(context(store), grace_seconds=30)
+    trial = dataclasses.replace(context(store), grace_seconds=30)
     with pytest.raises(SystemExit):
-        run_trial(asked, f"{__name__}:train_long", 2, multiprocessing.Pipe()[1], threads=2)
+        run_trial(trial, f"{__name__}:train_long", 2, multiprocessing.Pipe()[1], threads=2)
     assert failed
     assert (status(store), newest(store)) == ("terminated", (1, [1]))
 
@@ -247,7 +247,7 @@ def asked_back_in_the_second_epoch(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("looks", [False, True])
-def test_what_rank_0_of_a_gang_hears_ends_all_ranks_with_the_same_epoch_and_begins_no_grace_period(
+def test_asking_rank_0_back_ends_all_ranks_with_one_epoch_and_no_grace_period(
     tmp_path: Path, looks: bool
 ) -> None:
     forever = math.inf

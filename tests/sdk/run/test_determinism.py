@@ -34,12 +34,12 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_the_same_seed_draws_the_same_in_every_library_and_worker_although_they_are_imported_later(
+def test_one_seed_draws_the_same_in_libraries_and_workers_that_are_imported_later(
     script: Script, store: Store
 ) -> None:
-    one, other = (script(TRAINING, name, "3") for name in ("a", "b"))
-    assert one.returncode == 0, one.stderr
-    numbers, settings, of_another_seed = one.stdout.splitlines()
+    first, other = (script(TRAINING, name, "3") for name in ("a", "b"))
+    assert first.returncode == 0, first.stderr
+    numbers, settings, of_another_seed = first.stdout.splitlines()
     assert other.stdout.splitlines() == [numbers, settings, of_another_seed]
     assert numbers != of_another_seed
     assert json.loads(settings) == [True, ":4096:8"]
@@ -79,9 +79,9 @@ del sys.modules["torch"]
 with halving.init("p", id=sys.argv[1], deterministic=True, system_metrics=None) as run:
     print(run.seed, random.random(), "torch" in sys.modules)
 """
-    one = script(source, "a")
+    first = script(source, "a")
     other = script(source, "b")
-    assert one.returncode == 0, one.stderr
-    assert one.stdout == other.stdout
-    assert one.stdout.startswith("0 ")
-    assert one.stdout.endswith("False\n")
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == other.stdout
+    assert first.stdout.startswith("0 ")
+    assert first.stdout.endswith("False\n")

@@ -16,7 +16,7 @@ from halving.checkpoints import interval, serialization
 from halving.checkpoints.restoring import restore
 from halving.trial.context import ObjectiveRule
 from tests.sdk.checkpoints.test_interval import Clock
-from tests.sdk.run.test_run import Grants, ended, start, trial
+from tests.sdk.run.test_run import Grants, end_of, start, trial
 
 BEST = (ObjectiveRule("score", "best"),)
 
@@ -57,7 +57,7 @@ def epoch_in(store: Store, digest: str | None) -> int:
 # When a checkpoint is written
 
 
-def test_a_trial_writes_its_first_epoch_every_rung_and_in_between_what_is_worth_its_cost(
+def test_a_trial_saves_its_first_epoch_every_rung_and_what_is_worth_its_cost(
     store: Store, clock: Slow
 ) -> None:
     grants = Grants(2, 17)
@@ -69,7 +69,7 @@ def test_a_trial_writes_its_first_epoch_every_rung_and_in_between_what_is_worth_
             assert (digest is not None) == (epoch in (1, 2, 7, 12, 17))
     assert saved_epochs(run) == [1, 2, 7, 12, 17]
     assert [epoch_in(store, digest) for digest in grants.digests] == [2, 17]
-    assert ended(run)["checkpoints"] == {"saves": 5, "skipped": 12, "seconds": 5.0, "missed": None}
+    assert end_of(run)["checkpoints"] == {"saves": 5, "skipped": 12, "seconds": 5.0, "missed": None}
 
 
 @pytest.mark.parametrize("leave", ["at the end", "by break"])
@@ -86,14 +86,14 @@ def test_a_script_writes_as_seldom_and_leaves_the_last_epoch(store: Store, clock
     assert epoch_in(store, run.checkpoint.digest) == 10
 
 
-def test_a_skipped_save_asks_nothing_of_what_it_was_given_and_lets_go_of_it_with_its_epoch(
+def test_a_skipped_save_reads_no_state_and_frees_the_objects_after_its_epoch(
     store: Store, clock: Slow
 ) -> None:
     class Model:
-        asked = 0
+        calls = 0
 
         def state_dict(self) -> dict[str, Any]:
-            Model.asked += 1
+            Model.calls += 1
             return {}
 
         def load_state_dict(self, state: Any) -> None: ...
@@ -110,7 +110,7 @@ def test_a_skipped_save_asks_nothing_of_what_it_was_given_and_lets_go_of_it_with
             if epoch in (2, 3):
                 kept.append(weakref.ref(model))
             del model
-    assert (Model.asked, saved_epochs(run)) == (2, [1, 5])
+    assert (Model.calls, saved_epochs(run)) == (2, [1, 5])
 
 
 def test_a_save_in_mid_epoch_never_stands_for_the_end_of_its_epoch(store: Store, clock: Slow) -> None:
@@ -145,7 +145,7 @@ def test_the_best_epoch_has_a_checkpoint_of_its_own_beside_the_rungs(
             run.report(score=scores[epoch - 1])
             if not save_first:
                 run.save(epoch=epoch)
-    assert grants.asked == [(2, {"score": 0.2}), (6, {"score": 0.9})]
+    assert grants.questions == [(2, {"score": 0.2}), (6, {"score": 0.9})]
     assert [epoch_in(store, digest) for digest in grants.digests] == [2, 6]
     assert [epoch_in(store, digest) for digest in grants.best] == [2, 3]
     assert saved_epochs(run) == [1, 2, 3, 6]
@@ -157,7 +157,7 @@ def test_only_the_first_objective_has_a_best_checkpoint_and_only_if_its_best_cou
         for epoch in run.epochs():
             run.report(loss=1 / epoch, score=1 / epoch)
             run.save(epoch=epoch)
-    assert (grants.asked, grants.best) == ([(2, {"loss": 0.5, "score": 1.0})], [None])
+    assert (grants.questions, grants.best) == ([(2, {"loss": 0.5, "score": 1.0})], [None])
 
 
 @pytest.mark.usefixtures("every_save")
@@ -178,11 +178,11 @@ def test_epochs_that_a_resumed_trial_trains_again_count_once(store: Store) -> No
         train(trial(store, Grants(6), objectives=rules), {1: 0.1, 2: 0.5, 3: 0.2, 4: 9.0, 5: 9.5}, crash_in=5)
     grants = Grants(6)
     train(trial(store, grants, attempt=2, objectives=rules), {4: 0.3, 5: 0.3, 6: 0.6})
-    assert grants.asked == [(6, {"score": 0.6, "mean": pytest.approx(0.4)})]
+    assert grants.questions == [(6, {"score": 0.6, "mean": pytest.approx(0.4)})]
     assert [epoch_in(store, digest) for digest in grants.best] == [6]
     grants = Grants(7)
     train(trial(store, grants, attempt=3, objectives=rules), {7: 0.0})
-    assert grants.asked == [(7, {"score": 0.6, "mean": pytest.approx(0.3)})]
+    assert grants.questions == [(7, {"score": 0.6, "mean": pytest.approx(0.3)})]
     assert [epoch_in(store, digest) for digest in grants.best] == [6]
 
 
@@ -192,7 +192,7 @@ def test_a_bounded_metric_is_reported_with_the_objective_and_missed_by_name(stor
         for epoch in run.epochs():
             run.report(score=0.5, **({"latency": 12.0} if epoch == 1 else {}))
             run.save(epoch=epoch)
-    assert grants.asked == [(2, {"score": 0.5, "latency": 12.0})]
+    assert grants.questions == [(2, {"score": 0.5, "latency": 12.0})]
     run = trial(store, Grants(1), attempt=2, bounded=("latency",))
     epochs = run.epochs()
     next(epochs)
@@ -226,7 +226,7 @@ def test_a_report_out_of_bounds_ends_the_trial_at_once(
 
     with pytest.raises(Diverged, match=message):
         train()
-    assert (saved_epochs(run), grants.asked) == ([1], [])
+    assert (saved_epochs(run), grants.questions) == ([1], [])
 
 
 def test_a_trainable_that_catches_its_divergence_does_not_go_on(store: Store) -> None:
@@ -256,7 +256,7 @@ def test_max_epochs_is_the_last_rungs_in_a_trial_and_the_loops_in_a_script(store
         assert len(list(epochs)) == 12
 
 
-def test_an_epoch_longer_than_the_grace_period_is_warned_of_once_unless_the_trainable_asks(
+def test_one_warning_of_an_epoch_beyond_the_grace_period_unless_stopping_is_read(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()

@@ -21,7 +21,7 @@ def test_scores_are_columns_and_metrics_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "said"),
     [
         ({}, "without metrics and scores"),
         ({"metrics": {"a": "high"}}, "metrics.a = 'high' is not accepted: give a number"),
@@ -42,6 +42,6 @@ def test_scores_are_columns_and_metrics_numbers() -> None:
         ),
     ],
 )
-def test_what_is_no_evaluation_is_refused_by_name(given: dict[str, Any], said: str) -> None:
+def test_what_is_no_evaluation_is_refused_by_name(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
-        halving.Evaluation(**given)
+        halving.Evaluation(**arguments)

@@ -46,12 +46,12 @@ def test_ctrl_c_while_a_run_is_opened_ends_its_attempt(
 
     real: Callable[..., Any] = getattr(halving.run.run, attribute)
 
-    def interrupted(*given: Any, **named: Any) -> Any:
+    def interrupt_once(*arguments: Any, **named: Any) -> Any:
         monkeypatch.setattr(halving.run.run, attribute, real)
         interrupt()
-        return real(*given, **named)
+        return real(*arguments, **named)
 
-    monkeypatch.setattr(halving.run.run, attribute, interrupted)
+    monkeypatch.setattr(halving.run.run, attribute, interrupt_once)
     with pytest.raises(KeyboardInterrupt):
         start(store, system_metrics=0.01)
 
@@ -106,11 +106,11 @@ def test_a_system_that_gives_no_thread_ends_the_attempt(
 
     real: Callable[..., Any] = getattr(halving.run.run, attribute)
 
-    def without_room(*given: Any, **named: Any) -> Any:
+    def without_room(*arguments: Any, **named: Any) -> Any:
         # more than a process can address, whatever the system promises
         before = threading.stack_size(1 << 60)
         try:
-            return real(*given, **named)
+            return real(*arguments, **named)
         finally:
             threading.stack_size(before)
 

@@ -36,13 +36,13 @@ def dataset(store: Store) -> Dataset:
     return snapshot(store, shards, "d")
 
 
-def order(dataset: Dataset, epochs: int = EPOCHS, **given: Any) -> list[list[int]]:
+def order(dataset: Dataset, epochs: int = EPOCHS, **options: Any) -> list[list[int]]:
     """The rows of each epoch, as a training that nothing interrupts sees them."""
-    loader = dataset.loader("train", batch_size=BATCH, **given)
+    loader = dataset.loader("train", batch_size=BATCH, **options)
     return [flat(numbers(loader)) for _ in range(epochs)]
 
 
-class Seen:
+class RowLog:
     """What a model was trained on: the rows of each epoch of the run. It stands for the model."""
 
     def __init__(self) -> None:
@@ -64,65 +64,65 @@ def kill(number: int) -> None:
 
 def stop_between_batches(run: Run) -> None:
     """SIGTERM in the third batch of epoch 2; saved between batches."""
-    seen = Seen()
+    rows = RowLog()
     loader = run.dataset.loader("train", batch_size=BATCH)
-    run.restore(seen=seen)
+    run.restore(seen=rows)
     for epoch in run.epochs():
         for number, batch in enumerate(loader):
-            seen.take(epoch, batch)
+            rows.take(epoch, batch)
             if (run.attempt, epoch, number) == (1, 2, 2):
                 kill(signal.SIGTERM)
             if run.stopping:
-                run.save(seen=seen)
+                run.save(seen=rows)
         run.report(score=0.5)
-        run.save(seen=seen)
+        run.save(seen=rows)
 
 
 def stop_in_the_last_batch(run: Run) -> None:
-    seen = Seen()
+    rows = RowLog()
     loader = run.dataset.loader("train", batch_size=BATCH)
-    run.restore(seen=seen)
+    run.restore(seen=rows)
     for epoch in run.epochs():
         for number, batch in enumerate(loader):
-            seen.take(epoch, batch)
+            rows.take(epoch, batch)
             if (run.attempt, epoch, number) == (1, 2, len(loader) - 1):
                 kill(signal.SIGTERM)
             if run.stopping:
-                run.save(seen=seen)
+                run.save(seen=rows)
         run.report(score=0.5)
-        run.save(seen=seen)
+        run.save(seen=rows)
 
 
 def stop_behind_a_loop_that_was_left(run: Run) -> None:
-    seen = Seen()
+    rows = RowLog()
     loader = run.dataset.loader("train", batch_size=BATCH)
-    run.restore(seen=seen)
+    run.restore(seen=rows)
     for epoch in run.epochs():
         for number, batch in enumerate(loader):
-            seen.take(epoch, batch)
+            rows.take(epoch, batch)
             if (run.attempt, epoch, number) == (1, 2, 2):
                 kill(signal.SIGTERM)
             if run.stopping:
                 break
         if run.stopping:
-            run.save(seen=seen)
+            run.save(seen=rows)
         run.report(score=0.5)
-        run.save(seen=seen)
+        run.save(seen=rows)
 
 
 def stop_and_end_the_epoch(run: Run) -> None:
     """SIGTERM behind a save that was skipped: its epoch is trained to its end and written from what the
     objects hold then.
     """
-    seen = Seen()
+    rows = RowLog()
     loader = run.dataset.loader("train", batch_size=BATCH)
-    run.restore(seen=seen)
+    run.restore(seen=rows)
     for epoch in run.epochs():
         run.report(score=0.5)
         for number, batch in enumerate(loader):
-            seen.take(epoch, batch)
+            rows.take(epoch, batch)
             if number == (2 if epoch < EPOCHS else len(loader) - 1):
-                written = run.save(seen=seen)
+                written = run.save(seen=rows)
             if (run.attempt, epoch, number) == (1, 2, 4):
                 assert written is None
                 kill(signal.SIGTERM)
@@ -132,73 +132,73 @@ def be_killed(run: Run) -> None:
     """SIGKILL in the middle of epoch 3: the last checkpoint that counts is that of epoch 2, or of an epoch
     before it.
     """
-    seen = Seen()
+    rows = RowLog()
     loader = run.dataset.loader("train", batch_size=BATCH)
-    run.restore(seen=seen)
+    run.restore(seen=rows)
     for epoch in run.epochs():
         for number, batch in enumerate(loader):
-            seen.take(epoch, batch)
+            rows.take(epoch, batch)
             if (run.attempt, epoch, number) == (1, 3, 2):
                 kill(signal.SIGKILL)
         run.report(score=0.5)
-        run.save(seen=seen)
+        run.save(seen=rows)
 
 
 def open_loaders_late(run: Run) -> None:
     """The loader is opened behind ``restore``, a new one in each epoch, and another for validation beside
     it.
     """
-    seen = Seen()
-    run.restore(seen=seen)
+    rows = RowLog()
+    run.restore(seen=rows)
     for epoch in run.epochs():
         loader = run.dataset.loader("train", batch_size=BATCH, epoch=epoch)
         for number, batch in enumerate(loader):
-            seen.take(epoch, batch)
+            rows.take(epoch, batch)
             if (run.attempt, epoch, number) == (1, 2, 2):
                 kill(signal.SIGTERM)
             if run.stopping:
-                run.save(seen=seen)
+                run.save(seen=rows)
         assert sorted(flat(numbers(run.dataset.loader("valid", batch_size=8)))) == list(range(20))
         run.report(score=0.5)
-        run.save(seen=seen)
+        run.save(seen=rows)
 
 
 def read_by_workers(run: Run) -> None:
-    seen = Seen()
+    rows = RowLog()
     loader = run.dataset.loader("train", batch_size=BATCH)
-    run.restore(seen=seen)
+    run.restore(seen=rows)
     batches = loader.torch(2, multiprocessing_context="fork")
     for epoch in run.epochs():
         for number, batch in enumerate(batches):
-            seen.take(epoch, batch)
+            rows.take(epoch, batch)
             if (run.attempt, epoch, number) == (1, 2, 2):
                 kill(signal.SIGTERM)
             if run.stopping:
-                run.save(seen=seen)
+                run.save(seen=rows)
         run.report(score=0.5)
-        run.save(seen=seen)
+        run.save(seen=rows)
 
 
 def attempt(store: Store, dataset: Dataset, trainable: str, number: int) -> int | None:
     """Run an attempt in a process of its own; its exit code."""
-    given = dataclasses.replace(
+    trial = dataclasses.replace(
         context(store, number), dataset_name=dataset.name, dataset_digest=dataset.digest
     )
     platform, theirs = SERVER.Pipe()
     platform.send(Granted(EPOCHS, complete=True))
-    process = start(run_trial, given, f"{__name__}:{trainable}", EPOCHS, theirs, 1)
+    process = start(run_trial, trial, f"{__name__}:{trainable}", EPOCHS, theirs, 1)
     theirs.close()
     process.join()
     return process.exitcode
 
 
-def saved(store: Store) -> tuple[int, list[list[Any]]]:
+def read_saved(store: Store) -> tuple[int, list[list[Any]]]:
     """Epoch and content of the newest checkpoint."""
     newest = RunRecords(store, "p", "s.0001").latest_checkpoint()
     assert newest is not None
-    seen = Seen()
-    restore(store, newest.digest, {"seen": seen}, with_rng=False)
-    return newest.epoch, seen.rows
+    rows = RowLog()
+    restore(store, newest.digest, {"seen": rows}, with_rng=False)
+    return newest.epoch, rows.rows
 
 
 @pytest.mark.slow
@@ -218,12 +218,12 @@ def test_a_trial_that_ends_anywhere_is_resumed_with_the_very_row(
     store: Store, dataset: Dataset, trainable: str, ends: int, epoch: int | None, batches: int | None
 ) -> None:
     assert attempt(store, dataset, trainable, 1) == ends
-    found, rows = saved(store)
+    saved_epoch, rows = read_saved(store)
     if epoch is not None:
-        assert (found, len(rows)) == (epoch, batches)
+        assert (saved_epoch, len(rows)) == (epoch, batches)
     assert attempt(store, dataset, trainable, 2) == 0
-    found, rows = saved(store)
-    assert found == EPOCHS
+    saved_epoch, rows = read_saved(store)
+    assert saved_epoch == EPOCHS
     assert [
         flat(batch for number, batch in rows if number == each) for each in range(1, EPOCHS + 1)
     ] == order(dataset)
@@ -240,12 +240,12 @@ def run_of(store: Store, dataset: Dataset, number: int = 1, **changes: Any) -> R
 
 def train(run: Run, loader: Loader, epochs: int) -> list[list[int]]:
     """The rows of so many epochs."""
-    seen = []
+    rows = []
     for _, _ in zip(range(epochs), run.epochs(), strict=False):
-        seen.append(flat(numbers(loader)))
+        rows.append(flat(numbers(loader)))
         run.report(score=0.5)
         run.save()
-    return seen
+    return rows
 
 
 @pytest.mark.usefixtures("every_save")
@@ -268,7 +268,7 @@ def test_an_epochs_checkpoint_is_resumed_with_the_next_epoch(
 
 
 @pytest.mark.usefixtures("every_save")
-def test_a_save_in_the_last_batch_of_an_epoch_that_counts_is_resumed_with_the_next_epoch(
+def test_a_save_in_the_last_batch_of_a_complete_epoch_resumes_with_the_next_epoch(
     store: Store, dataset: Dataset
 ) -> None:
     with run_of(store, dataset) as run:

@@ -61,12 +61,13 @@ def steps(root: str) -> Counter[int]:
     return Counter(step for _, key, step, *_ in read_points(Store(root), "r") if key == "a")
 
 
-def saved(root: str) -> list[tuple[int, Any]]:
+def saved_epochs(root: str) -> list[tuple[int, Any]]:
     """Epoch and content of every checkpoint that counts."""
     store = Store(root)
-    found = RunRecords(store, "p", "r").checkpoints()
+    checkpoints = RunRecords(store, "p", "r").checkpoints()
     return [
-        (each.epoch, restore(store, each.digest, {"seen": None}, with_rng=False)["seen"]) for each in found
+        (each.epoch, restore(store, each.digest, {"seen": None}, with_rng=False)["seen"])
+        for each in checkpoints
     ]
 
 
@@ -80,7 +81,7 @@ def wait_for_the_watch() -> None:
 
 @pytest.mark.parametrize("shut", OUTAGES)
 @pytest.mark.usefixtures("retried_soon")
-def test_training_goes_on_while_s3_is_unavailable_and_nothing_is_lost_when_it_is_back(
+def test_training_goes_on_while_s3_is_unavailable_and_nothing_is_lost_after_it(
     root: str, s3_gate: Gate, shut: Shut
 ) -> None:
     took = []
@@ -109,7 +110,7 @@ def test_training_goes_on_while_s3_is_unavailable_and_nothing_is_lost_when_it_is
         == 1
     )
     assert steps(root) == dict.fromkeys(range(1, 13), 1)
-    assert [epoch for epoch, _ in saved(root)] == [1, 2, 8, 9, 10, 11, 12]
+    assert [epoch for epoch, _ in saved_epochs(root)] == [1, 2, 8, 9, 10, 11, 12]
     missed = {each.epoch: each.missed for each in RunRecords(Store(root), "p", "r").checkpoints()}
     assert [epoch for epoch, misses in missed.items() if misses] == [8], (
         "the first that the store took again says what was skipped"
@@ -134,7 +135,7 @@ def test_the_last_epoch_waits_for_s3_to_be_back(root: str, s3_gate: Gate) -> Non
             run.log({"a": 1.0}, step=epoch)
             run.save(seen=epoch)
     assert any("a checkpoint of r waits for the store s3://" in str(each.message) for each in warned)
-    assert saved(root) == [(1, 1), (3, 3)]
+    assert saved_epochs(root) == [(1, 1), (3, 3)]
     assert steps(root) == {1: 1, 2: 1, 3: 1}
 
 
@@ -148,7 +149,7 @@ def test_the_last_save_of_a_loop_of_ones_own_is_made_up_for_at_the_end(root: str
         s3_gate.shut()
         assert run.save(seen=2) is None
         threading.Timer(3, s3_gate.open).start()
-    assert saved(root) == [(0, 1), (0, 2)]
+    assert saved_epochs(root) == [(0, 1), (0, 2)]
 
 
 def test_a_run_waits_for_s3_to_be_opened_and_is_the_first_attempt(root: str, s3_gate: Gate) -> None:
@@ -222,7 +223,7 @@ def test_a_trial_that_is_stopped_waits_for_s3_no_longer_than_its_grace_period(
         assert process.wait(60) == 143
     assert time.monotonic() - began > 5
     s3_gate.open()
-    assert [epoch for epoch, _ in saved(root)] == [1]
+    assert [epoch for epoch, _ in saved_epochs(root)] == [1]
 
 
 @pytest.mark.usefixtures("retried_soon")
@@ -257,7 +258,7 @@ def test_an_artifact_is_stored_when_s3_is_back(root: str, s3_gate: Gate, tmp_pat
 
 
 @pytest.mark.usefixtures("retried_soon")
-def test_a_store_that_becomes_unavailable_within_an_epoch_holds_up_its_end_only_until_that_is_noticed(
+def test_a_store_that_fails_within_an_epoch_delays_its_end_only_until_it_is_noticed(
     root: str, s3_gate: Gate
 ) -> None:
     began = 0.0
@@ -274,35 +275,35 @@ def test_a_store_that_becomes_unavailable_within_an_epoch_holds_up_its_end_only_
             if epoch == 1:
                 s3_gate.swallow()
                 began = time.monotonic()
-    assert [epoch for epoch, _ in saved(root)] == [2, 3]
+    assert [epoch for epoch, _ in saved_epochs(root)] == [2, 3]
 
 
 @pytest.mark.usefixtures("retried_soon")
-def test_a_checkpoint_that_is_needed_counts_when_its_points_are_in_the_store_and_another_not_before(
+def test_a_needed_checkpoint_waits_for_its_points_and_another_does_not_count(
     root: str,
 ) -> None:
     records = RunRecords(Store(root), "p", "r")
-    asked = 0
+    flushes = 0
 
     def flush() -> bool:
-        nonlocal asked
-        asked += 1
+        nonlocal flushes
+        flushes += 1
         assert records.latest_checkpoint() is None
-        return asked == 3
+        return flushes == 3
 
     saver = Saver(records.store, records, flush, lambda: float("inf"))
     saver.write({"seen": 1})
     with pytest.warns(UserWarning, match="as soon as that is possible: the points up to the checkpoint"):
         saver.count(1, 1, {}, None, needed=False)
-    assert (saver.newest, asked) == (None, 1)
+    assert (saver.newest, flushes) == (None, 1)
     with pytest.warns(UserWarning, match="a checkpoint's record of r waits for the store"):
         saver.count(1, 1, {}, None, needed=True)
     assert saver.newest == records.latest_checkpoint() is not None
-    assert asked == 3
+    assert flushes == 3
 
 
 @pytest.mark.usefixtures("retried_soon")
-def test_a_checkpoint_that_is_needed_waits_no_more_than_its_time_for_points_that_do_not_come(
+def test_a_needed_checkpoint_waits_only_so_long_for_points_that_do_not_come(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("halving.checkpoints.saver.POINTS_SECONDS", 0.5)
@@ -332,8 +333,8 @@ def test_the_record_of_the_last_save_of_a_loop_of_ones_own_is_made_up_for_at_the
 
             patch.setattr(run.records, "add_checkpoint", unavailable)
             assert run.save(seen=1) is not None
-        assert saved(root) == []
-    assert saved(root) == [(0, 1)]
+        assert saved_epochs(root) == []
+    assert saved_epochs(root) == [(0, 1)]
 
 
 def leave_while_unavailable(run: halving.Run) -> None:
@@ -353,7 +354,7 @@ GATE: list[Gate] = []
 
 @pytest.mark.parametrize("where", ["after save", "in the next epoch"])
 @pytest.mark.usefixtures("retried_soon")
-def test_a_trial_that_returns_without_a_checkpoint_while_s3_is_unavailable_is_not_to_blame(
+def test_a_trial_without_a_checkpoint_while_s3_is_unavailable_is_not_to_blame(
     root: str, s3_gate: Gate, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     GATE[:] = [s3_gate]
@@ -361,10 +362,10 @@ def test_a_trial_that_returns_without_a_checkpoint_while_s3_is_unavailable_is_no
         "halving.checkpoints.saver.retry_while_unavailable", lambda store, what, action, give_up_at: action()
     )
     monkeypatch.setattr("halving.run.run._TRIAL_END_SECONDS", 1.0)
-    given = test_execute.context(Store(root), where=where)
+    trial = test_execute.context(Store(root), where=where)
     platform = multiprocessing.Pipe()
     with pytest.warns(UserWarning, match="halving: "):
-        run_trial(given, f"{__name__}:leave_while_unavailable", 9, platform[1], 1)
+        run_trial(trial, f"{__name__}:leave_while_unavailable", 9, platform[1], 1)
     said = platform[0].recv()
     assert isinstance(said, Interrupted)
     assert said.reason.startswith("the store was unavailable: ")

@@ -32,14 +32,14 @@ class Grants:
     def __init__(self, *budgets: int) -> None:
         self.granted = budgets[0]
         self._next = list(budgets[1:])
-        self.asked: list[tuple[int, dict[str, float]]] = []
+        self.questions: list[tuple[int, dict[str, float]]] = []
         self.digests: list[str] = []
         self.best: list[str | None] = []
 
     def report_rung(
         self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None
     ) -> int:
-        self.asked.append((epoch, values))
+        self.questions.append((epoch, values))
         self.digests.append(checkpoint)
         self.best.append(best_checkpoint)
         return self._next.pop(0) if self._next else epoch
@@ -62,7 +62,7 @@ def start(store: Store, **changes: Any) -> Run:
 
 
 def trial(store: Store, controller: Grants, attempt: int = 1, *, ranks: Ranks = ALONE, **changes: Any) -> Run:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "root": store.root,
         "project": "p",
         "run": "s.0001",
@@ -76,7 +76,7 @@ def trial(store: Store, controller: Grants, attempt: int = 1, *, ranks: Ranks = 
         "parent": {"sweep": "s"},
         "provenance": {"git": None},
     }
-    return open_trial(TrialContext(**{**given, **changes}), controller, ranks)
+    return open_trial(TrialContext(**{**fields, **changes}), controller, ranks)
 
 
 def train_with(run: Run, score: float) -> None:
@@ -87,7 +87,7 @@ def train_with(run: Run, score: float) -> None:
             run.save(epoch=epoch)
 
 
-def ended(run: Run) -> dict[str, Any]:
+def end_of(run: Run) -> dict[str, Any]:
     record: dict[str, Any] = json.loads(run.store.read(f"{run.records.folder}/end-{run.attempt:04d}.json"))
     return record
 
@@ -119,9 +119,9 @@ def test_the_record_is_complete_and_durable_when_init_returns(tmp_path: Path) ->
 
 def test_two_runs_without_an_id_are_two_runs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halving.records.provenance.capture", lambda store: {"git": None})
-    with halving.init("p", root=store.root) as one, halving.init("p", root=store.root) as other:
-        assert one.id != other.id
-        assert (one.attempt, other.attempt) == (1, 1)
+    with halving.init("p", root=store.root) as first, halving.init("p", root=store.root) as other:
+        assert first.id != other.id
+        assert (first.attempt, other.attempt) == (1, 1)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", ".hidden", "a b", "x" * 129, "é"])
@@ -242,7 +242,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("value", WRONG)
-def test_a_wrong_value_is_refused_by_name_in_a_strict_run_and_nothing_of_its_call_is_logged(
+def test_a_strict_run_refuses_a_wrong_value_by_name_and_logs_nothing_of_the_call(
     store: Store, value: Any
 ) -> None:
     with start(store, strict=True) as run:
@@ -267,7 +267,7 @@ def test_a_wrong_value_is_left_out_counted_and_warned_of_once_by_default(store: 
     with pytest.warns(UserWarning, match="3 values of r were not accepted"):
         run.finish()
     assert sorted(points(run)) == [("bad", 0, 0.0), *(("fine", step, 1.0) for step in range(4))]
-    assert ended(run)["rejected_values"] == 3
+    assert end_of(run)["rejected_values"] == 3
 
 
 def test_dicts_in_dicts_are_names_with_slashes(store: Store) -> None:
@@ -314,15 +314,15 @@ def test_what_is_no_dict_is_refused(store: Store) -> None:
         run.log(0.5, step=1)  # type: ignore[arg-type]
 
 
-def test_names_in_another_order_and_a_different_set_with_the_same_size_are_told_apart(store: Store) -> None:
+def test_names_in_another_order_and_another_set_of_that_size_are_told_apart(store: Store) -> None:
     with start(store) as run:
         run.log({"a": 1.0, "b": 2.0}, step=1)
         run.log({"b": 3.0, "a": 4.0}, step=2)
         run.log({"a": 5.0, "c": 6.0}, step=3)
         run.log({"a": 7.0, "b": 8.0, "c": 9.0}, step=4)
         run.log({}, step=5)
-    found = {(key, step): value for key, step, value in points(run)}
-    assert found == {
+    values = {(key, step): value for key, step, value in points(run)}
+    assert values == {
         ("a", 1): 1.0,
         ("b", 1): 2.0,
         ("b", 2): 3.0,
@@ -343,7 +343,7 @@ def test_the_last_value_of_a_name_that_stands_in_two_sets_is_the_one_logged_last
     assert [value for key, _, value in points(run) if key == "epoch"] == [
         step + half for step in range(50) for half in (0.0, 0.5)
     ]
-    assert ended(run)["summary"] == {"epoch": 49.5, "loss": 1.0, "val": 1.0}
+    assert end_of(run)["summary"] == {"epoch": 49.5, "loss": 1.0, "val": 1.0}
 
 
 class OnDevice(torch.Tensor):
@@ -358,13 +358,13 @@ def test_a_device_tensors_value_is_fetched_by_the_drain_thread(
     """Without a GPU: the copy and the fetch are real, on the CPU; the device's name and its event stand
     in.
     """
-    asked: list[str] = []
+    threads: list[str] = []
 
     class Event:
         def record(self, stream: object) -> None: ...
 
         def synchronize(self) -> None:
-            asked.append(threading.current_thread().name)
+            threads.append(threading.current_thread().name)
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
@@ -376,8 +376,8 @@ def test_a_device_tensors_value_is_fetched_by_the_drain_thread(
         loss += 1.0  # in place, as training does
         run.flush()
     assert sorted(points(run)) == [("loss", 3, 0.5), ("lr", 3, pytest.approx(0.1)), ("nested/acc", 3, 1.0)]
-    assert asked
-    assert all(name.startswith("halving-metrics") for name in asked)
+    assert threads
+    assert all(name.startswith("halving-metrics") for name in threads)
 
 
 def test_artifacts_of_a_call_are_stored_by_content_with_a_reference(store: Store) -> None:
@@ -398,15 +398,15 @@ def test_artifacts_of_a_call_are_stored_by_content_with_a_reference(store: Store
             step=5,
         )
     folder = "runs/project=p/r/media"
-    found = [json.loads(store.read(f"{folder}/{name}")) for name in store.names(folder)]
-    assert [(row["key"], row["step"], row["kind"], row["attempt"]) for row in found] == [
+    records = [json.loads(store.read(f"{folder}/{name}")) for name in store.names(folder)]
+    assert [(row["key"], row["step"], row["kind"], row["attempt"]) for row in records] == [
         ("image", 4, "image", 1),
         ("said", 4, "text", 1),
         ("table", 5, "table", 1),
         ("weights", 5, "histogram", 1),
     ]
-    assert store.get_blob(found[0]["digest"]).startswith(b"\x89PNG")
-    assert all(len(store.get_blob(row["digest"])) == row["bytes"] for row in found)
+    assert store.get_blob(records[0]["digest"]).startswith(b"\x89PNG")
+    assert all(len(store.get_blob(row["digest"])) == row["bytes"] for row in records)
     assert points(run) == [("loss", 4, 1.0)]
 
 
@@ -435,7 +435,7 @@ def test_the_last_sample_of_system_metrics_is_logged_while_the_run_finishes(
         run.log({"loss": 1.0}, step=1)
         time.sleep(0.1)
     assert len([key for key, _, _ in points(run) if key == "system/memory/used"]) == 2
-    assert ended(run)["rejected_values"] == 0
+    assert end_of(run)["rejected_values"] == 0
 
 
 def test_every_kind_of_number_is_a_metric(store: Store) -> None:
@@ -536,7 +536,7 @@ def test_an_exception_leaves_its_epoch_uncounted(store: Store) -> None:
 
     with pytest.raises(RuntimeError, match="out of memory"):
         train()
-    assert (run.epoch, ended(run)["epoch"], ended(run)["status"]) == (2, 2, "failed")
+    assert (run.epoch, end_of(run)["epoch"], end_of(run)["status"]) == (2, 2, "failed")
     with start(store) as again:
         assert again.restore(epoch=None) == {"epoch": 2}
         assert next(iter(again.epochs(5))) == 3
@@ -585,20 +585,20 @@ def test_leaving_the_context_says_how_the_attempt_ended(store: Store) -> None:
         run.log({"loss": 1.0}, step=1)
         run.log({"loss": 0.5, "accuracy": 0.9}, step=2)
     assert (
-        ended(run).items()
+        end_of(run).items()
         >= {"status": "finished", "dropped_points": 0, "summary": {"loss": 0.5, "accuracy": 0.9}}.items()
     )
     with pytest.raises(KeyboardInterrupt), start(store) as again:
         raise KeyboardInterrupt
-    assert (again.attempt, ended(again)["status"]) == (2, "failed")
+    assert (again.attempt, end_of(again)["status"]) == (2, "failed")
 
 
 def test_finishing_twice_keeps_the_first_end(store: Store) -> None:
     with start(store) as run:
         run.finish("stopped")
-        first = ended(run)
+        first = end_of(run)
         run.finish("failed")
-    assert ended(run) == first
+    assert end_of(run) == first
     assert first["status"] == "stopped"
 
 
@@ -622,7 +622,7 @@ def test_the_controller_is_asked_exactly_at_the_granted_budgets(store: Store) ->
             run.report(score=epoch / 10, loss=1.0)
             run.save(epoch=epoch)
     assert trained == list(range(1, 10))
-    assert grants.asked == [(1, {"score": 0.1}), (3, {"score": 0.3}), (9, {"score": 0.9})]
+    assert grants.questions == [(1, {"score": 0.1}), (3, {"score": 0.3}), (9, {"score": 0.9})]
     assert grants.digests == [saved.digest for saved in run.records.checkpoints() if saved.epoch in (1, 3, 9)]
 
 
@@ -636,7 +636,7 @@ def test_a_pause_ends_the_loop_and_a_later_attempt_continues_from_it(store: Stor
                 trained.append((attempt, epoch))
                 run.report(score=float(epoch))
                 run.save(epoch=epoch)
-        assert grants.asked == [(budget, {"score": float(budget)})]
+        assert grants.questions == [(budget, {"score": float(budget)})]
     assert trained == [(1, 1), (1, 2), (2, 3), (2, 4), (2, 5), (2, 6)]
 
 
@@ -656,7 +656,7 @@ def test_a_trial_killed_before_its_decision_asks_again_and_trains_nothing_again(
     with trial(store, paused, attempt=2) as run:
         run.restore(epoch=None)
         assert list(run.epochs()) == []
-    assert (paused.asked, paused.digests) == ([(2, {"score": 0.5})], [digest])
+    assert (paused.questions, paused.digests) == ([(2, {"score": 0.5})], [digest])
 
     continued = Grants(2, 3)
     with trial(store, continued, attempt=3) as run:
@@ -666,7 +666,7 @@ def test_a_trial_killed_before_its_decision_asks_again_and_trains_nothing_again(
         run.report(score=0.75)
         run.save(epoch=3)
         assert list(epochs) == []
-    assert continued.asked == [(2, {"score": 0.5}), (3, {"score": 0.75})]
+    assert continued.questions == [(2, {"score": 0.5}), (3, {"score": 0.75})]
 
 
 def test_a_trial_that_was_not_restored_trains_from_the_start(store: Store) -> None:
@@ -676,7 +676,7 @@ def test_a_trial_that_was_not_restored_trains_from_the_start(store: Store) -> No
             for epoch in run.epochs():
                 run.report(score=float(epoch))
                 run.save(epoch=epoch)
-        assert grants.asked == [(2, {"score": 2.0})]
+        assert grants.questions == [(2, {"score": 2.0})]
     assert [(saved.epoch, saved.attempt) for saved in run.records.checkpoints()] == [
         (1, 1),
         (1, 2),
@@ -704,7 +704,7 @@ def test_a_trial_that_diverges_ends_and_keeps_its_last_good_checkpoint(
 
     with pytest.raises(Diverged, match=f"objective 'score' became {value} at epoch 3"):
         train()
-    assert (run.epoch, grants.asked, ended(run)["status"]) == (2, [], "failed")
+    assert (run.epoch, grants.questions, end_of(run)["status"]) == (2, [], "failed")
     assert [saved.epoch for saved in run.records.checkpoints()] == [1, 2]
     assert run.checkpoint == run.records.latest_checkpoint()
     assert [repr(number) for key, step, number in points(run) if step == 3] == [repr(value)]
@@ -716,7 +716,7 @@ def test_a_nan_in_another_metric_does_not_end_a_trial(store: Store) -> None:
         for epoch in run.epochs():
             run.report(score=0.5, other=math.nan)
             run.save(epoch=epoch)
-    assert grants.asked == [(1, {"score": 0.5})]
+    assert grants.questions == [(1, {"score": 0.5})]
 
 
 def test_a_rung_without_its_objective_says_what_was_reported(store: Store) -> None:
@@ -761,7 +761,7 @@ def test_a_rung_without_a_checkpoint_of_its_own_epoch_says_so(store: Store) -> N
             CheckpointMissing, match=r"epoch 2 ends a rung and has no checkpoint; call run\.save"
         ):
             next(epochs)
-    assert grants.asked == []
+    assert grants.questions == []
 
 
 def test_a_trial_has_its_snapshot_seed_and_parent(store: Store) -> None:
@@ -773,17 +773,17 @@ def test_a_trial_has_its_snapshot_seed_and_parent(store: Store) -> None:
     assert run.records.read().items() >= {"seed": 7, "parent": {"sweep": "s"}, "params": {"lr": 0.1}}.items()
 
 
-def test_a_trial_that_starts_from_another_runs_checkpoint_goes_on_from_its_epoch_until_it_has_its_own(
+def test_a_trial_continues_from_another_runs_checkpoint_until_it_has_its_own(
     store: Store,
 ) -> None:
     with trial(store, Grants(2)) as source:
         for epoch in source.epochs():
             source.report(score=0.5)
             source.save(seen=epoch)
-    given = source.records.checkpoints()[-1]._asdict()
+    checkpoint = source.records.checkpoints()[-1]._asdict()
     trained = []
     for attempt, granted in ((1, 3), (2, 4)):
-        with trial(store, Grants(granted), attempt, run="t.0000", start_from=given) as run:
+        with trial(store, Grants(granted), attempt, run="t.0000", start_from=checkpoint) as run:
             assert run.restore(seen=None)["seen"] == granted - 1
             for epoch in run.epochs():
                 trained.append(epoch)

@@ -56,7 +56,7 @@ open(f"told-{run.attempt}-{run.rank}.json", "w").write(json.dumps(told))
 def test_a_script_that_torchrun_starts_twice_has_one_run_which_goes_on(store: Store, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
 
-    def told(attempt: int) -> list[dict[str, Any]]:
+    def records_of(attempt: int) -> list[dict[str, Any]]:
         return [json.loads((tmp_path / f"told-{attempt}-{rank}.json").read_text()) for rank in (0, 1)]
 
     command = [
@@ -71,7 +71,7 @@ def test_a_script_that_torchrun_starts_twice_has_one_run_which_goes_on(store: St
     environment = {**os.environ, "HALVING_ROOT": store.root, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    first, other = told(1)
+    first, other = records_of(1)
     assert (first["rank"], other["rank"], first["of"], other["of"]) == (0, 1, 2, 2)
     assert {**first, "rank": 1} == other
     assert (first["params"], first["seen"], first["max"], first["epoch"]) == (
@@ -88,7 +88,7 @@ def test_a_script_that_torchrun_starts_twice_has_one_run_which_goes_on(store: St
         "visible_gpus": visible,
     }
     run_ranks(2, as_script, tmp_path, store.root, first["id"])
-    first, other = told(2)
+    first, other = records_of(2)
     assert {**first, "rank": 1} == other
     assert (first["attempt"], first["seen"], first["epoch"]) == (2, [3, 4], 4)
     assert StoredRuns(store).points(first["id"])["rank"] == dict.fromkeys((1, 2, 3, 4), 0.0)

@@ -43,7 +43,9 @@ def sigterm() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def stopped(store: Store, trainable: str, granted: int, *answers: Granted, attempt: int = 1) -> list[Message]:
+def run_stopped(
+    store: Store, trainable: str, granted: int, *answers: Granted, attempt: int = 1
+) -> list[Message]:
     """Run a trial that is stopped by SIGTERM; what it said before."""
     platform, own = multiprocessing.Pipe()
     for answer in answers:
@@ -75,44 +77,44 @@ def newest(store: Store) -> tuple[int, Any]:
 
 def train(run: Run) -> None:
     """The first attempt is stopped at the beginning of epoch 3."""
-    seen = list(run.restore(seen=[])["seen"])
+    epochs = list(run.restore(seen=[])["seen"])
     for epoch in run.epochs():
         if run.attempt == 1 and epoch == 3:
             sigterm()
-        seen.append(epoch)
-        run.report(score=sum(seen) / 100)
-        run.save(seen=seen)
+        epochs.append(epoch)
+        run.report(score=sum(epochs) / 100)
+        run.save(seen=epochs)
 
 
 def train_saving_first(run: Run) -> None:
-    seen = list(run.restore(seen=[])["seen"])
+    epochs = list(run.restore(seen=[])["seen"])
     for epoch in run.epochs():
         if run.attempt == 1 and epoch == 3:
             sigterm()
-        seen.append(epoch)
-        run.save(seen=seen)
-        run.report(score=sum(seen) / 100)
+        epochs.append(epoch)
+        run.save(seen=epochs)
+        run.report(score=sum(epochs) / 100)
 
 
 def train_stopped_after_its_save(run: Run) -> None:
-    seen = list(run.restore(seen=[])["seen"])
+    epochs = list(run.restore(seen=[])["seen"])
     for epoch in run.epochs():
-        seen.append(epoch)
-        run.report(score=sum(seen) / 100)
-        run.save(seen=seen)
+        epochs.append(epoch)
+        run.report(score=sum(epochs) / 100)
+        run.save(seen=epochs)
         if run.attempt == 1 and epoch == 3:
             sigterm()
 
 
 def train_saving_seldom(run: Run) -> None:
-    seen = list(run.restore(seen=[])["seen"])
+    epochs = list(run.restore(seen=[])["seen"])
     for epoch in run.epochs():
         if run.attempt == 1 and epoch == 3:
             sigterm()
-        seen.append(epoch)
-        run.report(score=sum(seen) / 100)
+        epochs.append(epoch)
+        run.report(score=sum(epochs) / 100)
         if epoch % 2 == 0 or epoch == 5:
-            run.save(seen=seen)
+            run.save(seen=epochs)
 
 
 @pytest.mark.parametrize(
@@ -124,10 +126,10 @@ def train_saving_seldom(run: Run) -> None:
         ("train_saving_seldom", 2),
     ],
 )
-def test_a_stopped_trial_keeps_its_epoch_and_a_resume_ends_where_the_uninterrupted_one_does(
+def test_a_stopped_trial_resumes_and_ends_where_an_uninterrupted_one_does(
     store: Store, trainable: str, kept: int
 ) -> None:
-    assert stopped(store, trainable, 5) == []
+    assert run_stopped(store, trainable, 5) == []
     assert newest(store) == (kept, list(range(1, kept + 1)))
     heard = execute(store, f"{__name__}:{trainable}", 5, Granted(5, complete=True), attempt=2)
     assert [message.values for message in heard if isinstance(message, ReachedRung)] == [{"score": 0.15}]
@@ -137,22 +139,22 @@ def test_a_stopped_trial_keeps_its_epoch_and_a_resume_ends_where_the_uninterrupt
 def train_by_batches(run: Run) -> None:
     """Stopped in the third of six batches of epoch 2; has a place of its own in the epoch."""
     state = run.restore(seen=[], batch=0)
-    seen = list(state["seen"])
+    batches = list(state["seen"])
     first = int(state["batch"])
     for epoch in run.epochs():
         for batch in range(first, 6):
-            seen.append((epoch, batch))
+            batches.append((epoch, batch))
             if run.attempt == 1 and (epoch, batch) == (2, 2):
                 sigterm()
             if run.stopping:
-                run.save(seen=seen, batch=batch + 1)
+                run.save(seen=batches, batch=batch + 1)
         first = 0
-        run.report(score=len(seen) / 100)
-        run.save(seen=seen, batch=0)
+        run.report(score=len(batches) / 100)
+        run.save(seen=batches, batch=0)
 
 
 def test_a_save_in_mid_epoch_ends_a_stopped_trial_there_and_a_resume_goes_on_there(store: Store) -> None:
-    assert stopped(store, "train_by_batches", 3) == []
+    assert run_stopped(store, "train_by_batches", 3) == []
     assert newest(store) == (1, [(1, batch) for batch in range(6)] + [(2, batch) for batch in range(3)])
     heard = execute(store, f"{__name__}:train_by_batches", 3, Granted(3, complete=True), attempt=2)
     assert [message.values for message in heard if isinstance(message, ReachedRung)] == [{"score": 0.18}]
@@ -182,14 +184,14 @@ def raise_when_stopping(run: Run) -> None:
 def test_a_stopped_trial_that_returns_or_fails_is_stopped_and_nothing_else(
     store: Store, trainable: str
 ) -> None:
-    assert stopped(store, trainable, 5) == []
+    assert run_stopped(store, trainable, 5) == []
     assert newest(store) == (1, [1])
 
 
-def test_a_trial_stopped_in_the_last_epoch_of_its_rung_asks_when_it_is_resumed_and_trains_nothing_again(
+def test_a_trial_stopped_at_the_end_of_its_rung_asks_and_trains_nothing_again(
     store: Store,
 ) -> None:
-    assert stopped(store, "train", 3) == []
+    assert run_stopped(store, "train", 3) == []
     heard = execute(store, f"{__name__}:train", 3, Granted(3, complete=True), attempt=2)
     saved = RunRecords(store, "p", "s.0001").latest_checkpoint()
     assert saved is not None
@@ -235,9 +237,7 @@ def trial(script: Script, monkeypatch: pytest.MonkeyPatch) -> Script:
 
 
 @pytest.mark.slow
-def test_a_sigterm_after_the_grace_period_ends_a_trial_at_once_and_one_within_it_changes_nothing(
-    trial: Script, store: Store
-) -> None:
+def test_another_sigterm_ends_a_trial_only_after_the_grace_period(trial: Script, store: Store) -> None:
     program = TRIAL.replace("context(Store())", "dataclasses.replace(context(Store()), grace_seconds=0.5)")
     done = trial(
         "import os, signal, time\n"
@@ -304,11 +304,11 @@ def test_an_epoch_that_ends_late_in_its_grace_period_waits_for_the_store(
     put = Store.put_blob
     failed = []
 
-    def fail_once(*given: Any) -> str:
+    def fail_once(*arguments: Any) -> str:
         if not failed:
-            failed.append(given)
+            failed.append(arguments)
             raise StoreUnavailable("503")
-        return put(*given)
+        return put(*arguments)
 
     monkeypatch.setattr(Store, "put_blob", fail_once)
     trial = dataclasses.replace(context(store), params={"late": 30 * share}, grace_seconds=30)
@@ -332,7 +332,7 @@ def train_without_store(run: Run) -> None:
 
 @pytest.mark.usefixtures("own_clock")
 @pytest.mark.parametrize("when", ["before", "while"])
-def test_a_trial_whose_last_try_at_an_unavailable_store_outlasts_its_grace_period_gives_up_for_good(
+def test_a_trial_gives_up_when_its_last_try_at_a_store_outlasts_the_grace_period(
     store: Store, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     tries: list[float] = []
@@ -371,11 +371,11 @@ def test_a_report_that_follows_a_late_save_waits_for_the_store(
     create = Store.create
     failed = []
 
-    def fail_once(self: Store, name: str, *given: Any, **named: Any) -> None:
+    def fail_once(self: Store, name: str, *arguments: Any, **named: Any) -> None:
         if "/checkpoints/00000002-" in name and not failed:
             failed.append(name)
             raise StoreUnavailable("503")
-        create(self, name, *given, **named)
+        create(self, name, *arguments, **named)
 
     monkeypatch.setattr(Store, "create", fail_once)
     trial = dataclasses.replace(context(store), grace_seconds=30)
@@ -386,7 +386,7 @@ def test_a_report_that_follows_a_late_save_waits_for_the_store(
 
 
 @pytest.mark.slow
-def test_a_trial_that_was_started_to_ignore_signals_saves_and_ends_by_sigterm_and_leaves_ctrl_c_to_its_worker(
+def test_a_trial_started_to_ignore_signals_saves_under_sigterm_and_ignores_ctrl_c(
     trial: Script, store: Store
 ) -> None:
     done = trial(
@@ -473,14 +473,14 @@ def test_a_main_thread_that_hangs_in_c_keeps_no_point_from_the_store(store: Stor
         assert process.stdout is not None
         assert process.stdout.readline() == "hangs\n"
         process.terminate()
-        wait_for(lambda: logged(store) == list(range(1_000)), 60, "the points of a process that hangs")
+        wait_for(lambda: logged_steps(store) == list(range(1_000)), 60, "the points of a process that hangs")
         assert process.poll() is None
         os.killpg(process.pid, signal.SIGKILL)
-    assert [found.state for found in recover(store)] == ["recovered"]
+    assert [attempt.state for attempt in recover(store)] == ["recovered"]
     assert status(store) == "crashed"
 
 
-def logged(store: Store) -> list[int]:
+def logged_steps(store: Store) -> list[int]:
     folder = "metrics/project=p/run=s.0001/live"
     tables = [pq.ParquetFile(store.path(f"{folder}/{name}")).read() for name in store.names(folder)]
     return sorted(row["step"] for table in tables for row in table.to_pylist())

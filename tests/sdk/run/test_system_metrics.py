@@ -161,23 +161,23 @@ def test_rates_are_bytes_per_second_without_the_loopback(monkeypatch: pytest.Mon
     clock = [100.0]
     monkeypatch.setattr("halving.run.system_metrics.time.monotonic", lambda: clock[0])
 
-    def counted(per_second: int) -> int:
+    def bytes_after(per_second: int) -> int:
         return int(clock[0] * per_second)
 
     def network(pernic: bool) -> dict[str, Any]:
         assert pernic
-        one = SimpleNamespace(bytes_sent=counted(10_000_000), bytes_recv=counted(2_000_000))
+        counters = SimpleNamespace(bytes_sent=bytes_after(10_000_000), bytes_recv=bytes_after(2_000_000))
         return {
-            "eth0": one,
-            "eth1": one,
-            "lo": SimpleNamespace(bytes_sent=counted(10**12), bytes_recv=counted(10**12)),
+            "eth0": counters,
+            "eth1": counters,
+            "lo": SimpleNamespace(bytes_sent=bytes_after(10**12), bytes_recv=bytes_after(10**12)),
         }
 
     monkeypatch.setattr(psutil, "net_io_counters", network)
     monkeypatch.setattr(
         psutil,
         "disk_io_counters",
-        lambda: SimpleNamespace(read_bytes=counted(5_000_000), write_bytes=-counted(9)),
+        lambda: SimpleNamespace(read_bytes=bytes_after(5_000_000), write_bytes=-bytes_after(9)),
     )
     machine = _Machine()
     machine.read()
@@ -248,7 +248,7 @@ def test_every_gpu_is_measured_in_plain_units(nvml: FakeNvml, sampling: Callable
 
 
 @pytest.mark.parametrize(
-    ("visible", "seen"),
+    ("visible", "indexes"),
     [
         ("2,0", [12, 10]),
         (" 1 ", [11]),
@@ -267,16 +267,16 @@ def test_every_gpu_is_measured_in_plain_units(nvml: FakeNvml, sampling: Callable
 )
 def test_only_the_visible_gpus_are_measured_and_numbered_as_the_process_sees_them(
     visible: str,
-    seen: list[int],
+    indexes: list[int],
     nvml: FakeNvml,
     sampling: Callable[..., SystemMetrics],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     values = sample(Logged(), sampling)
-    assert [values[name] for name in sorted(values) if name.endswith("/utilization")] == seen
+    assert [values[name] for name in sorted(values) if name.endswith("/utilization")] == indexes
     assert sorted(name for name in values if name.endswith("/utilization")) == [
-        f"system/gpu.{n}/utilization" for n in range(len(seen))
+        f"system/gpu.{n}/utilization" for n in range(len(indexes))
     ]
 
 
@@ -404,11 +404,11 @@ def test_stopping_right_after_a_sample_takes_no_second_one(sampling: Callable[..
 def test_a_sensor_that_hangs_holds_up_nobody_and_logs_nothing_afterwards(
     sampling: Callable[..., SystemMetrics], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = threading.Event()
+    entered = threading.Event()
     answer = threading.Event()
 
     def hangs(path: str) -> Any:
-        asked.set()
+        entered.set()
         answer.wait(60)
         return SimpleNamespace(used=1)
 
@@ -416,7 +416,7 @@ def test_a_sensor_that_hangs_holds_up_nobody_and_logs_nothing_afterwards(
     monkeypatch.setattr("halving.run.system_metrics._JOIN_SECONDS", 0.1)
     log = Logged()
     metrics = sampling(log, 0.02, name="hanging")
-    assert asked.wait(30)
+    assert entered.wait(30)
     began = time.monotonic()
     metrics.stop()
     assert time.monotonic() - began < 5

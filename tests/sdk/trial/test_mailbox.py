@@ -49,7 +49,7 @@ messages = st.one_of(
     st.builds(Granted, counts, st.booleans()),
     st.just(Stopped()),
 )
-plain = st.recursive(
+json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=8,
@@ -68,7 +68,7 @@ def test_a_message_is_the_same_on_the_other_side(message: Any) -> None:
     assert from_bytes(to_bytes(message)) == message
 
 
-@given(st.binary() | plain.map(lambda value: json.dumps(value).encode()))
+@given(st.binary() | json_values.map(lambda value: json.dumps(value).encode()))
 def test_whatever_else_comes_is_refused_and_nothing_worse(data: bytes) -> None:
     with pytest.raises(InvalidInput):
         from_bytes(data)
@@ -80,13 +80,13 @@ def test_a_message_with_one_field_changed_is_refused_or_another_message_of_its_k
 ) -> None:
     said = json.loads(to_bytes(message))
     name = data.draw(st.sampled_from(sorted(said)))
-    said[name] = data.draw(plain)
+    said[name] = data.draw(json_values)
     with suppress(InvalidInput):
         assert json.loads(to_bytes(from_bytes(json.dumps(said).encode()))) == said
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("content", "message"),
     [
         (b"\x80\x04N.", "give JSON"),
         (b'{"kind": "Pickle"}', "give an object whose kind is one of"),
@@ -121,9 +121,9 @@ def test_a_message_with_one_field_changed_is_refused_or_another_message_of_its_k
         ),
     ],
 )
-def test_what_is_not_accepted_is_named(given: bytes, message: str) -> None:
+def test_what_is_not_accepted_is_named(content: bytes, message: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        from_bytes(given)
+        from_bytes(content)
     assert message in str(refused.value)
 
 
@@ -152,7 +152,7 @@ def test_nobody_else_speaks_for_an_end(any_store: Store) -> None:
         ends(any_store)[0].send(Interrupted("another"))
 
 
-def test_a_trial_is_asked_back_beside_the_messages_however_often_that_is_said_and_whoever_says_it(
+def test_a_trial_is_asked_back_beside_the_messages_however_often_and_by_whomever(
     any_store: Store,
 ) -> None:
     trial, worker = ends(any_store)

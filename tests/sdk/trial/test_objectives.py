@@ -46,10 +46,10 @@ def test_summaries_after_a_resume_are_those_of_the_curve_that_counts(
         tallies.add(epoch, reports(values[epoch - 1]), f"b{epoch}")
     counted = [value for value in values if value is not None]
     best = (max if maximize else min)(counted)
-    found = tallies.values(len(values), reports(values[-1]))
-    assert found["best"] == best
-    assert found["end"] == values[-1]
-    assert found["average"] == pytest.approx(fmean(counted[-window:]))
+    summaries = tallies.values(len(values), reports(values[-1]))
+    assert summaries["best"] == best
+    assert summaries["end"] == values[-1]
+    assert summaries["average"] == pytest.approx(fmean(counted[-window:]))
     first = values.index(best) + 1
     assert tallies.best_checkpoint == f"{'a' if first <= at else 'b'}{first}"
 

@@ -231,7 +231,7 @@ def test_ranks_that_call_different_things_are_told_so(store: Store) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("trouble", "rank"), [("terminate", 0), ("terminate", 1), ("ask back", 0)])
-def test_a_sigterm_to_one_rank_ends_all_at_the_same_step_and_no_step_is_trained_again(
+def test_a_sigterm_to_one_rank_ends_all_at_one_step_and_no_step_is_trained_again(
     store: Store, trouble: str, rank: int
 ) -> None:
     first = Gang(store, trouble=trouble, ranks=[rank])
@@ -331,13 +331,13 @@ def test_a_gang_on_s3_goes_on_while_it_is_away_and_waits_for_it_at_a_rung(
     gate.open()
     assert [type(message) for message in gang.messages()] == [ReachedRung, Stopped]
     saved = RunRecords(store, "p", "s.0001").checkpoints()
-    assert [one.epoch for one in saved] == [1, 3]
-    weights = [saved_state(store, one.digest)["model"]["weight"] for one in saved]
+    assert [checkpoint.epoch for checkpoint in saved] == [1, 3]
+    weights = [saved_state(store, checkpoint.digest)["model"]["weight"] for checkpoint in saved]
     assert float((weights[1] - weights[0] - 2).abs().max()) < 1e-5
 
 
 @pytest.mark.slow
-def test_after_a_rank_was_killed_while_s3_is_away_its_attempt_ends_without_s3_and_the_next_one_has_all_points(
+def test_an_attempt_whose_rank_is_killed_ends_without_s3_and_the_next_has_all_points(
     s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

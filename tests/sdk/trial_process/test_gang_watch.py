@@ -66,27 +66,27 @@ def ends(stores: dict[str, Store]) -> dict[str, Any]:
     """How a gang of two ended for each case; they are run at once."""
     heard: dict[str, tuple[Any, Connection]] = {}
     for how, store in stores.items():
-        given = replace(
+        trial = replace(
             context(store, how=how, rank=CASES.get(how)), resources={"collective_timeout_seconds": TIMEOUT}
         )
         ours, theirs = SERVER.Pipe()
         body, epochs = ("dawdle", 4) if how == "dawdles" else ("hang", 3)
-        process = start(run_gang, given, f"{__name__}:{body}", epochs, theirs, 1, 2)
+        process = start(run_gang, trial, f"{__name__}:{body}", epochs, theirs, 1, 2)
         theirs.close()
         heard[how] = process, ours
-    found = {}
+    messages = {}
     for how, (process, ours) in heard.items():
-        found[how] = ours.recv()
-        if isinstance(found[how], ReachedRung):
-            ours.send(Granted(found[how].epoch, complete=True))
-            found[how] = ours.recv()
+        messages[how] = ours.recv()
+        if isinstance(messages[how], ReachedRung):
+            ours.send(Granted(messages[how].epoch, complete=True))
+            messages[how] = ours.recv()
         process.join()
-    return found
+    return messages
 
 
 @pytest.mark.slow  # six processes with torch
 @pytest.mark.parametrize("how", CASES)
-def test_a_rank_that_does_not_come_is_named_with_the_collective_and_every_ranks_stack(
+def test_a_missing_rank_is_named_with_the_collective_and_every_ranks_stack(
     ends: dict[str, Any], how: str
 ) -> None:
     end = ends[how]

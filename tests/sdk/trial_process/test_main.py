@@ -322,7 +322,7 @@ def test_what_would_only_happen_again_is_final(store: Store, trainable: str, err
         ("evaluate_more_than_fits_a_gpu", "OutOfMemoryError: CUDA out of memory"),
     ],
 )
-def test_a_trainable_that_runs_out_of_memory_is_not_tried_again_and_its_rank_is_named(
+def test_a_trainable_out_of_memory_is_not_tried_again_and_its_rank_is_named(
     store: Store, trainable: str, error: str
 ) -> None:
     (raised,) = execute(store, trainable, 2)
@@ -430,8 +430,8 @@ def test_a_trial_whose_worker_was_killed_ends_too_and_leaves_its_points(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", [True, False], ids=["waiting for its answer", "before it asks"])
-def test_a_trial_whose_worker_hung_up_has_not_failed(store: Store, asked: bool) -> None:
+@pytest.mark.parametrize("has_answer", [True, False], ids=["waiting for its answer", "before it asks"])
+def test_a_trial_whose_worker_hung_up_has_not_failed(store: Store, has_answer: bool) -> None:
     spawn = multiprocessing.get_context("spawn")
     platform, theirs = spawn.Pipe()
     process = spawn.Process(
@@ -439,7 +439,7 @@ def test_a_trial_whose_worker_hung_up_has_not_failed(store: Store, asked: bool) 
     )
     process.start()
     theirs.close()
-    if asked:
+    if has_answer:
         assert platform.recv().epoch == 3
     platform.close()
     process.join(60)

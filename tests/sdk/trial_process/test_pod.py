@@ -153,12 +153,12 @@ def test_the_record_says_what_the_image_is_and_has(start: Start, store: Store) -
     pod = start(task=Task(described, "in_image:train", 1, threads=1))
     assert isinstance(pod.hear(), ReachedRung)
     record = RunRecords(store, "p", "s.0001").read()
-    found = record["provenance"]
-    assert found["image"] == "registry.example/train:1"
+    provenance = record["provenance"]
+    assert provenance["image"] == "registry.example/train:1"
     assert len(record["parent"]["trainable_sha256"]) == 64, (
         "what the gate for promotion asks for, where an image has no git"
     )
-    assert found["command"][1].endswith("pod.py")
+    assert provenance["command"][1].endswith("pod.py")
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ def _crash(text: str) -> Raised:
 
 
 @pytest.mark.parametrize(
-    ("ends", "codes", "asked", "message"),
+    ("ends", "codes", "has_sigterm", "message"),
     [
         ({0: Stopped(), 1: Stopped()}, {}, False, Stopped()),
         (
@@ -39,9 +39,9 @@ def test_how_a_gang_ended_is_said_by_the_rank_that_was_the_reason(
     tmp_path: Path,
     ends: dict[int, Message | None],
     codes: dict[int, int | None],
-    asked: bool,
+    has_sigterm: bool,
     message: Message | None,
 ) -> None:
     for rank, end in ends.items():
         RankEnd(rank, float(rank), end).write(tmp_path)
-    assert find_end(tmp_path, codes, None, MemoryKills(), has_sigterm=asked) == message
+    assert find_end(tmp_path, codes, None, MemoryKills(), has_sigterm=has_sigterm) == message
