@@ -74,9 +74,9 @@ def select_groups(
         }
         values = {}
         for place, name in enumerate(numbers):
-            count, total, squares = row[f"n{place}"], row[f"sum{place}"], row[f"squares{place}"]
+            count = row[f"n{place}"]
             if count:
-                values[name] = _statistics(count, means[name], total, squares)
+                values[name] = _statistics(count, means[name], row[f"sum{place}"], row[f"squares{place}"])
         groups.append({"key": key, "count": row["runs"], "values": values})
     return groups
 

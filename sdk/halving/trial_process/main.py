@@ -177,8 +177,8 @@ def _what_was_allocated(run: Run | None) -> str:
         with contextlib.suppress(Exception):  # The GPU's memory may not suffice even to use it.
             device = run.device
     return (
-        f"rank {rank} ran out of memory: {describe_memory(device)}. It would again, so the trial is not tried "
-        "again: load or compute less at once. (out_of_memory='halve' of run.distribute is for what "
+        f"rank {rank} ran out of memory: {describe_memory(device)}. It would again, so the trial is "
+        "not tried again: load or compute less at once. (out_of_memory='halve' of run.distribute is for what "
         "training.step computes)"
     )
 

@@ -44,8 +44,8 @@ def test_sql_and_records_compare_numbers_as_python_does(
     value: int | float, sign: str, other: int | float
 ) -> None:
     right = OPERATORS[sign](value, other)
-    asked = parse_filter(f"params.x {sign} {written(other)}").where
-    assert _compare(_filter_value(value, "any"), sign, asked.value, False) == right  # type: ignore[arg-type, union-attr]
+    condition = parse_filter(f"params.x {sign} {written(other)}").where
+    assert _compare(_filter_value(value, "any"), sign, condition.value, False) == right  # type: ignore[arg-type, union-attr]
     with ENGINE.connect() as connection:
         clause = compare(literal(nearest(value)), literal(key_of(value)), sign, other)
         assert bool(connection.scalar(select(clause))) == right
@@ -99,8 +99,8 @@ def test_columns_and_groups_give_the_number_that_a_run_has(backend: Backend, val
     add_record(backend.store, "a", {"id": value})
     add_record(backend.store, "b", {"id": value + 1})
     Refresher(backend.store, backend.catalog).refresh()
-    found = {row["run"]: row["values"]["params.id"] for row in rows(backend.catalog, "", "params.id")}
-    assert found == {"a": value, "b": value + 1}
+    ids = {row["run"]: row["values"]["params.id"] for row in rows(backend.catalog, "", "params.id")}
+    assert ids == {"a": value, "b": value + 1}
     with backend.catalog.read() as session:
         groups = select_groups(session, parse_filter(""), [Field("params", "id")])
     assert {group["key"]["params.id"] for group in groups} == {value, value + 1}

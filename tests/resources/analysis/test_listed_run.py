@@ -47,7 +47,7 @@ def test_a_run_without_metrics_has_empty_listings_and_one_without_a_record_is_no
         ListedRun(store, "digits", "b")
 
 
-def test_a_run_that_is_compacted_after_it_was_listed_is_read_from_what_it_was_compacted_into(
+def test_a_run_that_is_compacted_after_its_listing_is_read_from_the_compacted_file(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "GRACE_SECONDS", 0.0)

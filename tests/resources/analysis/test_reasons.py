@@ -78,7 +78,7 @@ def _traceback_of(error: Exception) -> str:
         return _without_own_frames(raised)
 
 
-def test_memory_that_ran_out_outside_of_a_step_has_the_rank_and_what_was_allocated_as_its_reason() -> None:
+def test_memory_that_ran_out_outside_of_a_step_has_rank_and_allocation_as_reason() -> None:
     error = MemoryError("Unable to allocate 2.00 EiB")
     error.add_note(_what_was_allocated(None))
     reason = short_reason(_traceback_of(error))

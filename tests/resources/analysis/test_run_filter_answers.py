@@ -173,5 +173,5 @@ def test_the_database_chooses_what_the_records_say_for_every_filter(
     store: Store, runs: list[RunInfo], indexed: Catalog, wanted: RunFilter
 ) -> None:
     with indexed.read() as session:
-        found = [run for _, run in select_names(session, wanted)]
-    assert found == [info.run for info in match_runs(store, runs, wanted)], str(wanted)
+        chosen = [run for _, run in select_names(session, wanted)]
+    assert chosen == [info.run for info in match_runs(store, runs, wanted)], str(wanted)

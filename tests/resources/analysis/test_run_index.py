@@ -163,7 +163,7 @@ def test_a_process_whose_clock_lags_brings_nothing_forward(either_backend: Backe
     assert not write.bring_forward(lagging, lagging.now)
 
 
-def test_runs_are_brought_forward_a_few_at_once_and_a_second_process_goes_on_where_one_was_killed(
+def test_runs_are_brought_forward_in_parts_and_another_process_goes_on_after_a_kill(
     either_backend: Backend, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     store = either_backend.store
@@ -259,7 +259,7 @@ def test_a_model_version_and_its_stage_are_those_of_now(
     catalog = either_backend.catalog
     Refresher(either_backend.store, catalog).refresh()
     assert names(catalog, "stage is null") == [f"{sweep}.0000"]
-    given = {
+    version = {
         "version": "1.0.0",
         "stage": "staging",
         "checkpoint": "c",
@@ -268,7 +268,7 @@ def test_a_model_version_and_its_stage_are_those_of_now(
         "snapshot": "sha256:a",
     }
     with catalog.write() as session:
-        add_version(session, model="small", run=f"{sweep}.0000", report="r", **given)
+        add_version(session, model="small", run=f"{sweep}.0000", report="r", **version)
     with catalog.read() as session:
         before = state_of(session)
     assert names(catalog, "model like SMALL and stage = staging") == [f"{sweep}.0000"]
@@ -280,7 +280,7 @@ def test_a_model_version_and_its_stage_are_those_of_now(
         assert state_of(session) != before
 
 
-def test_a_run_of_several_versions_is_shown_once_with_the_champion_or_else_the_newest_in_use(
+def test_a_run_of_several_versions_is_shown_once_with_champion_or_newest_in_use(
     either_backend: Backend,
 ) -> None:
     store = either_backend.store

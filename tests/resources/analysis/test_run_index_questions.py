@@ -37,7 +37,7 @@ def test_groups_have_the_mean_and_deviation_that_numpy_has(either_backend: Backe
     add_record(store, "zz")
     Refresher(store, catalog).refresh()
     with catalog.read() as session:
-        found = select_groups(
+        groups = select_groups(
             session,
             parse_filter(""),
             parse_fields("params.optimizer"),
@@ -59,13 +59,13 @@ def test_groups_have_the_mean_and_deviation_that_numpy_has(either_backend: Backe
             parse_fields("params.nobody"),
             columns=parse_fields("metrics.loss"),
         )
-    for group, name in zip(found, ("adam", "sgd"), strict=False):
+    for group, name in zip(groups, ("adam", "sgd"), strict=False):
         assert (group["key"], group["count"]) == ({"params.optimizer": name}, 6)
         statistics = group["values"]["metrics.loss"]
         assert statistics["mean"] == pytest.approx(np.mean(values[name]), rel=1e-12)
         assert statistics["std"] == pytest.approx(np.std(values[name], ddof=1), rel=1e-6)
-    assert [group["values"] for group in found[2:]] == [{}] * 4
-    assert sorted(str(group["key"]["params.optimizer"]) for group in found[2:]) == [
+    assert [group["values"] for group in groups[2:]] == [{}] * 4
+    assert sorted(str(group["key"]["params.optimizer"]) for group in groups[2:]) == [
         "1.0",
         "None",
         "True",
@@ -108,14 +108,14 @@ def test_columns_are_what_runs_have_with_their_types(either_backend: Backend) ->
     with catalog.read() as session:
         every = select_columns(session)
         own = select_columns(session, projects=["text"])
-        assert [one["name"] for one in every["params"]] == ["both", "lr", "100%", "Lr_end", "flag", "Ärger"]
+        assert [part["name"] for part in every["params"]] == ["both", "lr", "100%", "Lr_end", "flag", "Ärger"]
         assert every["params"][0] == {"name": "both", "count": 2, "type": "mixed"}
-        assert [one["name"] for one in own["params"]] == ["both", "flag", "lr"]
+        assert [part["name"] for part in own["params"]] == ["both", "flag", "lr"]
         assert own["metrics"] == [{"name": "acc", "count": 1, "type": "number"}]
         begun = select_columns(session, prefix="params.LR")
-        assert [one["name"] for one in begun["params"]] == ["lr", "Lr_end"]
+        assert [part["name"] for part in begun["params"]] == ["lr", "Lr_end"]
         assert begun["fields"] == begun["metrics"] == []
-        assert [one["name"] for one in select_columns(session, prefix="params.ÄR")["params"]] == ["Ärger"]
+        assert [part["name"] for part in select_columns(session, prefix="params.ÄR")["params"]] == ["Ärger"]
         assert select_columns(session, prefix="%")["params"] == []
         assert [field["name"] for field in select_columns(session, prefix="st")["fields"]] == [
             "status",
@@ -144,15 +144,15 @@ def test_more_names_than_a_database_joins_are_refused_with_their_place(catalog: 
         session.execute(
             insert(RunNameRow), [{"kind": "params", "name": f"p{number}"} for number in range(70)]
         )
-    asked = " and ".join(f"params.p{number} = 1" for number in range(70))
+    condition = " and ".join(f"params.p{number} = 1" for number in range(70))
     with (
         catalog.read() as session,
         pytest.raises(
             InvalidFilter, match=r"params\.p50 is not accepted: the catalog is asked for at most 50"
         ) as raised,
     ):
-        select_page(session, parse_filter(asked))
-    assert asked[raised.value.column - 1 :].startswith("params.p50 ")
+        select_page(session, parse_filter(condition))
+    assert condition[raised.value.column - 1 :].startswith("params.p50 ")
     with catalog.read() as session:
         assert (
             select_page(

@@ -31,10 +31,10 @@ def test_a_rebuild_replaces_wrong_rows_and_readers_never_see_less(either_backend
             row.number = 7.0
         for run in session.scalars(select(RunRow)):
             run.status = "wrong"
-    seen = []
-    done = rebuild(store, catalog, lambda _: seen.append(names(catalog)))
+    listings = []
+    done = rebuild(store, catalog, lambda _: listings.append(names(catalog)))
     assert done.changed == 3
-    assert all(len(found) == 3 for found in seen)
+    assert all(len(listed) == 3 for listed in listings)
     assert names(catalog, "status = finished and params.lr = 1 and metrics.loss = 1") == ["c", "b", "a"]
     assert Refresher(store, catalog).refresh().looked == 0
 
@@ -139,7 +139,7 @@ def test_two_that_refresh_at_once_leave_what_one_leaves(either_backend: Backend,
     with either_backend.catalog.read() as session:
         assert len(session.scalars(select(RunRow)).all()) == 40
         assert len(session.scalars(select(RunValueRow)).all()) == 120
-        assert {one["count"] for one in select_columns(session)["params"]} == {40, 1}
+        assert {param["count"] for param in select_columns(session)["params"]} == {40, 1}
 
 
 def test_one_of_several_processes_has_the_lease(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:

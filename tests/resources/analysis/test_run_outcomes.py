@@ -66,7 +66,7 @@ def end(catalog: Catalog, sweep: str, status: str) -> None:
         session.execute(update(SweepRow).where(SweepRow.id == sweep).values(status=status))
 
 
-@pytest.mark.parametrize(("record", "trial", "status", "shown"), CASES)
+@pytest.mark.parametrize(("record", "trial", "status", "expected"), CASES)
 @pytest.mark.parametrize("ends", ["before", "after"])
 def test_the_index_says_what_became_of_a_trial(
     backend: Backend,
@@ -75,7 +75,7 @@ def test_the_index_says_what_became_of_a_trial(
     record: str,
     trial: str | None,
     status: str | None,
-    shown: str,
+    expected: str,
 ) -> None:
     sweep = open_one(backend, small_spec())
     catalog = backend.catalog
@@ -86,7 +86,7 @@ def test_the_index_says_what_became_of_a_trial(
         refresher.refresh()
     end(catalog, sweep, status or "searching")
     refresher.refresh()
-    assert rows(catalog)[0]["status"] == shown
+    assert rows(catalog)[0]["status"] == expected
     before = revision(catalog)
     clock.now += 1
     assert refresher.refresh().changed == 0
@@ -94,8 +94,8 @@ def test_the_index_says_what_became_of_a_trial(
     refresher.refresh()
     assert revision(catalog) == before, "it is decided once"
     rebuild(backend.store, catalog)
-    assert rows(catalog)[0]["status"] == shown
-    assert [run.status for run in with_stopped_runs(catalog, list_runs(backend.store))] == [shown], (
+    assert rows(catalog)[0]["status"] == expected
+    assert [run.status for run in with_stopped_runs(catalog, list_runs(backend.store))] == [expected], (
         "as halving runs lists it"
     )
 
@@ -153,7 +153,7 @@ def test_a_trial_that_goes_on_is_running_again(either_backend: Backend, small_sp
 
 
 @pytest.mark.parametrize(
-    ("trial", "status", "shown"),
+    ("trial", "status", "expected"),
     [
         ("paused", "searching", "paused"),
         ("paused", "evaluating", "stopped"),
@@ -166,19 +166,19 @@ def test_a_trial_that_goes_on_is_running_again(either_backend: Backend, small_sp
     ],
 )
 def test_the_page_of_a_run_says_what_became_of_its_trial(
-    backend: Backend, small_spec: Spec, trial: str, status: str, shown: str
+    backend: Backend, small_spec: Spec, trial: str, status: str, expected: str
 ) -> None:
     spec = small_spec()
     sweep = open_one(backend, spec)
     add_trial(backend, sweep, 0, "paused", trial)
     end(backend.catalog, sweep, status)
-    assert training_run(backend.catalog, backend.store, spec.name, trial_key(sweep, 0)).status == shown
+    assert training_run(backend.catalog, backend.store, spec.name, trial_key(sweep, 0)).status == expected
 
 
 def test_what_has_paused_is_found_by_its_own_index(backend: Backend) -> None:
     catalog = backend.catalog
-    asked = str(_ended_runs().compile(catalog.engine, compile_kwargs={"literal_binds": True}))
+    query = str(_ended_runs().compile(catalog.engine, compile_kwargs={"literal_binds": True}))
     with catalog.write() as session:
         session.execute(text("ANALYZE"))
-        plan = [row[-1] for row in session.execute(text(f"EXPLAIN QUERY PLAN {asked}"))]
+        plan = [row[-1] for row in session.execute(text(f"EXPLAIN QUERY PLAN {query}"))]
     assert any("runs_paused" in line for line in plan), plan

@@ -36,7 +36,7 @@ def _skips(root: Path, run: str = "r") -> Skips | None:
 
 
 @pytest.mark.filterwarnings("ignore:step .* was left out")
-def test_every_attempts_steps_that_were_not_finite_are_counted_with_the_rank_that_began_them(
+def test_each_attempts_steps_that_were_not_finite_are_counted_with_their_rank(
     tmp_path: Path,
 ) -> None:
     _train(tmp_path, [1.0, float("nan"), 1.0, float("inf"), 1.0])
@@ -55,7 +55,7 @@ def test_every_attempts_steps_that_were_not_finite_are_counted_with_the_rank_tha
     assert skips.texts[0].endswith(" UTC: lower the learning rate, or look at the data of these steps")
 
 
-def test_a_training_without_a_bad_step_has_left_out_nothing_and_an_unknown_one_says_nothing(
+def test_a_training_without_a_bad_step_skips_nothing_and_an_unknown_one_is_none(
     tmp_path: Path,
 ) -> None:
     _train(tmp_path, [1.0, 1.0])

@@ -72,15 +72,17 @@ def test_gpu_seconds_count_the_gpus_of_each_rung(backend: Backend, small_spec: S
 
 
 def test_what_the_audit_trained_is_not_the_searchs(backend: Backend, small_spec: Spec) -> None:
-    plain = summarize(backend.catalog, search(backend, small_spec(strategy=asha(), max_trials=12), score))
+    without_audit = summarize(
+        backend.catalog, search(backend, small_spec(strategy=asha(), max_trials=12), score)
+    )
     summary = summarize(
         backend.catalog, search(backend, small_spec(strategy=asha(audit=0.4), max_trials=12), score)
     )
     check_rungs(summary)
     assert (summary.epochs_trained, summary.epochs_full, summary.rungs) == (
-        plain.epochs_trained,
-        plain.epochs_full,
-        plain.rungs,
+        without_audit.epochs_trained,
+        without_audit.epochs_full,
+        without_audit.rungs,
     )
     assert summary.audited > 0
     assert (
@@ -89,7 +91,7 @@ def test_what_the_audit_trained_is_not_the_searchs(backend: Backend, small_spec:
         > 0
     )
     assert (summary.seconds, summary.audit_seconds) == (summary.epochs_trained, summary.audit_epochs)
-    assert plain.audit_epochs == plain.audit_seconds == plain.audited == 0
+    assert without_audit.audit_epochs == without_audit.audit_seconds == without_audit.audited == 0
 
 
 def test_the_winner_is_within_bounds_whatever_lies_beyond(backend: Backend, small_spec: Spec) -> None:
@@ -123,8 +125,8 @@ def test_the_best_epochs_checkpoint_is_the_winners_only_where_the_best_counts(
         objective = {"metric": "score", "direction": "maximize", "summary": how}
         sweep = search(backend, small_spec(objective=objective, max_trials=1, seed=len(how)), score, limit=0)
         scheduler = Scheduler(backend.catalog, sweep)
-        (given,) = scheduler.claimed_attempts()
-        scheduler.report_rung(given, ReachedRung(1, {"score": 0.9}, "sha256:last", "sha256:best"), 1.0)
+        (assignment,) = scheduler.claimed_attempts()
+        scheduler.report_rung(assignment, ReachedRung(1, {"score": 0.9}, "sha256:last", "sha256:best"), 1.0)
         best = summarize(backend.catalog, sweep).best
         assert best is not None
         assert best.checkpoint == wanted
@@ -151,8 +153,8 @@ def test_a_sweep_in_the_middle_and_one_that_is_stopped_add_up_too(backend: Backe
         assert rung.reached == rung.promoted + rung.paused + rung.stopped + rung.completed + rung.failed
     stop_sweep(backend.catalog, sweep)
     scheduler = Scheduler(backend.catalog, sweep)
-    (given,) = scheduler.claimed_attempts()
-    scheduler.release(given, 1.0)
+    (assignment,) = scheduler.claimed_attempts()
+    scheduler.release(assignment, 1.0)
     scheduler.next_work("w")
     stopped = summarize(backend.catalog, sweep)
     check_rungs(stopped)
@@ -174,10 +176,10 @@ def test_a_sweep_replayed_under_its_own_strategy_spends_and_finds_what_it_did(
     backend: Backend, small_spec: Spec
 ) -> None:
     spec = small_spec(strategy=asha(), max_trials=4, concurrency=1)
-    found = replayed(
+    replay = replayed(
         backend, search(backend, spec, score, seconds=2.0, curves=True), {"asha": {"min_budget": 1}}, "random"
     )
-    itself, same, full = found["itself"], *found["replayed"]
+    itself, same, full = replay["itself"], *replay["replayed"]
     for name in (
         "trials",
         "completed",
@@ -193,7 +195,7 @@ def test_a_sweep_replayed_under_its_own_strategy_spends_and_finds_what_it_did(
             if isinstance(itself[name], float)
             else same[name] == itself[name]
         )
-    assert (same["unknown_epochs"], same["place"], found["workers"]) == (0, 1, 1)
+    assert (same["unknown_epochs"], same["place"], replay["workers"]) == (0, 1, 1)
     assert (full["epochs"], full["unknown_epochs"]) == (36, 36 - itself["epochs"])
 
 
@@ -241,8 +243,8 @@ def catalog_reads() -> Callable[[Catalog], list[str]]:
     from sqlalchemy import event
 
     def watch(catalog: Catalog) -> list[str]:
-        seen: list[str] = []
-        event.listen(catalog.engine, "before_cursor_execute", lambda *given: seen.append(given[2]))
-        return seen
+        statements: list[str] = []
+        event.listen(catalog.engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
+        return statements
 
     return watch

@@ -18,16 +18,16 @@ _SAMPLES = 300  # so many of a metric in one segment have buckets in its footer
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Row groups of which points are read."""
-    seen: list[int] = []
+    groups: list[int] = []
     read_row_group = pq.ParquetFile.read_row_group
 
     def counted(file: pq.ParquetFile, group: int, columns: list[str], **options: Any) -> Any:
         if "value" in columns:
-            seen.append(group)
+            groups.append(group)
         return read_row_group(file, group, columns=columns, **options)
 
     monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
-    return seen
+    return groups
 
 
 def _sampled(store: Store, run_id: str, ranks: int, value: float = 1.0) -> None:
@@ -78,7 +78,7 @@ def test_of_many_runs_those_that_were_looked_at_last_are_kept(tmp_path: Path, re
     assert len(reads) == 4, "a once, b, c, and b again, which c has taken the place of"
 
 
-def test_a_run_that_is_recorded_again_under_its_id_has_none_of_the_points_of_the_one_that_was_deleted(
+def test_a_run_recorded_again_under_its_id_has_no_points_of_the_deleted_run(
     tmp_path: Path,
 ) -> None:
     store = Store(tmp_path)

@@ -58,12 +58,12 @@ def test_runs_without_points_and_runs_without_the_key_have_no_rows(backend: Back
         run.log({"loss": 1.0}, step=1)
     with started(backend, "other", 1) as run:
         run.log({"accuracy": 1.0}, step=1)
-    found = curves(backend.store, "p", ["nothing", "r", "other"], "loss")
-    assert found["run"].to_pylist() == ["r"]
+    table = curves(backend.store, "p", ["nothing", "r", "other"], "loss")
+    assert table["run"].to_pylist() == ["r"]
     for runs, key in ((["nothing"], "loss"), (["r"], "accuracy"), ([], "loss")):
         empty = curves(backend.store, "p", runs, key)
         assert len(empty) == 0
-        assert empty.schema == found.schema
+        assert empty.schema == table.schema
 
 
 def test_a_key_that_looks_like_sql_is_only_a_key(backend: Backend) -> None:

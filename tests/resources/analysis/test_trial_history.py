@@ -36,12 +36,12 @@ def test_a_trial_waits_only_for_what_can_come(
     scheduler = Scheduler(
         backend.catalog, open_sweep(backend.catalog, small_spec(), "sha256:s", driver="job", commit=None).id
     )
-    given = [scheduler.next_work(f"w:{number}") for number in range(3)]
-    first, second, third = [one for one in given if isinstance(one, Assignment)]
+    work = [scheduler.next_work(f"w:{number}") for number in range(3)]
+    first, second, third = [assignment for assignment in work if isinstance(assignment, Assignment)]
     scheduler.report_rung(first, ReachedRung(1, {"score": 0.1}, "sha256:c"), 1.0)
     scheduler.release(second, 1.0)
     ask(backend.catalog, scheduler.id)
-    assert [history_of(backend.catalog, one.key).waiting for one in (first, second, third)] == [
+    assert [history_of(backend.catalog, assignment.key).waiting for assignment in (first, second, third)] == [
         paused,
         queued,
         None,

@@ -26,10 +26,10 @@ from resources.evaluation.answers import (
 )
 from resources.evaluation.columns import Coded, encode
 
-PLAIN = st.one_of(st.text(), st.integers(), st.floats(allow_nan=False), st.booleans(), st.none())
+VALUES = st.one_of(st.text(), st.integers(), st.floats(allow_nan=False), st.booleans(), st.none())
 
 
-@given(st.lists(PLAIN))
+@given(st.lists(VALUES))
 def test_predictions_come_back_with_their_types(values: list[Any]) -> None:
     back = from_bytes(to_bytes(Answer(encode(values))))
     assert isinstance(back, Answer)

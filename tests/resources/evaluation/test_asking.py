@@ -23,7 +23,7 @@ def question(folder: Path, predictor: str) -> Question:
     table = pa.table({"x": [0.1, 0.9]})
     with pa.OSFile(str(rows), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
-    given = {
+    fields = {
         "field": "predictor",
         "function": f"tests.predictors:{predictor}",
         "dataset": ("points", "sha256:none"),
@@ -31,7 +31,7 @@ def question(folder: Path, predictor: str) -> Question:
     }
     checkpoint = "sha256:" + "0" * 64
     return Question(
-        **given,
+        **fields,
         root=str(folder),
         checkpoint=checkpoint,
         split="test",
@@ -115,7 +115,7 @@ def test_the_memory_limit_is_that_of_the_beginning_also_while_serving(
 ) -> None:
     free = iter([64 << 30])  # asked a second time, nothing is left
     monkeypatch.setattr("resources.evaluation.memory_limit.available_memory", lambda: next(free, 1))
-    asked = replace(question(tmp_path, "probabilities"), serving_seconds=0.01)
-    serving = ask(asked, EvaluationLimits()).serving
+    with_serving = replace(question(tmp_path, "probabilities"), serving_seconds=0.01)
+    serving = ask(with_serving, EvaluationLimits()).serving
     assert serving is not None
     assert (serving["error"], serving["one_row"]["rows"]) == (None, 1)

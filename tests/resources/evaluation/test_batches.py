@@ -24,7 +24,7 @@ AT_ONCE = 7
 Returned = Callable[[np.ndarray], Any]
 
 
-class Asked:
+class BatchPredictor:
     """A predictor of row numbers, and the rows of each of its calls."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, returned: Returned) -> None:
@@ -76,8 +76,8 @@ class Asked:
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Returned], Asked]:
-    return lambda returned: Asked(tmp_path, monkeypatch, returned)
+def make_predictor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Returned], BatchPredictor]:
+    return lambda returned: BatchPredictor(tmp_path, monkeypatch, returned)
 
 
 def shares(rows: np.ndarray) -> np.ndarray:
@@ -115,14 +115,16 @@ RETURNED: dict[str, tuple[Any, Returned]] = {
 
 @pytest.mark.parametrize("rows", [1, AT_ONCE, AT_ONCE + 1, 3 * AT_ONCE])
 @pytest.mark.parametrize("kind", RETURNED)
-def test_batches_give_what_one_call_gives(asked: Callable[[Returned], Asked], kind: str, rows: int) -> None:
+def test_batches_give_what_one_call_gives(
+    make_predictor: Callable[[Returned], BatchPredictor], kind: str, rows: int
+) -> None:
     target, returned = RETURNED[kind]
     truth = (
         np.resize(target, rows)
         if isinstance(target, np.ndarray)
         else [target[row % 2] for row in range(rows)]
     )
-    predictor = asked(returned)
+    predictor = make_predictor(returned)
     whole = predictor.predictions(truth, at_once=1_000)
     assert predictor.calls == [rows]
     parts = predictor.predictions(truth)
@@ -183,9 +185,13 @@ def test_batches_give_what_one_call_gives(asked: Callable[[Returned], Asked], ki
     ],
 )
 def test_what_is_wrong_is_refused_at_its_batch(
-    asked: Callable[[Returned], Asked], truth: Any, returned: Returned, said: str, calls: int
+    make_predictor: Callable[[Returned], BatchPredictor],
+    truth: Any,
+    returned: Returned,
+    said: str,
+    calls: int,
 ) -> None:
-    predictor = asked(returned)
+    predictor = make_predictor(returned)
     with pytest.raises(PredictionFailed, match=said):
         predictor.predictions(
             np.resize(truth, 21) if isinstance(truth, np.ndarray) else [truth[row % 2] for row in range(21)]
@@ -195,10 +201,10 @@ def test_what_is_wrong_is_refused_at_its_batch(
 
 @pytest.mark.parametrize("lying", [1, 2, 5, 21])
 def test_a_batch_has_at_most_so_many_bytes_but_for_a_single_larger_row(
-    asked: Callable[[Returned], Asked], lying: int, monkeypatch: pytest.MonkeyPatch
+    make_predictor: Callable[[Returned], BatchPredictor], lying: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(predictor_process, "_MAX_BYTES", 16)
-    predictor = asked(lambda rows: ["a"] * len(rows))
+    predictor = make_predictor(lambda rows: ["a"] * len(rows))
     predictor.predictions(["a"] * 21, at_once=1_000, lying=lying)
     assert sum(predictor.calls) == 21
     assert max(predictor.calls) <= 2

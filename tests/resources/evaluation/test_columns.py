@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from resources.evaluation.columns import encode, encode_arrow, join_columns, numbers_of
 from tests.properties import examples
 
-PLAIN = st.one_of(
+VALUES = st.one_of(
     st.sampled_from(["a", "", 1, 1.0, True, 0, False, None]), st.text(max_size=3), st.integers()
 )
 COLUMNS: list[tuple[pa.DataType, list[Any]]] = [
@@ -47,7 +47,7 @@ def test_a_column_of_arrows_has_the_values_of_its_rows(kind: pa.DataType, values
 
 
 @settings(max_examples=examples(100))
-@given(st.lists(st.lists(PLAIN, max_size=8), max_size=5))
+@given(st.lists(st.lists(VALUES, max_size=8), max_size=5))
 def test_columns_one_after_the_other_are_all_their_rows_and_each_value_is_held_once(
     parts: list[list[Any]],
 ) -> None:

@@ -25,9 +25,9 @@ NUMBERS = SOURCE.normal(size=300)
 def classifier(right: float, seed: int, probabilities: bool = False) -> Predictions:
     source = np.random.default_rng(seed)
     predicted = np.where(source.random(300) < right, TARGET, (TARGET + 1) % 3)
-    given = np.full((300, 3), 0.1)
-    given[np.arange(300), predicted] = 0.8
-    return Predictions(TARGET, predicted, given if probabilities else None, classes=(0, 1, 2))
+    probability = np.full((300, 3), 0.1)
+    probability[np.arange(300), predicted] = 0.8
+    return Predictions(TARGET, predicted, probability if probabilities else None, classes=(0, 1, 2))
 
 
 def regressor(noise: float, seed: int) -> Predictions:
@@ -80,7 +80,7 @@ def test_what_follows_from_the_confusion_matrix_is_resampled_as_rows_would_be() 
     )
 
 
-def test_rows_that_are_all_predicted_alike_do_not_show_that_models_are_equal_unless_they_are_many() -> None:
+def test_only_many_rows_predicted_alike_show_that_models_are_equal() -> None:
     same = classifier(0.9, 1)
     assert non_inferior(gain_of(same, same, "f1_macro"), 0.005).outcome == "too little evidence"
     assert non_inferior(gain_of(same, same, "accuracy"), 0.005).outcome == "too little evidence"
@@ -116,10 +116,10 @@ def test_predictions_that_are_not_finite_show_nothing() -> None:
     assert non_inferior(gain_of(broken, regressor(0.1, 1), "rmse"), 10.0).outcome == "too little evidence"
 
 
-def rare_class(found: int, rows: int = 1_000) -> Predictions:
+def rare_class(right: int, rows: int = 1_000) -> Predictions:
     """Ten rows of a class among others; of them so many are found."""
     target = (np.arange(rows) < 10).astype(np.int64)
-    return Predictions(target, (np.arange(rows) < found).astype(np.int64), classes=(0, 1))
+    return Predictions(target, (np.arange(rows) < right).astype(np.int64), classes=(0, 1))
 
 
 @pytest.mark.parametrize("metric", ["recall_macro", "balanced_accuracy", "f1_macro", "recall"])
@@ -155,16 +155,21 @@ def test_of_models_that_are_worse_by_the_margin_in_a_rare_class_hardly_one_passe
     assert passed / 150 <= 0.05
 
 
-def copied(one: Predictions, times: int) -> Predictions:
+def copied(predictions: Predictions, times: int) -> Predictions:
     """Each row so many times, as a cluster."""
 
     def each(values: np.ndarray | None) -> np.ndarray | None:
         return None if values is None else np.repeat(values, times, axis=0)
 
-    scores = {name: np.repeat(values, times) for name, values in one.scores.items()}
-    clusters = np.repeat(np.arange(one.rows), times)
+    scores = {name: np.repeat(values, times) for name, values in predictions.scores.items()}
+    clusters = np.repeat(np.arange(predictions.rows), times)
     return Predictions(
-        each(one.target), each(one.prediction), each(one.probabilities), scores, one.classes, clusters
+        each(predictions.target),
+        each(predictions.prediction),
+        each(predictions.probabilities),
+        scores,
+        predictions.classes,
+        clusters,
     )
 
 
@@ -227,10 +232,10 @@ def test_equal_models_with_few_large_differences_are_hardly_ever_promoted() -> N
     assert promoted / 150 <= 0.05
 
 
-def test_few_clusters_in_which_models_differ_tell_nothing_however_many_rows_they_have() -> None:
+def test_few_clusters_in_which_models_differ_tell_nothing_whatever_their_rows() -> None:
     clusters = np.arange(2_000) // 100
     ours, theirs = (
-        replace(one, clusters=clusters) for one in scored(np.arange(2_000) >= 300, np.arange(2_000) >= 0)
+        replace(model, clusters=clusters) for model in scored(np.arange(2_000) >= 300, np.arange(2_000) >= 0)
     )
     gain = gain_of(ours, theirs, "found", higher=True)
     assert gain == TooFew(pytest.approx(-0.15), 2_000, 3, clusters=20)
@@ -240,7 +245,7 @@ def test_few_clusters_in_which_models_differ_tell_nothing_however_many_rows_they
 
 
 @pytest.mark.parametrize("rows", [5_000, 50_000])
-def test_where_few_rows_differ_nothing_is_surer_than_students_t_however_many_rows_there_are(
+def test_where_few_of_many_rows_differ_nothing_is_surer_than_students_t(
     rows: int,
 ) -> None:
     ours = 0.5 + np.where(np.arange(rows) < 12, 1 + np.random.default_rng(0).exponential(size=rows), 0)
@@ -255,9 +260,11 @@ def test_where_few_rows_differ_nothing_is_surer_than_students_t_however_many_row
 def test_of_fewer_rows_or_groups_than_a_bootstrap_takes_as_many_are_asked_for(
     clusters: np.ndarray | None, needed: int
 ) -> None:
-    ours, theirs = (replace(one, clusters=clusters) for one in scored(5 + np.arange(15) / 10, np.zeros(15)))
-    found = superior(gain_of(ours, theirs, "found", higher=True), 1.0)
-    assert (found.outcome, found.needed) == ("too little evidence", needed)
+    ours, theirs = (
+        replace(model, clusters=clusters) for model in scored(5 + np.arange(15) / 10, np.zeros(15))
+    )
+    conclusion = superior(gain_of(ours, theirs, "found", higher=True), 1.0)
+    assert (conclusion.outcome, conclusion.needed) == ("too little evidence", needed)
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "roc_auc"])
@@ -270,21 +277,21 @@ def test_one_cluster_that_has_most_of_the_rows_is_no_more_evidence_than_it_is_on
         [
             Predictions(
                 target,
-                np.where(given > 0.5, target, 1 - target),
-                _given(target, given),
+                np.where(probability > 0.5, target, 1 - target),
+                _probabilities_of(target, probability),
                 classes=(0, 1),
                 clusters=of,
             )
-            for given in (source.random(rows) * 0.2 + 0.8, source.random(rows))
+            for probability in (source.random(rows) * 0.2 + 0.8, source.random(rows))
         ]
         for of in (np.arange(rows) // 7, clusters)
     )
     assert superior(gain_of(*equal, metric), 0.01).outcome == "pass"
-    found = superior(gain_of(*unequal, metric), 0.01)
-    assert (found.outcome, found.p) == ("too little evidence", 1.0)
+    conclusion = superior(gain_of(*unequal, metric), 0.01)
+    assert (conclusion.outcome, conclusion.p) == ("too little evidence", 1.0)
 
 
-def _given(target: np.ndarray, right: np.ndarray) -> np.ndarray:
+def _probabilities_of(target: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.where(np.arange(2) == target[:, None], right[:, None], 1 - right[:, None])
 
 
@@ -296,7 +303,7 @@ def test_the_worst_row_is_never_taken_for_evidence() -> None:
 
 
 def scored(*values: np.ndarray) -> list[Predictions]:
-    return [Predictions(None, None, scores={"found": one.astype(np.float64)}) for one in values]
+    return [Predictions(None, None, scores={"found": scores.astype(np.float64)}) for scores in values]
 
 
 @pytest.mark.parametrize("higher", [True, False])
@@ -311,8 +318,8 @@ def test_of_scores_that_differ_on_hardly_a_row_nothing_is_concluded() -> None:
     ours = 0.5 + 0.1 * (np.arange(100) < 3)
     gain = gain_of(*scored(ours, np.full(100, 0.5)), "found", higher=True)
     assert gain == TooFew(pytest.approx(0.003), 100, 3)
-    found = non_inferior(gain, 0.02)
-    assert (found.outcome, found.telling, found.needed) == ("too little evidence", 3, 334)
+    conclusion = non_inferior(gain, 0.02)
+    assert (conclusion.outcome, conclusion.telling, conclusion.needed) == ("too little evidence", 3, 334)
     assert within(value_of(scored(ours)[0], "found"), 0.4, None).outcome == "too little evidence"
     few = Predictions(NUMBERS, NUMBERS + (np.arange(300) < 4))
     assert (
@@ -328,15 +335,17 @@ def test_a_perfect_small_sample_does_not_show_a_metric_to_be_perfect(
     metric: str, rows: int, outcome: str
 ) -> None:
     target = np.arange(rows) % 2
-    found = within(value_of(Predictions(target, target, classes=(0, 1)), metric), 0.98, None)
-    assert found.outcome == outcome
-    assert found.low < found.estimate == found.high == 1
+    conclusion = within(value_of(Predictions(target, target, classes=(0, 1)), metric), 0.98, None)
+    assert conclusion.outcome == outcome
+    assert conclusion.low < conclusion.estimate == conclusion.high == 1
 
 
 def test_areas_that_no_resample_changes_show_nothing() -> None:
     target = np.arange(40) % 2
-    given = np.column_stack([1 - target, target]).astype(np.float64)
+    probability = np.column_stack([1 - target, target]).astype(np.float64)
     assert (
-        within(value_of(Predictions(target, target, given, classes=(0, 1)), "roc_auc"), 0.9, None).outcome
+        within(
+            value_of(Predictions(target, target, probability, classes=(0, 1)), "roc_auc"), 0.9, None
+        ).outcome
         == "too little evidence"
     )

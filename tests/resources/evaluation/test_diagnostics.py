@@ -18,21 +18,21 @@ def said(confidence: list[float], right: list[bool]) -> Predictions:
 
 
 def test_the_calibration_error_is_the_mean_distance_of_bins() -> None:
-    found = calibration(said([0.95] * 10 + [0.65] * 10, [True] * 10 + [True] * 5 + [False] * 5))
-    assert found is not None
-    assert [(one["rows"], one["confidence"], one["accuracy"]) for one in found["bins"]] == [
+    report = calibration(said([0.95] * 10 + [0.65] * 10, [True] * 10 + [True] * 5 + [False] * 5))
+    assert report is not None
+    assert [(part["rows"], part["confidence"], part["accuracy"]) for part in report["bins"]] == [
         (10, pytest.approx(0.65), 0.5),
         (10, pytest.approx(0.95), 1.0),
     ]
-    assert found["error"] == pytest.approx((0.15 + 0.05) / 2)
+    assert report["error"] == pytest.approx((0.15 + 0.05) / 2)
 
 
 def test_probabilities_drawn_from_what_they_say_have_little_error() -> None:
     rng = np.random.default_rng(0)
     confidence = rng.uniform(0.5, 1, 20_000)
-    found = calibration(said(confidence.tolist(), (rng.random(20_000) < confidence).tolist()))
-    assert found is not None
-    assert found["error"] < 0.015
+    report = calibration(said(confidence.tolist(), (rng.random(20_000) < confidence).tolist()))
+    assert report is not None
+    assert report["error"] < 0.015
 
 
 def test_there_is_no_calibration_without_probabilities_or_with_nan() -> None:
@@ -41,8 +41,8 @@ def test_there_is_no_calibration_without_probabilities_or_with_nan() -> None:
 
 
 def test_residuals_are_predicted_minus_true_of_a_bounded_number_of_rows() -> None:
-    found = residuals(Predictions(np.arange(5000.0), np.arange(5000.0) + 0.5))
-    assert found is not None
-    assert (found["mean"], found["quantiles"]["5"], len(found["row"])) == (0.5, 0.5, 1000)
+    report = residuals(Predictions(np.arange(5000.0), np.arange(5000.0) + 0.5))
+    assert report is not None
+    assert (report["mean"], report["quantiles"]["5"], len(report["row"])) == (0.5, 0.5, 1000)
     assert residuals(Predictions(np.array([1.0]), np.array([math.nan]))) is None
     assert residuals(said([0.9], [True])) is None

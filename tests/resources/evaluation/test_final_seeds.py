@@ -61,14 +61,14 @@ def seeds(summary: SweepSummary, *status: str) -> SweepSummary:
     """With so many seeds, in these states."""
     done = summary.final[0]
 
-    def one(seed: int, status: str) -> FinalTrial:
+    def seed_trial(seed: int, status: str) -> FinalTrial:
         kept = done.checkpoint if status == "completed" else ""
         error = "Traceback …\nRuntimeError: boom\n" if status == "failed" else None
         return replace(
             done, seed=seed, key=f"s.{seed}", trial=seed + 2, status=status, checkpoint=kept, error=error
         )
 
-    return replace(summary, final=[one(seed, each) for seed, each in enumerate(status)])
+    return replace(summary, final=[seed_trial(seed, each) for seed, each in enumerate(status)])
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ def seeds(summary: SweepSummary, *status: str) -> SweepSummary:
 def test_the_median_seed_is_chosen_and_of_two_in_the_middle_the_worse(
     summary: SweepSummary, values: list[float], metric: str, median: int
 ) -> None:
-    found = judged(seeds(summary, *["completed"] * len(values)), values, metric)
-    assert found.data["promotable"] == f"s.{median}"
+    final = judged(seeds(summary, *["completed"] * len(values)), values, metric)
+    assert final.data["promotable"] == f"s.{median}"
 
 
 def test_the_report_has_every_seed_their_mean_and_their_sample_deviation(summary: SweepSummary) -> None:
-    found = judged(seeds(summary, "completed", "completed", "completed"), [0.9, 0.7, 0.8])
-    data = found.data
+    final = judged(seeds(summary, "completed", "completed", "completed"), [0.9, 0.7, 0.8])
+    data = final.data
     assert data["mean"] == pytest.approx({"accuracy": 0.8, "other": 1.0})
     assert data["std"] == pytest.approx({"accuracy": 0.1, "other": 0.0})
     assert [seed["metrics"]["accuracy"] for seed in data["seeds"]] == [0.9, 0.7, 0.8]
@@ -109,12 +109,12 @@ def test_the_report_has_every_seed_their_mean_and_their_sample_deviation(summary
     assert math.isnan(nan["std"]["accuracy"])
 
 
-def test_the_median_takes_the_winners_place_and_the_objective_stays_that_of_the_search(
+def test_the_median_takes_the_winners_place_and_keeps_the_searchs_objective(
     summary: SweepSummary,
 ) -> None:
-    found = judged(seeds(summary, "completed", "completed", "completed"), [0.9, 0.7, 0.8])
+    final = judged(seeds(summary, "completed", "completed", "completed"), [0.9, 0.7, 0.8])
     best = summary.standings[0]
-    promotable = found.promotable
+    promotable = final.promotable
     assert promotable is not None
     assert (promotable.key, promotable.epochs, promotable.checkpoint) == (
         "s.2",
@@ -131,9 +131,9 @@ def test_the_median_takes_the_winners_place_and_the_objective_stays_that_of_the_
 def test_what_is_missing_is_named_with_its_reason_and_one_complete_seed_is_enough(
     summary: SweepSummary,
 ) -> None:
-    found = judged(seeds(summary, "failed", "completed"), [0.0, 0.8])
-    assert found.data["promotable"] == "s.1"
-    assert found.data["missing"] == [
+    final = judged(seeds(summary, "failed", "completed"), [0.0, 0.8])
+    assert final.data["promotable"] == "s.1"
+    assert final.data["missing"] == [
         "seed 1 (s.0) failed: RuntimeError: boom",
         "seed 3: not begun, because the search is not over",
     ]
@@ -196,17 +196,17 @@ def worked(backend: Backend, spec: SweepSpec) -> str:
 
 
 @pytest.mark.slow
-def test_a_trainable_that_knows_nothing_of_it_trains_on_both_splits_and_a_seed_that_fails_is_in_the_report(
+def test_any_trainable_trains_on_both_splits_and_a_failed_seed_is_in_the_report(
     backend: Backend, small_spec: Spec
 ) -> None:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "strategy": {"random": {"budget": 2}},
         "max_trials": 1,
         "final": {"seeds": 3, "epochs": 4},
         "max_retries": 0,
     }
     spec = small_spec(
-        trainable="tests.trainables:train_counting", predictor="tests.trainables:predict_counted", **given
+        trainable="tests.trainables:train_counting", predictor="tests.trainables:predict_counted", **fields
     )
     sweep = worked(backend, spec)
     report = evaluate_sweep(backend.store, backend.catalog, sweep)
@@ -235,13 +235,13 @@ def test_a_trainable_that_knows_nothing_of_it_trains_on_both_splits_and_a_seed_t
     assert (row.run, row.trial) == (f"{sweep}.0003", 3)
     assert splits["train"] + splits["validation"] == 90 - splits["test"]
     # The next sweep judges this champion as it was trained: on both splits.
-    plain = worked(
+    sweep_without = worked(
         backend,
         small_spec(
             trainable=spec.trainable, predictor=spec.predictor, strategy=spec.strategy, max_trials=1, seed=1
         ),
     )
-    champion = evaluate_sweep(backend.store, backend.catalog, plain).data["champion"]
+    champion = evaluate_sweep(backend.store, backend.catalog, sweep_without).data["champion"]
     assert (champion["version"], champion["metrics"]["accuracy"]) == ("1.0.0", 1.0)
 
 
@@ -270,13 +270,13 @@ def test_a_seed_whose_process_is_killed_goes_on_from_its_checkpoint(
 def test_without_a_complete_seed_the_search_is_reported_and_nothing_is_promoted(
     backend: Backend, small_spec: Spec
 ) -> None:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "strategy": {"random": {"budget": 2}},
         "max_trials": 1,
         "final": {"seeds": 1},
         "gates": ["finite_metrics"],
     }
-    spec = small_spec(trainable="tests.trainables:train", **given)
+    spec = small_spec(trainable="tests.trainables:train", **fields)
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
     scheduler = Scheduler(
         backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id

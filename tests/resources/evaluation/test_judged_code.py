@@ -38,7 +38,7 @@ def spec(tmp_path: Path, small_spec: Callable[..., SweepSpec], monkeypatch: pyte
     return small_spec(predictor="judged_model:predict", exporter="judged_graph:export")
 
 
-def test_a_report_names_the_code_of_its_predictor_and_its_exporter_with_the_versions_of_packages(
+def test_a_report_names_the_code_of_predictor_and_exporter_with_package_versions(
     spec: SweepSpec, store: Store
 ) -> None:
     began_with = code_here(spec)
@@ -63,7 +63,7 @@ def test_code_that_changes_while_it_judges_is_refused_by_its_name(
         keep_code(store, spec, began_with)
 
 
-def test_code_that_changes_between_two_evaluations_of_a_process_is_refused_because_the_first_may_still_be_run(
+def test_code_that_changes_between_two_evaluations_of_a_process_is_refused(
     spec: SweepSpec, store: Store, tmp_path: Path
 ) -> None:
     keep_code(store, spec, code_here(spec))

@@ -18,9 +18,9 @@ from resources.evaluation.predictions import Predictions
 
 def test_residuals_of_many_rows_say_how_many_are_not_drawn() -> None:
     rng = np.random.default_rng(0)
-    found = residuals(Predictions(np.zeros(5_000), rng.normal(size=5_000)))
-    assert found is not None
-    figure = residual_plot(found, 5_000)
+    report = residuals(Predictions(np.zeros(5_000), rng.normal(size=5_000)))
+    assert report is not None
+    figure = residual_plot(report, 5_000)
     assert figure.left_out == "Not drawn: 4000 of 5000 rows."
     assert len(figure.plot.data[0].x) == 1_000
 
@@ -28,11 +28,11 @@ def test_residuals_of_many_rows_say_how_many_are_not_drawn() -> None:
 def test_reliability_shows_each_bin_that_has_rows() -> None:
     probabilities = np.array([[0.9, 0.1], [0.2, 0.8], [0.55, 0.45]])
     truth = np.array(["a", "b", "b"], object)
-    found = calibration(
+    report = calibration(
         Predictions(truth, np.array(["a", "b", "a"], object), probabilities, classes=("a", "b"))
     )
-    assert found is not None
-    figure = reliability(found)
+    assert report is not None
+    figure = reliability(report)
     assert list(figure.plot.data[1].x) == [0.55, 0.8, 0.9]
     assert "Expected calibration error" in figure.reading
 

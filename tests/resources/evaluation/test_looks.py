@@ -23,10 +23,10 @@ def test_winners_are_counted_once_and_looks_each_time_on_each_content_apart(cata
 def test_a_split_is_known_by_its_rows_whatever_else_its_snapshot_holds() -> None:
     test = [["a" * 64, 10, 100], ["b" * 64, 5, 50]]
     more = [["c" * 64, 1, 10]]
-    known = content_of({"shards": {"train": [["d" * 64, 80, 800]], "test": test}}, "test")
-    assert content_of({"shards": {"train": more, "test": test}}, "test") == known
-    assert content_of({"shards": {"test": test + more}}, "test") != known
-    assert content_of({"shards": {"test": test[::-1]}}, "test") != known
+    content = content_of({"shards": {"train": [["d" * 64, 80, 800]], "test": test}}, "test")
+    assert content_of({"shards": {"train": more, "test": test}}, "test") == content
+    assert content_of({"shards": {"test": test + more}}, "test") != content
+    assert content_of({"shards": {"test": test[::-1]}}, "test") != content
 
 
 def test_looks_at_once_are_all_counted(catalog: Catalog) -> None:

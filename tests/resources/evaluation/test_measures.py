@@ -47,19 +47,19 @@ def by_scikit(predictions: Predictions, metric: str, rows: Any) -> float:
     NaN where it raises.
     """
     scorer = get_scorer(SHORT_NAMES.get(metric, metric))
-    truth, given = (np.asarray(some) for some in (predictions.target, predictions.prediction))
+    truth, returned = (np.asarray(some) for some in (predictions.target, predictions.prediction))
     if predictions.classes is not None:
-        truth, given = (
-            np.array([predictions.classes.index(label) for label in some]) for some in (truth, given)
+        truth, returned = (
+            np.array([predictions.classes.index(label) for label in some]) for some in (truth, returned)
         )
     if metric in PROBABILITY_SCORERS:
-        given = predictions.probabilities
+        returned = predictions.probabilities
         if len(predictions.classes or ()) == 2:
-            given = given[:, 1]
+            returned = returned[:, 1]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            value = float(scorer._score_func(truth[rows], given[rows], **scorer._kwargs))
+            value = float(scorer._score_func(truth[rows], returned[rows], **scorer._kwargs))
     except ValueError:
         return math.nan
     return value * (1 if metric in SHORT_NAMES else scorer._sign)
@@ -84,11 +84,10 @@ def test_the_listed_scorers_are_scikit_learns_but_for_clusterings_and_several_la
 
 @pytest.mark.parametrize("metric", sorted(SCORERS))
 def test_every_metric_has_scikit_learns_value_on_all_rows_and_on_rows_drawn_twice(metric: str) -> None:
-    predictions = (
-        numeric(1)
-        if metric in NUMBER_SCORERS
-        else classified(1, classes=2 if metric in TWO_CLASS_SCORERS else 3)
-    )
+    if metric in NUMBER_SCORERS:
+        predictions = numeric(1)
+    else:
+        predictions = classified(1, classes=2 if metric in TWO_CLASS_SCORERS else 3)
     measured = measure(predictions, metric)
     rng = np.random.default_rng(0)
     for rows in (np.arange(60), rng.integers(60, size=60)):
@@ -98,10 +97,10 @@ def test_every_metric_has_scikit_learns_value_on_all_rows_and_on_rows_drawn_twic
 @settings(max_examples=examples(25))
 @given(
     st.integers(1, 3).flatmap(
-        lambda most: st.lists(st.tuples(st.integers(0, most), st.integers(0, most)), min_size=1, max_size=12)
+        lambda last: st.lists(st.tuples(st.integers(0, last), st.integers(0, last)), min_size=1, max_size=12)
     )
 )
-def test_what_follows_from_the_confusion_matrix_is_scikit_learns_value_whichever_classes_occur(
+def test_metrics_of_the_confusion_matrix_are_scikit_learns_whichever_classes_occur(
     pairs: list[tuple[int, int]],
 ) -> None:
     truth, predicted = (np.array(column, object) for column in zip(*pairs, strict=True))
@@ -126,7 +125,7 @@ def test_what_follows_from_the_confusion_matrix_is_scikit_learns_value_whichever
         )
     )
 )
-def test_what_follows_from_the_ranking_is_scikit_learns_value_with_tied_probabilities(
+def test_metrics_of_the_ranking_are_scikit_learns_with_tied_probabilities(
     rows: list[tuple[int, int, int]],
 ) -> None:
     truth, first, second = (np.array(column) for column in zip(*rows, strict=True))
@@ -145,14 +144,14 @@ def test_what_follows_from_the_ranking_is_scikit_learns_value_with_tied_probabil
 
 
 @pytest.mark.parametrize("metric", ["roc_auc", "average_precision"])
-def test_a_ranking_of_more_rows_than_32_bits_count_pairs_of_has_the_same_value_by_weights(
+def test_a_ranking_whose_pairs_exceed_32_bits_has_the_same_value_by_weights(
     metric: str,
 ) -> None:
     source = np.random.default_rng(0)
     rows = 100_000
     truth = np.arange(rows) % 2
-    given = source.random(rows)
-    probabilities = np.column_stack([1 - given, given])
+    returned = source.random(rows)
+    probabilities = np.column_stack([1 - returned, returned])
     measured = measure(
         Predictions(truth, probabilities.argmax(axis=1), probabilities, classes=(0, 1)), metric
     )
@@ -184,8 +183,8 @@ def test_a_ranking_of_some_of_the_rows_is_that_of_these_rows_alone(metric: str) 
     weights = source.integers(0, 4, (5, len(rows)))
     assert whole.among(rows).at_weights(weights) == pytest.approx(alone.at_weights(weights), nan_ok=True)
     drawn, alike = (
-        one.bootstrap(some, np.random.default_rng(2), 36)
-        for one, some in ((whole, rows), (alone, np.arange(len(rows))))
+        ranked.bootstrap(some, np.random.default_rng(2), 36)
+        for ranked, some in ((whole, rows), (alone, np.arange(len(rows))))
     )
     assert drawn == pytest.approx(alike, nan_ok=True)
 
@@ -287,7 +286,7 @@ def test_the_interval_of_a_mean_covers_it_as_often_as_it_says() -> None:
 def test_more_rows_than_are_resampled_give_the_interval_of_all_of_them() -> None:
     values = np.random.default_rng(0).normal(size=40_000)
     whole, bounded = (
-        interval_of(RowMean(values, max_rows=most, resamples=1_000)) for most in (40_000, 2_000)
+        interval_of(RowMean(values, max_rows=max_rows, resamples=1_000)) for max_rows in (40_000, 2_000)
     )
     assert bounded.high - bounded.low == pytest.approx(whole.high - whole.low, rel=0.15)
     assert whole.high - whole.low == pytest.approx(2 * 1.96 / 200, rel=0.15)
@@ -316,19 +315,21 @@ def test_copies_of_rows_that_come_in_clusters_do_not_make_a_metric_surer(metric:
     assert copied.high - copied.low == pytest.approx(alone.high - alone.low, rel=0.15)
 
 
-def test_a_share_that_no_cluster_changes_has_the_interval_of_as_many_rows_as_there_are_clusters() -> None:
+def test_a_share_that_no_cluster_changes_has_the_interval_of_as_many_rows() -> None:
     right = measure(Predictions(None, None, scores={"hit": np.ones(100)}), "hit")
-    found = interval_of(right, clusters=np.arange(100) // 5)
-    assert (found.low, found.high) == wilson(1.0, 20)
+    interval = interval_of(right, clusters=np.arange(100) // 5)
+    assert (interval.low, interval.high) == wilson(1.0, 20)
 
 
 @pytest.mark.parametrize("clusters", [np.arange(100) // 10, np.minimum(np.arange(100), 40)])
-def test_of_few_clusters_or_one_that_has_most_rows_a_share_has_wilsons_interval_and_another_metric_none(
+def test_with_too_few_clusters_a_share_has_wilsons_interval_and_others_have_none(
     clusters: np.ndarray,
 ) -> None:
     values = np.random.default_rng(0).random(100)
-    found = interval_of(RowMean((values < 0.7).astype(np.float64), is_share=True), clusters=clusters)
-    assert (found.low, found.high) == wilson(found.value, 100**2 // int((np.bincount(clusters) ** 2).sum()))
+    interval = interval_of(RowMean((values < 0.7).astype(np.float64), is_share=True), clusters=clusters)
+    assert (interval.low, interval.high) == wilson(
+        interval.value, 100**2 // int((np.bincount(clusters) ** 2).sum())
+    )
     assert math.isnan(interval_of(RowMean(values), clusters=clusters).low)
 
 
@@ -357,7 +358,7 @@ def test_intervals_of_a_million_rows_take_seconds() -> None:
 
 @pytest.mark.parametrize("classes", [1, 2, 5])
 @pytest.mark.parametrize("rows", [1, 3, 50])
-def test_the_table_of_classes_has_scikit_learns_values_also_of_a_class_that_is_missing(
+def test_the_table_of_classes_has_scikit_learns_values_for_a_missing_class_too(
     classes: int, rows: int
 ) -> None:
     drawn = np.random.default_rng(classes * rows)

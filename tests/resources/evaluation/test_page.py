@@ -65,7 +65,7 @@ def figure_titles(page: str) -> list[str]:
 
 @pytest.mark.slow
 def test_a_sweep_in_brackets_shows_every_section(page: Callable[..., str]) -> None:
-    shown = page(
+    html = page(
         strategy={"hyperband": {"min_budget": 1, "max_budget": 9, "audit": 0.5}},
         bounds={"latency_ms": {"max": 80}},
         space={name: {"float": {"low": 0.0, "high": 1.0}} for name in "xyzuv"},
@@ -79,8 +79,8 @@ def test_a_sweep_in_brackets_shows_every_section(page: Callable[..., str]) -> No
         "Bound on latency_ms",
     ]
     wanted += ["Hyperparameter importances", "Parallel coordinates", "Another strategy?"]
-    assert set(wanted) <= set(figure_titles(shown))
-    assert sum(title.startswith("Slices: ") for title in figure_titles(shown)) == 2
+    assert set(wanted) <= set(figure_titles(html))
+    assert sum(title.startswith("Slices: ") for title in figure_titles(html)) == 2
     for said in (
         "bracket 3: rungs at 9 epochs",
         "Was pruning right?",
@@ -88,8 +88,8 @@ def test_a_sweep_in_brackets_shows_every_section(page: Callable[..., str]) -> No
         "trials with a result are within",
         "halving replay",
     ):
-        assert said in shown
-    assert "halving replay small-" in shown
+        assert said in html
+    assert "halving replay small-" in html
 
 
 @pytest.mark.slow
@@ -102,14 +102,14 @@ def test_the_page_says_why_a_metric_has_no_value_and_that_rows_come_in_groups(
         "target": "label",
         "group": "customer",
     }
-    shown = page(
+    html = page(
         dataset=dataset,
         predictor="tests.predictors:nan_probabilities",
         metrics=["neg_log_loss"],
         max_trials=2,
     )
-    assert shown.count("eg_log_loss (the predictor returned numbers that are not finite)") == 1
-    assert re.search(r"rows of the split are of \d+ groups \(<code>customer</code>\)", shown)
+    assert html.count("eg_log_loss (the predictor returned numbers that are not finite)") == 1
+    assert re.search(r"rows of the split are of \d+ groups \(<code>customer</code>\)", html)
 
 
 @pytest.mark.slow
@@ -117,31 +117,31 @@ def test_several_objectives_show_their_front(page: Callable[..., str]) -> None:
     others = [{"metric": "size", "direction": "minimize"}]
     space = {name: {"float": {"low": 0.0, "high": 1.0}} for name in "xy"}
     strategy = {"nsga2": {"budget": 2, "population_size": 8}}
-    shown = page(strategy=strategy, other_objectives=others, space=space, max_trials=12)
-    assert "Pareto front" in figure_titles(shown)
-    assert "maximize score, minimize size" in shown
-    assert ", on the front</td>" in shown
-    assert "halving replay" not in shown
+    html = page(strategy=strategy, other_objectives=others, space=space, max_trials=12)
+    assert "Pareto front" in figure_titles(html)
+    assert "maximize score, minimize size" in html
+    assert ", on the front</td>" in html
+    assert "halving replay" not in html
 
 
 @pytest.mark.slow
 def test_four_objectives_have_a_table_instead_of_a_front(page: Callable[..., str]) -> None:
     others = [{"metric": name, "direction": "minimize"} for name in ("size", "latency_ms", "a")]
-    shown = page(
-        lambda *given: {**score(*given), "a": 1.0},
+    html = page(
+        lambda *args: {**score(*args), "a": 1.0},
         strategy={"random": {"budget": 2}},
         other_objectives=others,
         max_trials=3,
     )
-    assert "on the front of 4 objectives; the table below marks them" in shown
+    assert "on the front of 4 objectives; the table below marks them" in html
 
 
 @pytest.mark.slow
 def test_conditional_parameters_are_shown_where_they_exist(page: Callable[..., str]) -> None:
-    shown = page(space=CONDITIONAL, strategy={"random": {"budget": 2}}, max_trials=14)
-    assert '<th class="n">momentum</th>' in shown
-    assert re.search(r'<td class="n">\W</td>', shown)  # where it does not exist
-    assert "Slices: momentum, optimizer, x" in figure_titles(shown)
+    html = page(space=CONDITIONAL, strategy={"random": {"budget": 2}}, max_trials=14)
+    assert '<th class="n">momentum</th>' in html
+    assert re.search(r'<td class="n">\W</td>', html)  # where it does not exist
+    assert "Slices: momentum, optimizer, x" in figure_titles(html)
 
 
 @pytest.mark.slow
@@ -153,45 +153,45 @@ def test_lists_mappings_and_null_have_short_names_on_the_page(page: Callable[...
         "depth": {"constant": None},
     }
     starts = [{"layers": choice} for choice in choices]
-    shown = page(space=space, start_from=starts, strategy={"random": {"budget": 2}}, max_trials=14)
+    html = page(space=space, start_from=starts, strategy={"random": {"budget": 2}}, max_trials=14)
     for name in ("null", "[64, 64]", "{&#34;name&#34;: &#34;sgd&#34;}"):
-        assert f'<td class="n">{name}</td>' in shown
-    assert re.search(r'<td class="n">\[0, 1, 2, [0-9, ]+…[0-9a-f]{8}</td>', shown)
-    assert {"Slices: layers, x", "Parallel coordinates"} <= set(figure_titles(shown))
+        assert f'<td class="n">{name}</td>' in html
+    assert re.search(r'<td class="n">\[0, 1, 2, [0-9, ]+…[0-9a-f]{8}</td>', html)
+    assert {"Slices: layers, x", "Parallel coordinates"} <= set(figure_titles(html))
 
 
 @pytest.mark.slow
 def test_a_single_trial_has_a_page(page: Callable[..., str]) -> None:
-    shown = page(max_trials=1, strategy={"random": {"budget": 1}})
-    assert "Only x was searched, so there is nothing to compare." in shown
-    assert charts(shown) >= 4
+    html = page(max_trials=1, strategy={"random": {"budget": 1}})
+    assert "Only x was searched, so there is nothing to compare." in html
+    assert charts(html) >= 4
 
 
 @pytest.mark.slow
 def test_constants_alone_have_a_page(page: Callable[..., str]) -> None:
-    shown = page(space={"depth": {"constant": 3}, "width": {"constant": 4}}, max_trials=3)
+    html = page(space={"depth": {"constant": 3}, "width": {"constant": 4}}, max_trials=3)
     assert (
         "No hyperparameter was searched in the trials that have a result, so there is nothing to show."
-        in shown
+        in html
     )
 
 
 @pytest.mark.slow
 def test_equal_results_have_a_page(page: Callable[..., str]) -> None:
     space = {name: {"float": {"low": 0.0, "high": 1.0}} for name in "xy"}
-    shown = page(lambda *_: {"score": 0.5}, space=space, strategy={"random": {"budget": 2}}, max_trials=12)
-    assert "All trials have the same result" in shown
+    html = page(lambda *_: {"score": 0.5}, space=space, strategy={"random": {"budget": 2}}, max_trials=12)
+    assert "All trials have the same result" in html
 
 
 @pytest.mark.slow
 def test_failures_among_results_are_told(page: Callable[..., str]) -> None:
-    shown = page(
+    html = page(
         lambda trial, params, epochs: None if trial % 2 else score(trial, params, epochs),
         max_trials=6,
         max_retries=0,
     )
-    assert "Failed trials" in shown
-    assert "RuntimeError: trial 1 cannot be trained" in shown
+    assert "Failed trials" in html
+    assert "RuntimeError: trial 1 cannot be trained" in html
 
 
 @pytest.mark.slow
@@ -202,18 +202,18 @@ def test_a_winner_out_of_bounds_is_said_to_be_so(page: Callable[..., str]) -> No
 @pytest.mark.slow
 def test_many_checks_of_the_median_rule_stay_readable(page: Callable[..., str]) -> None:
     strategy = {"median": {"sampler": "random", "max_budget": 200, "min_trials": 2}}
-    shown = page(strategy=strategy, max_trials=5)
-    assert re.search(r"Not drawn: \d+ of \d+ rungs\.", shown)
+    html = page(strategy=strategy, max_trials=5)
+    assert re.search(r"Not drawn: \d+ of \d+ rungs\.", html)
 
 
 def test_only_failures_have_a_page_though_no_report(backend: Backend, small_spec: Spec) -> None:
     sweep = search(backend, small_spec(max_trials=2, max_retries=0), lambda *_: None)
     with pytest.raises(NoWinner, match=rf"2 trials failed: .* What happened: .*reports/{sweep}\.html"):
         evaluate_sweep(backend.store, backend.catalog, sweep)
-    shown = backend.store.read(report_path(sweep)).decode()
-    assert "No trial has a result, so there is nothing to evaluate." in shown
-    assert "RuntimeError: trial 0 cannot be trained" in shown
-    assert "Rung ladder" in shown
+    html = backend.store.read(report_path(sweep)).decode()
+    assert "No trial has a result, so there is nothing to evaluate." in html
+    assert "RuntimeError: trial 0 cannot be trained" in html
+    assert "Rung ladder" in html
 
 
 def test_the_timeline_knows_what_belongs_to_the_audit(backend: Backend, small_spec: Spec) -> None:
@@ -302,10 +302,10 @@ def test_a_figure_that_cannot_be_drawn_says_why_in_its_place(caplog: pytest.LogC
 
 def test_results_far_on_the_worse_side_do_not_squash_the_others() -> None:
     values = [0.9, 0.91, 0.92, 0.93, 0.94, 0.95, 0.96, 0.97, -1e6]
-    shown, outside = value_range(values, maximize=True)
-    assert shown is not None
+    limits, outside = value_range(values, maximize=True)
+    assert limits is not None
     assert outside == 1
-    assert 0.5 < shown[0] < 0.9 < 0.97 < shown[1] < 1
+    assert 0.5 < limits[0] < 0.9 < 0.97 < limits[1] < 1
     assert value_range([-value for value in values], maximize=False)[1] == 1
     assert value_range(values[:-1], maximize=True) == (None, 0)
 
@@ -316,10 +316,10 @@ def test_a_spread_keeps_the_first_and_the_even_rest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "unit", "shown"),
+    ("seconds", "unit", "expected"),
     [(50, "seconds", 50), (600, "minutes", 10), (9000, "hours", 2.5), (259200, "days", 3)],
 )
-def test_time_is_told_in_the_unit_that_fits(seconds: float, unit: str, shown: float) -> None:
+def test_time_is_told_in_the_unit_that_fits(seconds: float, unit: str, expected: float) -> None:
     began = utcnow()
     elapsed, name = clock(began, began + timedelta(seconds=seconds))
-    assert (elapsed(began + timedelta(seconds=seconds)), name) == (shown, unit)
+    assert (elapsed(began + timedelta(seconds=seconds)), name) == (expected, unit)

@@ -26,21 +26,21 @@ def test_classes_come_back_in_their_own_type(tmp_path: Path, truth: Any, predict
     store = Store(tmp_path)
     classes = sorted_classes(truth, predicted)
     for probabilities in (None, np.full((3, len(classes)), 1 / len(classes))):
-        given = Predictions(labels(*truth), labels(*predicted), probabilities, classes=classes)
-        found = read(store, write(store, given))
-        assert found.classes == classes
-        assert [type(label) for label in found.classes] == [type(label) for label in classes]
-        assert found.target.tolist() == list(truth)  # type: ignore[union-attr]
-        assert found.prediction.tolist() == list(predicted)  # type: ignore[union-attr]
-        assert (found.probabilities is None) == (probabilities is None)
-        assert metric_on(found, "accuracy", np.arange(3)) == metric_on(given, "accuracy", np.arange(3))
+        written = Predictions(labels(*truth), labels(*predicted), probabilities, classes=classes)
+        loaded = read(store, write(store, written))
+        assert loaded.classes == classes
+        assert [type(label) for label in loaded.classes] == [type(label) for label in classes]
+        assert loaded.target.tolist() == list(truth)  # type: ignore[union-attr]
+        assert loaded.prediction.tolist() == list(predicted)  # type: ignore[union-attr]
+        assert (loaded.probabilities is None) == (probabilities is None)
+        assert metric_on(loaded, "accuracy", np.arange(3)) == metric_on(written, "accuracy", np.arange(3))
 
 
 def test_numbers_and_an_evaluators_scores_come_back(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    found = read(store, write(store, Predictions(np.array([1.0, 2.0]), np.array([1.5, np.nan]))))
-    assert found.classes is None
-    np.testing.assert_array_equal(found.prediction, [1.5, np.nan])  # type: ignore[arg-type]
+    loaded = read(store, write(store, Predictions(np.array([1.0, 2.0]), np.array([1.5, np.nan]))))
+    assert loaded.classes is None
+    np.testing.assert_array_equal(loaded.prediction, [1.5, np.nan])  # type: ignore[arg-type]
     scored = read(
         store,
         write(
@@ -55,12 +55,12 @@ def test_numbers_and_an_evaluators_scores_come_back(tmp_path: Path) -> None:
 def test_classes_that_are_read_are_objects_that_rows_share(tmp_path: Path) -> None:
     store = Store(tmp_path)
     truth = [f"class {number % 3}" for number in range(999)]
-    found = read(
+    loaded = read(
         store, write(store, Predictions(labels(*truth), labels(*truth), classes=sorted_classes(truth)))
     )
-    assert found.target is not None
-    assert found.target.tolist() == truth
-    assert len(set(map(id, found.target))) == 3
+    assert loaded.target is not None
+    assert loaded.target.tolist() == truth
+    assert len(set(map(id, loaded.target))) == 3
 
 
 def test_the_file_has_the_columns_that_others_read(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_the_file_has_the_columns_that_others_read(tmp_path: Path) -> None:
 def test_groups_of_rows_come_back_whatever_was_predicted(tmp_path: Path) -> None:
     store = Store(tmp_path)
     clusters = np.array([0, 0, 1])
-    for given in (
+    for written in (
         Predictions(
             labels("a", "b", "a"),
             labels("a", "a", "b"),
@@ -91,15 +91,15 @@ def test_groups_of_rows_come_back_whatever_was_predicted(tmp_path: Path) -> None
         Predictions(np.arange(3.0), np.ones(3), clusters=clusters),
         Predictions(None, None, scores={"ndcg": np.ones(3)}, clusters=clusters),
     ):
-        found = read(store, write(store, given))
-        np.testing.assert_array_equal(found.clusters, clusters)  # type: ignore[arg-type]
-        assert list(found.scores) == list(given.scores)
+        loaded = read(store, write(store, written))
+        np.testing.assert_array_equal(loaded.clusters, clusters)  # type: ignore[arg-type]
+        assert list(loaded.scores) == list(written.scores)
 
 
 def test_equal_predictions_are_one_blob(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    one, other = (write(store, Predictions(np.arange(9.0), np.ones(9))) for _ in range(2))
-    assert one == other
+    first, other = (write(store, Predictions(np.arange(9.0), np.ones(9))) for _ in range(2))
+    assert first == other
 
 
 def test_a_blob_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -110,19 +110,19 @@ def test_a_report_is_found_again_and_names_what_was_stopped_where(
 ) -> None:
     sweep = worked()
     made = promoted(backend, sweep)
-    found = load_report(backend.store, backend.catalog, sweep)
-    assert (found.digest, found.html_digest, found.path) == (made.digest, made.html_digest, made.path)
-    rungs = found.data["summary"]["rungs"]
+    loaded = load_report(backend.store, backend.catalog, sweep)
+    assert (loaded.digest, loaded.html_digest, loaded.path) == (made.digest, made.html_digest, made.path)
+    rungs = loaded.data["summary"]["rungs"]
     for rung, following in itertools.pairwise(rungs):
         assert rung["reached"] == sum(
             rung[became] for became in ("promoted", "paused", "stopped", "completed", "failed")
         )
         assert rung["promoted"] == following["reached"]
-    assert found.data["summary"]["epochs_trained"] == sum(
-        s["epochs"] for s in found.data["summary"]["standings"]
+    assert loaded.data["summary"]["epochs_trained"] == sum(
+        s["epochs"] for s in loaded.data["summary"]["standings"]
     )
-    assert f"`{found.data['winner']['key']}`" in found.preview
-    assert len(found.preview) < 3000
+    assert f"`{loaded.data['winner']['key']}`" in loaded.preview
+    assert len(loaded.preview) < 3000
 
 
 @pytest.mark.slow
@@ -160,7 +160,7 @@ def test_a_report_compares_with_the_champion_on_the_same_rows(
 
 
 @pytest.mark.slow
-def test_a_champion_of_another_snapshot_sees_the_rows_with_the_dataset_that_it_was_trained_on(
+def test_a_champion_of_another_snapshot_sees_the_rows_with_its_own_dataset(
     backend: Backend, worked: Callable[..., str]
 ) -> None:
     promoted(backend, worked(predictor="tests.predictors:knowing_its_own_dataset"))
@@ -173,7 +173,7 @@ def test_a_champion_of_another_snapshot_sees_the_rows_with_the_dataset_that_it_w
 
 
 @pytest.mark.slow
-def test_a_champion_that_a_client_registered_is_compared_with_by_nobody_until_it_is_archived(
+def test_no_winner_is_compared_with_a_clients_champion_until_that_is_archived(
     backend: Backend, worked: Callable[..., str]
 ) -> None:
     with backend.catalog.write() as session:
@@ -303,7 +303,7 @@ def test_a_failure_is_told_with_the_line_of_code_that_raised_and_a_hang_without_
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "expected"),
     [
         (0.97211, "0.9721"),
         (0.0, "0.0000"),
@@ -315,12 +315,12 @@ def test_a_failure_is_told_with_the_line_of_code_that_raised_and_a_hang_without_
         (float("nan"), "nan"),
     ],
 )
-def test_numbers_are_shown_short(value: Any, shown: str) -> None:
-    assert number(value) == shown
+def test_numbers_are_shown_short(value: Any, expected: str) -> None:
+    assert number(value) == expected
 
 
 @pytest.mark.slow
-def test_a_report_has_intervals_slices_baseline_calibration_serving_and_the_rows_it_was_made_of(
+def test_a_report_has_intervals_slices_baseline_calibration_serving_and_its_rows(
     backend: Backend, worked: Callable[..., str]
 ) -> None:
     metrics = ["roc_auc", "neg_log_loss", "accuracy"]
@@ -338,9 +338,9 @@ def test_a_report_has_intervals_slices_baseline_calibration_serving_and_the_rows
     data = report.data
     assert list(data["metrics"]) == list(data["intervals"]) == metrics
     assert data["main_metric"] == "roc_auc"
-    known = predictions.read(backend.store, data["predictions"])
-    assert known.rows == data["snapshot"]["splits"]["test"]
-    assert predictions.metric_on(known, "neg_log_loss", np.arange(known.rows)) == pytest.approx(
+    stored = predictions.read(backend.store, data["predictions"])
+    assert stored.rows == data["snapshot"]["splits"]["test"]
+    assert predictions.metric_on(stored, "neg_log_loss", np.arange(stored.rows)) == pytest.approx(
         data["metrics"]["neg_log_loss"]
     )
     assert data["baseline"]["metrics"]["roc_auc"] == 0.5
@@ -349,7 +349,7 @@ def test_a_report_has_intervals_slices_baseline_calibration_serving_and_the_rows
     assert "give a condition" in data["slices"][1]["error"]
     serving = data["serving"]
     assert 0 < serving["one_row"]["p50_ms"] <= serving["one_row"]["p99_ms"]
-    assert serving["batch"]["rows"] == known.rows
+    assert serving["batch"]["rows"] == stored.rows
     assert serving["checkpoint_bytes"] > 0
     assert serving["peak_memory_bytes"] > 1e6
     assert data["looks"] == {"winners": 1, "looks": 1, "optimism": 0.0, "worn": False}
@@ -370,13 +370,13 @@ def test_a_report_has_intervals_slices_baseline_calibration_serving_and_the_rows
 
 @pytest.mark.slow
 def test_an_evaluator_takes_the_predictors_place(backend: Backend, worked: Callable[..., str]) -> None:
-    given = {
+    fields = {
         "predictor": None,
         "evaluator": "tests.predictors:evaluate",
         "max_trials": 1,
         "slices": ["label"],
     }
-    report, _ = evaluate(backend, worked(**given))
+    report, _ = evaluate(backend, worked(**fields))
     data = report.data
     assert set(data["metrics"]) == {"margin", "loss", "rows_seen"}
     assert set(data["intervals"]) == {"margin", "loss"}
@@ -386,7 +386,7 @@ def test_an_evaluator_takes_the_predictors_place(backend: Backend, worked: Calla
     assert "Dark" in backend.store.get_blob(report.html_digest).decode()
     assert backend.store.has_blob(data["figures"][0]["digest"])
     promote_winner(backend, report)
-    rival = evaluate_sweep(backend.store, backend.catalog, worked(**given, seed=1))
+    rival = evaluate_sweep(backend.store, backend.catalog, worked(**fields, seed=1))
     assert rival.data["champion"]["metrics"]["loss"] == rival.data["metrics"]["loss"]
     assert predictions.read(backend.store, rival.data["champion"]["predictions"]).scores.keys() == {
         "margin",
@@ -428,7 +428,7 @@ def test_an_evaluator_that_returns_something_else_is_named(
         ),
     ],
 )
-def test_a_champion_whose_predictor_fails_or_hangs_is_told_and_the_winner_is_still_judged(
+def test_a_champions_failing_predictor_is_reported_and_the_winner_still_judged(
     backend: Backend,
     worked: Callable[..., str],
     tmp_path: Path,
@@ -459,7 +459,7 @@ def test_a_champion_whose_predictor_fails_or_hangs_is_told_and_the_winner_is_sti
         ),
     ],
 )
-def test_metrics_and_slices_that_do_not_fit_the_snapshot_are_refused_before_the_sweep(
+def test_metrics_and_slices_that_do_not_fit_a_snapshot_are_refused_before_a_sweep(
     backend: Backend, small_spec: Spec, changes: dict[str, Any], said: str
 ) -> None:
     spec = small_spec(**changes)

@@ -130,10 +130,10 @@ def test_perfect_predictions_have_wilsons_interval_or_none_but_none_without_a_wi
 
 def test_probabilities_of_half_precision_are_scored_by_every_scorer() -> None:
     rng = np.random.default_rng(0)
-    given = np.asarray(rng.dirichlet(np.ones(3), 60), np.float16).astype(np.float64)
+    probabilities = np.asarray(rng.dirichlet(np.ones(3), 60), np.float16).astype(np.float64)
     truth = [["a", "b", "c"][number] for number in rng.integers(3, size=60)]
     predicted = Predicted(HeldOut(None, 60, False, [], encode(truth)), "m:f")  # type: ignore[arg-type]
-    predicted.add(Answer(None, given, ("a", "b", "c")))
+    predicted.add(Answer(None, probabilities, ("a", "b", "c")))
     scores = score(predicted.predictions(), ["roc_auc_ovo", "neg_log_loss", "roc_auc_ovr"])
     assert all(map(math.isfinite, scores.metrics.values()))
 
@@ -147,8 +147,8 @@ def judged(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Judge:
         dataset: dict[str, Any] | None = None,
         **changes: Any,
     ) -> Judged:
-        given = {"name": "points", "source": "tests.trainables:data", "target": "label", **(dataset or {})}
-        spec = small_spec(predictor=f"{module}:{predictor}", dataset=given, **changes)
+        source = {"name": "points", "source": "tests.trainables:data", "target": "label", **(dataset or {})}
+        spec = small_spec(predictor=f"{module}:{predictor}", dataset=source, **changes)
         snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
         checkpoint = backend.store.put_blob(pack_state({"epochs_seen": [1]}))
         with held_out(Dataset(backend.store, snapshot.name, snapshot.digest), spec) as rows:
@@ -161,7 +161,7 @@ NUMBERS = {"name": "numbers", "source": "tests.trainables:numbers", "target": "y
 
 
 @pytest.mark.slow
-def test_a_predictor_restores_its_checkpoint_and_sees_the_test_rows_without_their_target(
+def test_a_predictor_restores_its_checkpoint_and_sees_test_rows_without_target(
     judged: Judge,
 ) -> None:
     scores = judged("predict").scores
@@ -170,12 +170,12 @@ def test_a_predictor_restores_its_checkpoint_and_sees_the_test_rows_without_thei
 
 
 @pytest.mark.slow
-def test_rows_of_one_group_of_the_dataset_are_one_cluster_in_what_is_kept_and_in_the_intervals(
+def test_rows_of_a_group_are_one_cluster_in_stored_predictions_and_in_intervals(
     judged: Judge,
 ) -> None:
-    known = {"source": "tests.trainables:customers", "name": "customers"}
-    alone = judged("predict", dataset=known)
-    grouped = judged("predict", dataset={**known, "group": "customer"})
+    customers = {"source": "tests.trainables:customers", "name": "customers"}
+    alone = judged("predict", dataset=customers)
+    grouped = judged("predict", dataset={**customers, "group": "customer"})
     assert alone.predictions.clusters is None
     clusters = grouped.predictions.clusters
     assert clusters is not None
@@ -192,15 +192,15 @@ def test_a_target_of_real_numbers_is_regression(judged: Judge) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("predictor", ["probabilities", "named_probabilities", "tensor_like_probabilities"])
 def test_probabilities_are_scored_in_whichever_form_they_come(judged: Judge, predictor: str) -> None:
-    found = judged(predictor, metrics=["roc_auc", "neg_log_loss", "accuracy"])
-    assert found.scores.metrics == {
+    judgement = judged(predictor, metrics=["roc_auc", "neg_log_loss", "accuracy"])
+    assert judgement.scores.metrics == {
         "roc_auc": 1.0,
         "neg_log_loss": pytest.approx(math.log(0.8)),
         "accuracy": 1.0,
     }
-    assert found.predictions.classes == ("high", "low")
-    assert found.predictions.probabilities is not None
-    assert found.predictions.probabilities.shape == (20, 2)
+    assert judgement.predictions.classes == ("high", "low")
+    assert judgement.predictions.probabilities is not None
+    assert judgement.predictions.probabilities.shape == (20, 2)
 
 
 @pytest.mark.slow

@@ -73,21 +73,21 @@ def test_classes_are_counted_in_their_own_type(
     assert sorted_classes(all_classes(dataset)) == sorted_classes(column.drop_null().to_pylist())
 
 
-def test_a_baseline_of_classes_is_the_most_frequent_with_the_shares_of_the_training_split(
+def test_a_baseline_of_classes_is_the_most_frequent_with_the_training_splits_shares(
     store: Store,
 ) -> None:
     dataset = dataset_of(store, COLUMNS[0], {})
     target = np.array(["a", "d"], object)
-    _, known = baseline(dataset, Predictions(target, target, classes=("a", "d")))
-    assert known.prediction is not None
-    assert known.probabilities is not None
-    assert (known.prediction.tolist(), known.classes) == (["a", "a"], ("a", "b", "d"))
-    np.testing.assert_allclose(known.probabilities, [[2 / 3, 1 / 3, 0]] * 2)
+    _, predictions = baseline(dataset, Predictions(target, target, classes=("a", "d")))
+    assert predictions.prediction is not None
+    assert predictions.probabilities is not None
+    assert (predictions.prediction.tolist(), predictions.classes) == (["a", "a"], ("a", "b", "d"))
+    np.testing.assert_allclose(predictions.probabilities, [[2 / 3, 1 / 3, 0]] * 2)
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.int64(), pa.decimal128(23, 2)], ids=str)
 def test_a_baseline_of_numbers_is_their_mean_without_nulls(store: Store, kind: pa.DataType) -> None:
     dataset = dataset_of(store, pa.array([1, 2, 6, None, 100]).cast(kind), {})
-    _, known = baseline(dataset, Predictions(np.zeros(3), np.zeros(3)))
-    assert known.prediction is not None
-    assert known.prediction.tolist() == [3.0] * 3
+    _, predictions = baseline(dataset, Predictions(np.zeros(3), np.zeros(3)))
+    assert predictions.prediction is not None
+    assert predictions.prediction.tolist() == [3.0] * 3

@@ -50,9 +50,9 @@ def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float
 
 
 def held(**changes: Any) -> Held:
-    given: dict[str, Any] = {"sweep": "a-1", "project": "p", "model": "m", "trial": "a-1.0000", "attempt": 1}
-    given |= {"purpose": WINNER, "outcome": "complete"}
-    given |= {
+    fields: dict[str, Any] = {"sweep": "a-1", "project": "p", "model": "m", "trial": "a-1.0000", "attempt": 1}
+    fields |= {"purpose": WINNER, "outcome": "complete"}
+    fields |= {
         "seconds": HOUR,
         "with_result": HOUR,
         "nodes": 1,
@@ -61,17 +61,17 @@ def held(**changes: Any) -> Held:
         "gpu_type": None,
         "spot": False,
     }
-    given |= changes
-    return Held(**{"months": {"2026-11": given["seconds"]}, **given})
+    fields |= changes
+    return Held(**{"months": {"2026-11": fields["seconds"]}, **fields})
 
 
 def test_a_hundred_seconds_of_a_gang_cost_those_of_all_its_gpus() -> None:
-    one = held(seconds=900.0, nodes=3, gpus=4)
-    assert one.cost(PRICES) == 0.25 * 12 * PRICES.gpu_hour["default"].price
-    assert one.gpu_hours == 3.0
+    gang = held(seconds=900.0, nodes=3, gpus=4)
+    assert gang.cost(PRICES) == 0.25 * 12 * PRICES.gpu_hour["default"].price
+    assert gang.gpu_hours == 3.0
 
 
-def test_what_a_crash_lost_is_the_time_since_its_last_result_and_what_completed_lost_nothing() -> None:
+def test_a_crash_loses_the_time_since_its_last_result_and_completion_nothing() -> None:
     crashed = held(outcome="retry", with_result=600.0)
     complete = held(with_result=600.0)
     line = total([crashed, complete], PRICES)
@@ -144,15 +144,15 @@ def test_a_sweeps_purposes_add_up_and_its_saving_is_the_leaderboards(
         strategy={"asha": {"sampler": "random", "max_budget": 9, "audit": 0.3}},
     )
     sweep = search(backend, spec, score, seconds=100.0)
-    found = sweep_cost(backend.catalog, sweep, PRICES)
+    cost = sweep_cost(backend.catalog, sweep, PRICES)
     summary = summarize(backend.catalog, sweep)
-    purposes = {line.name: line for line in found.purposes}
+    purposes = {line.name: line for line in cost.purposes}
     assert {WINNER, PRUNED, FAILED, AUDIT} <= set(purposes)
-    assert sum(line.cost for line in found.purposes) == pytest.approx(found.cost)
-    assert found.saved == pytest.approx(summary.gpu_seconds_saved / HOUR * 2.0)
-    assert found.trained.gpu_hours * HOUR == pytest.approx(summary.gpu_seconds + 2 * summary.audit_seconds)
-    assert purposes[FAILED].lost == found.trained.lost > 0
-    assert found.as_dict()["text"].startswith(money(found.cost, PRICES))
+    assert sum(line.cost for line in cost.purposes) == pytest.approx(cost.cost)
+    assert cost.saved == pytest.approx(summary.gpu_seconds_saved / HOUR * 2.0)
+    assert cost.trained.gpu_hours * HOUR == pytest.approx(summary.gpu_seconds + 2 * summary.audit_seconds)
+    assert purposes[FAILED].lost == cost.trained.lost > 0
+    assert cost.as_dict()["text"].startswith(money(cost.cost, PRICES))
 
 
 def test_a_champion_costs_its_whole_search_its_final_training_and_its_evaluation(
@@ -176,18 +176,18 @@ def test_a_champion_costs_its_whole_search_its_final_training_and_its_evaluation
             )
         )
         add_version(session, model="small", version="v1", stage="champion", sweep=sweep, trial=0)
-    found = costs(backend.store, backend.catalog, "small", "sweep", PRICES)
-    assert found.champion is not None
-    assert (found.champion_version, found.champion.sweep) == ("v1", sweep)
-    assert FINAL in {line.name for line in found.champion.purposes}
-    assert found.champion.evaluation == pytest.approx(2 * PRICES.cpu_hour.price)
-    assert found.champion.cost == pytest.approx(found.trained.cost + found.evaluation)
+    cost = costs(backend.store, backend.catalog, "small", "sweep", PRICES)
+    assert cost.champion is not None
+    assert (cost.champion_version, cost.champion.sweep) == ("v1", sweep)
+    assert FINAL in {line.name for line in cost.champion.purposes}
+    assert cost.champion.evaluation == pytest.approx(2 * PRICES.cpu_hour.price)
+    assert cost.champion.cost == pytest.approx(cost.trained.cost + cost.evaluation)
     everything = costs(backend.store, backend.catalog, None, "project", PRICES)
     assert [(line.name, line.cost) for line in everything.lines] == [
-        ("small", pytest.approx(found.trained.cost))
+        ("small", pytest.approx(cost.trained.cost))
     ]
     assert sum(line.cost for line in sweep_lines(backend.catalog, sweep, "outcome", PRICES)) == pytest.approx(
-        found.trained.cost
+        cost.trained.cost
     )
 
 
@@ -196,11 +196,11 @@ def test_a_running_attempt_costs_what_it_has_held_so_far(backend: Backend, small
     with backend.catalog.write() as session:
         (row,) = session.scalars(select(AttemptRow).where(AttemptRow.outcome.is_(None)))
         row.held_since = utcnow().replace(year=2020)
-    found = sweep_cost(backend.catalog, sweep, PRICES)
-    assert found.trained.seconds > 365 * 24 * HOUR
+    cost = sweep_cost(backend.catalog, sweep, PRICES)
+    assert cost.trained.seconds > 365 * 24 * HOUR
 
 
-def test_an_attempt_over_the_end_of_a_month_is_in_each_months_line_what_it_is_of_its_quota(
+def test_an_attempt_over_a_months_end_is_in_each_month_what_it_is_of_its_quota(
     backend: Backend, small_spec: Spec
 ) -> None:
     search(backend, small_spec(max_trials=2, resources={"gpus": 1}), score)
@@ -214,14 +214,14 @@ def test_an_attempt_over_the_end_of_a_month_is_in_each_months_line_what_it_is_of
         rows[0].held_since = ended - timedelta(hours=30)
         rows[0].ended_at = ended
         rows[0].seconds = 24 * HOUR  # its worker told fewer than there are between the two moments
-    found = costs(backend.store, backend.catalog, "small", "month", PRICES)
-    hours = {line.name: line.gpu_hours for line in found.lines}
+    cost = costs(backend.store, backend.catalog, "small", "month", PRICES)
+    hours = {line.name: line.gpu_hours for line in cost.lines}
     assert hours == {
         "2026-10": pytest.approx(24 * 24 / 30),
         "2026-11": pytest.approx(24 * 6 / 30 + len(rows) - 1),
     }
-    assert sum(hours.values()) == pytest.approx(found.trained.gpu_hours)
-    assert sum(line.attempts for line in found.lines) == found.trained.attempts
+    assert sum(hours.values()) == pytest.approx(cost.trained.gpu_hours)
+    assert sum(line.attempts for line in cost.lines) == cost.trained.attempts
     with backend.catalog.read() as session:
         for month in hours:
             within = datetime.fromisoformat(f"{month}-20T00:00:00+00:00").timestamp()
@@ -234,14 +234,14 @@ def test_a_renamed_project_costs_what_it_did_under_either_name(backend: Backend,
     rename_project(backend.catalog, "old", "new")
     set_project(backend.catalog, "new", gpu_hours=100.0)
     for name in ("old", "new"):
-        found = costs(backend.store, backend.catalog, name, "project", PRICES)
-        assert [(line.name, line.cost) for line in found.lines] == [("new", before.trained.cost)]
-        assert found.hours is not None
-        assert (found.hours.project, found.hours.quota) == ("new", 100.0)
-        assert found.as_dict()["gpu_hours_this_month"]["left"] == found.hours.left
+        cost = costs(backend.store, backend.catalog, name, "project", PRICES)
+        assert [(line.name, line.cost) for line in cost.lines] == [("new", before.trained.cost)]
+        assert cost.hours is not None
+        assert (cost.hours.project, cost.hours.quota) == ("new", 100.0)
+        assert cost.as_dict()["gpu_hours_this_month"]["left"] == cost.hours.left
 
 
-def test_a_name_that_is_nothing_is_refused_with_those_that_are_close_or_those_that_there_are(
+def test_an_unknown_name_is_refused_with_those_that_are_close_or_all(
     backend: Backend, small_spec: Spec
 ) -> None:
     sweep = search(backend, small_spec(max_trials=1, project="vision"), score)

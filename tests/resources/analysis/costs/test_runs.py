@@ -80,8 +80,8 @@ def end(
 
 def log_point(store: Store, run: str, hours: float, attempt: int = 1) -> None:
     """What a process has logged that was killed afterwards."""
-    moment = round((BEGAN + timedelta(hours=hours)).timestamp() * 1000)
-    table = points_table(run, attempt, ["loss"], *([0], [1], [moment], [0.5]))
+    time_ms = round((BEGAN + timedelta(hours=hours)).timestamp() * 1000)
+    table = points_table(run, attempt, ["loss"], *([0], [1], [time_ms], [0.5]))
     store.create(f"{live_folder('vision', run)}/{segment_name(attempt, 0)}", encode(table))
 
 
@@ -92,9 +92,9 @@ def write_long_ago(store: Store) -> None:
         os.utime(file, (BEGAN.timestamp(),) * 2)
 
 
-def ran(backend: Backend, run: str, machine: Mapping[str, Any], hours: float, **given: Any) -> None:
-    begin(backend.store, run, machine, **given)
-    end(backend.store, run, hours, project=given.get("project", "vision"))
+def ran(backend: Backend, run: str, machine: Mapping[str, Any], hours: float, **options: Any) -> None:
+    begin(backend.store, run, machine, **options)
+    end(backend.store, run, hours, project=options.get("project", "vision"))
 
 
 def cost_of(
@@ -104,8 +104,8 @@ def cost_of(
     return costs(backend.store, backend.catalog, of, by, prices)
 
 
-def lines(found: Costs) -> dict[str, float]:
-    return {line.name: line.cost for line in found.lines}
+def lines(cost: Costs) -> dict[str, float]:
+    return {line.name: line.cost for line in cost.lines}
 
 
 def test_a_scripts_run_costs_the_gpus_that_it_could_see_for_as_long_as_it_ran(
@@ -115,14 +115,14 @@ def test_a_scripts_run_costs_the_gpus_that_it_could_see_for_as_long_as_it_ran(
     ran(either_backend, "some", hardware(8, visible="2,3"), 1.0)
     ran(either_backend, "none", hardware(8, visible=""), 3.0)
     ran(either_backend, "again", hardware(1), 1.5, parent={"rerun_of": "vision/all"})
-    found = cost_of(either_backend)
-    assert lines(found) == {
+    cost = cost_of(either_backend)
+    assert lines(cost) == {
         SCRIPTS: pytest.approx((16 + 2) * GPU_HOUR + 12 * CPU_HOUR),
         RERUNS: pytest.approx(1.5 * GPU_HOUR),
     }
-    assert (found.runs.attempts, found.runs.gpu_hours, found.estimated) == (4, pytest.approx(19.5), 0.0)
-    assert found.runs.cost == found.trained.cost
-    assert lines(cost_of(either_backend, None, "project")) == {"vision": pytest.approx(found.trained.cost)}
+    assert (cost.runs.attempts, cost.runs.gpu_hours, cost.estimated) == (4, pytest.approx(19.5), 0.0)
+    assert cost.runs.cost == cost.trained.cost
+    assert lines(cost_of(either_backend, None, "project")) == {"vision": pytest.approx(cost.trained.cost)}
 
 
 def test_a_run_of_several_ranks_costs_all_of_its_machines_and_what_each_rank_saw(
@@ -139,7 +139,7 @@ def test_a_run_of_several_ranks_costs_all_of_its_machines_and_what_each_rank_saw
     assert cost_of(either_backend).runs.gpu_hours == pytest.approx(16 + 4)
 
 
-def test_attempts_count_each_on_its_own_machine_in_their_months_and_not_the_time_between_them(
+def test_attempts_count_on_their_machines_in_their_months_without_the_time_between(
     either_backend: Backend,
 ) -> None:
     store = either_backend.store
@@ -154,24 +154,24 @@ def test_attempts_count_each_on_its_own_machine_in_their_months_and_not_the_time
         H100: pytest.approx(GPU_HOUR),
         A100: pytest.approx(4 * GPU_HOUR),
     }
-    found = cost_of(either_backend, by="outcome")
-    assert {line.name: line.attempts for line in found.lines} == {"completed": 1, "failed": 1}
-    assert found.runs.lost == pytest.approx(4 * GPU_HOUR)
+    cost = cost_of(either_backend, by="outcome")
+    assert {line.name: line.attempts for line in cost.lines} == {"completed": 1, "failed": 1}
+    assert cost.runs.lost == pytest.approx(4 * GPU_HOUR)
 
 
 def test_a_run_over_the_ends_of_months_is_in_each_of_them_and_one_attempt(either_backend: Backend) -> None:
     # from the 10th of March at 10 o'clock to the 9th of May
     ran(either_backend, "long", hardware(2), 24 * 60)
     ran(either_backend, "short", hardware(1), 1.0)
-    found = cost_of(either_backend, by="month")
+    cost = cost_of(either_backend, by="month")
     march = 24 * 21 + 14
-    assert [(line.name, line.gpu_hours, line.attempts) for line in found.lines] == [
+    assert [(line.name, line.gpu_hours, line.attempts) for line in cost.lines] == [
         ("2026-03", pytest.approx(2 * march + 1), 1),
         ("2026-04", pytest.approx(2 * 24 * 30), 0),
         ("2026-05", pytest.approx(2 * (24 * 60 - march - 24 * 30)), 1),
     ]
-    assert found.runs.attempts == 2
-    assert sum(line.cost for line in found.lines) == pytest.approx(found.runs.cost)
+    assert cost.runs.attempts == 2
+    assert sum(line.cost for line in cost.lines) == pytest.approx(cost.runs.cost)
     assert {line.name: line.attempts for line in cost_of(either_backend, by="trial").lines} == {
         "vision/long": 1,
         "vision/short": 1,
@@ -197,9 +197,9 @@ def test_whatever_runs_are_told_apart_by_they_add_up_with_the_trials(
     begin(either_backend.store, "b", hardware())
     end(either_backend.store, "b", 1.0, status="stop")
     for by in BY:
-        found = cost_of(either_backend, by=by)
-        assert sum(line.cost for line in found.lines) == pytest.approx(found.trained.cost)
-        assert sum(line.attempts for line in found.lines) == found.trained.attempts
+        cost = cost_of(either_backend, by=by)
+        assert sum(line.cost for line in cost.lines) == pytest.approx(cost.trained.cost)
+        assert sum(line.attempts for line in cost.lines) == cost.trained.attempts
     assert {"vision/a", "vision/b", f"{sweep}.0000"} <= {
         line.name for line in cost_of(either_backend, by="trial").lines
     }
@@ -249,10 +249,10 @@ def test_what_left_no_end_counts_until_its_last_point_and_is_said_to_be_an_estim
     begin(store, "recovered", hardware(1))
     end(store, "recovered", 4, status="crashed")
     write_long_ago(store)
-    found = cost_of(either_backend, by="outcome")
-    assert found.runs.gpu_hours == pytest.approx(2 + 3 + 0 + 0.5 + 1 + 4)
-    assert found.estimated == pytest.approx(9.5 * GPU_HOUR)
-    assert {line.name: line.attempts for line in found.lines} == {
+    cost = cost_of(either_backend, by="outcome")
+    assert cost.runs.gpu_hours == pytest.approx(2 + 3 + 0 + 0.5 + 1 + 4)
+    assert cost.estimated == pytest.approx(9.5 * GPU_HOUR)
+    assert {line.name: line.attempts for line in cost.lines} == {
         "preempted or lost": 4,
         "completed": 1,
         "crashed": 1,
@@ -261,9 +261,9 @@ def test_what_left_no_end_counts_until_its_last_point_and_is_said_to_be_an_estim
 
 def test_a_run_that_trains_costs_what_it_has_held_until_now(backend: Backend) -> None:
     with halving.init(project="vision", id="r", root=backend.store.root, system_metrics=None):
-        found = cost_of(backend, by="outcome")
-        assert [line.name for line in found.lines] == ["running"]
-        assert found.estimated == found.runs.cost
+        cost = cost_of(backend, by="outcome")
+        assert [line.name for line in cost.lines] == ["running"]
+        assert cost.estimated == cost.runs.cost
     cost_of(backend)
     assert [line.name for line in cost_of(backend, by="outcome").lines] == ["running"], (
         "it is looked at again seconds later"
@@ -274,8 +274,8 @@ def test_what_other_tools_trained_is_not_counted_and_said(either_backend: Backen
     ran(either_backend, "wandb", hardware(8), 1.0, parent={"imported": {"tool": "wandb", "run": "a"}})
     ran(either_backend, "mlflow", {}, 1.0, parent={"tracked": {"tool": "mlflow"}})
     ran(either_backend, "rest", {}, 1.0)
-    found = cost_of(either_backend)
-    assert (found.trained.attempts, found.trained.cost, found.elsewhere) == (0, 0.0, 3)
+    cost = cost_of(either_backend)
+    assert (cost.trained.attempts, cost.trained.cost, cost.elsewhere) == (0, 0.0, 3)
 
 
 def test_a_renamed_projects_runs_cost_what_they_did_under_either_name(either_backend: Backend) -> None:
@@ -301,10 +301,10 @@ def test_a_champion_that_is_of_a_scripts_run_costs_what_that_run_did(either_back
             project="vision",
             run="a",
         )
-    found = cost_of(either_backend, "eyes")
-    assert found.champion is None
-    assert found.champion_run is not None
-    assert (found.champion_version, found.champion_run.name, found.champion_run.cost) == (
+    cost = cost_of(either_backend, "eyes")
+    assert cost.champion is None
+    assert cost.champion_run is not None
+    assert (cost.champion_version, cost.champion_run.name, cost.champion_run.cost) == (
         "v1",
         "vision/a",
         pytest.approx(GPU_HOUR),
@@ -319,13 +319,13 @@ def test_a_name_that_is_nothing_is_refused_with_the_close_one_of_runs_alone(eith
 
 def test_however_many_runs_there_are_the_catalog_is_asked_as_often(either_backend: Backend) -> None:
     def statements() -> int:
-        asked: list[str] = []
-        listener = lambda *given: asked.append(given[2])  # noqa: E731
+        queries: list[str] = []
+        listener = lambda *args: queries.append(args[2])  # noqa: E731
         event.listen(either_backend.catalog.engine, "before_cursor_execute", listener)
-        found = costs(either_backend.store, either_backend.catalog, "vision", "month", PRICES)
+        cost = costs(either_backend.store, either_backend.catalog, "vision", "month", PRICES)
         event.remove(either_backend.catalog.engine, "before_cursor_execute", listener)
-        assert found.runs.attempts == written
-        return len(asked)
+        assert cost.runs.attempts == written
+        return len(queries)
 
     ran(either_backend, "r0", hardware(1), 1.0)
     Refresher(either_backend.store, either_backend.catalog).refresh()

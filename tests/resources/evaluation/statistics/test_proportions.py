@@ -46,9 +46,9 @@ def test_the_likelihood_that_the_statistic_is_worked_out_for_is_the_greatest(
 
 
 def test_against_no_gain_it_is_mcnemars_exact_test() -> None:
-    found = PairedProportions(won=10, lost=2, n=500)
-    assert found.p_above(0) == pytest.approx(stats.binom.sf(9, 12, 0.5))
-    assert found.p_below(0) == pytest.approx(stats.binom.cdf(10, 12, 0.5))
+    evidence = PairedProportions(won=10, lost=2, n=500)
+    assert evidence.p_above(0) == pytest.approx(stats.binom.sf(9, 12, 0.5))
+    assert evidence.p_below(0) == pytest.approx(stats.binom.cdf(10, 12, 0.5))
     assert tango(10, 2, 500, 0.0) == pytest.approx((10 - 2) / np.sqrt(12))
     assert PairedProportions(0, 0, 500).p_above(0) == 1
 

@@ -71,7 +71,7 @@ def test_as_many_rows_as_are_asked_for_settle_it_with_the_promised_power(truth: 
     assert effect == margin
 
 
-def test_where_as_many_rows_as_were_planned_did_not_settle_it_the_estimate_says_how_many_would() -> None:
+def test_if_the_planned_rows_did_not_settle_it_the_estimate_says_how_many_would() -> None:
     near = non_inferior(bootstrap_mean(np.random.default_rng(0).normal(-0.045, 1, 5_000)), 0.05)
     assert near.outcome == "too little evidence"
     assert near.needed is not None
@@ -90,8 +90,10 @@ def test_as_many_seeds_as_are_asked_for_tell_recipes_apart_with_the_promised_pow
     assert seeds is not None
     better = source.normal(difference, 1, (2_000, seeds))
     worse = source.normal(0, 1, (2_000, seeds))
-    told = stats.ttest_ind(better, worse, axis=1, equal_var=False, alternative="greater").pvalue <= ALPHA
-    assert np.mean(told) == pytest.approx(POWER, abs=0.04)
+    tells_apart = (
+        stats.ttest_ind(better, worse, axis=1, equal_var=False, alternative="greater").pvalue <= ALPHA
+    )
+    assert np.mean(tells_apart) == pytest.approx(POWER, abs=0.04)
 
 
 def test_holms_p_values_are_those_of_the_paper_and_of_scipys_tests() -> None:
