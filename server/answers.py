@@ -65,7 +65,7 @@ def chosen_type(accept: str, kinds: Sequence[str]) -> str | None:
 
 
 def _range(text: str) -> tuple[str, float]:
-    """A media range of ``Accept``, and its quality; one that is no number refuses."""
+    """Parse a media range of ``Accept`` with its quality; a quality that is no number counts as 0."""
     name, *parameters = (part.strip().lower() for part in text.split(";"))
     for parameter in parameters:
         if parameter.startswith("q="):
@@ -73,5 +73,7 @@ def _range(text: str) -> tuple[str, float]:
                 quality = float(parameter[2:])
             except ValueError:
                 quality = 0.0
-            return name, min(quality, 1.0) if math.isfinite(quality) else 0.0
+            if not math.isfinite(quality):
+                return name, 0.0
+            return name, min(quality, 1.0)
     return name, 1.0

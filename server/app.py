@@ -48,7 +48,7 @@ Errors are `application/problem+json`: `{"status", "detail"}`.
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The server on its store and catalog."""
+    """Create the server's application for its store and catalog."""
     app = FastAPI(
         title="Halving",
         version=__version__,

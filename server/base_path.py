@@ -25,7 +25,7 @@ _PATH = re.compile(r"(?:/(?:[A-Za-z0-9._~@+-]|%[0-9A-Fa-f]{2})+)*")
 
 
 def base_path_of(path: str) -> str:
-    """The path as it is put before addresses: without a slash at its end, empty where there is none.
+    """Normalise a base path: no slash at its end, and empty where there is none.
 
     Raises:
         InvalidInput: it is none.
@@ -38,15 +38,13 @@ def base_path_of(path: str) -> str:
     )
     if not _PATH.fullmatch(base) or reserved:
         raise InvalidInput(
-            f"base_path = {path!r} is not accepted: give the path below which a proxy shows the server, "
-            "such as /user/ada/proxy/3001 "
-            "(letters, digits, . _ ~ % @ + - and /)"
+            f"base_path = {path!r} is not accepted: give the path below which a proxy shows the server, such "
+            "as /user/ada/proxy/3001 (letters, digits, . _ ~ % @ + - and /)"
         )
     if texts and texts[0] in OWN:
         raise InvalidInput(
             f"base_path = {path!r} is not accepted: addresses of the server's own begin with /{texts[0]}; "
-            "give another first part, "
-            "such as /halving"
+            "give another first part, such as /halving"
         )
     return base
 
@@ -74,7 +72,10 @@ class BasePath:
         await self._app(scope, receive, send)
 
     def _inside(self, raw: bytes | None) -> bytes | None:
-        """The raw path without the base: its path does not say any more whether its bytes are UTF-8."""
+        """The raw path without the base.
+
+        The decoded path cannot say any more whether its bytes were UTF-8.
+        """
         if raw is None:
             return None
         return quote(unquote_to_bytes(raw).removeprefix(self._base.encode()) or b"/").encode()

@@ -1,4 +1,4 @@
-"""Checkpoints as files to be downloaded, whether they are one in the store or many."""
+"""Downloads of checkpoints as one file, whether the store has them in one part or in many."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -11,7 +11,7 @@ from server.state import State
 
 
 async def checkpoint_response(state: State, digest: str, headers: Mapping[str, str]) -> StreamingResponse:
-    """The answer with a checkpoint as one file.
+    """The response that sends a checkpoint as one file.
 
     A fault of the store that is there before its first byte is raised.
 

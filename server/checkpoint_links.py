@@ -28,7 +28,7 @@ def checkpoint_link(state: State, digest: str) -> tuple[str, datetime]:
     if state.store.root.startswith("s3://") and not _is_in_parts(state.store, digest):
         holder = state.store
         with suppress(StoreError):  # it does not answer: the address holds for when it does
-            # a version may be promoted long after its checkpoint has moved
+            # A version may be promoted long after its checkpoint has moved.
             holder = state.store.holder(blob_name(digest))
         if holder.root.startswith("s3://"):
             return _presign(holder, blob_name(digest)), expires_at
@@ -36,7 +36,7 @@ def checkpoint_link(state: State, digest: str) -> tuple[str, datetime]:
 
 
 def linked_digest(state: State, signed: str) -> str:
-    """The blob that one of this server's own addresses names.
+    """The digest that one of this server's own signed addresses names.
 
     Raises:
         NotFound: it was not made by this server, or is too old.
@@ -59,7 +59,10 @@ def _signer(state: State) -> URLSafeTimedSerializer:
 
 
 def _presign(store: Store, name: str) -> str:
-    """S3's address of a file; only the request's signature is in it, and no request is made for it."""
+    """A presigned S3 address of a file.
+
+    Signing makes no request.
+    """
     bucket, _, key = store.path(name).partition("/")
     return str(
         s3_client(store).generate_presigned_url(

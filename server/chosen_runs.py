@@ -1,4 +1,4 @@
-"""Which runs a request means, and whether its caller may see them."""
+"""The runs that a request names, checked against what its caller may see."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from server.state import State
 
 
 def parse_runs(caller: Caller, ids: Iterable[str]) -> list[tuple[str, str]]:
-    """``(project, run)`` of each id, in their order, each once.
+    """Parse run ids into ``(project, run)``, in their order and without duplicates.
 
     Raises:
         InvalidInput: an id is not ``project/run``, or there is none.

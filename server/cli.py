@@ -132,7 +132,9 @@ def _list(arguments: argparse.Namespace) -> int:
         state = "holds"
         if not token.holds:
             state = "revoked" if token.revoked_at else "too old"
-        projects = ", ".join(token.projects) if token.projects is not None else "all"
+        projects = "all"
+        if token.projects is not None:
+            projects = ", ".join(token.projects)
         rows.append(
             [
                 token.name,
@@ -176,4 +178,6 @@ def _day(time: datetime | None) -> str:
 
 
 def _minute(time: datetime | None) -> str:
-    return time.astimezone().strftime("%Y-%m-%d %H:%M") if time else NONE
+    if time:
+        return time.astimezone().strftime("%Y-%m-%d %H:%M")
+    return NONE

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def begin_retention(state: State) -> AsyncIterator[None]:
-    """Look at the beginning and every ten minutes whether it is another day: one of the server's services."""
+    """Check every ten minutes whether retention is due; one of the server's services."""
     looks = asyncio.create_task(_look(state.store))
     try:
         yield

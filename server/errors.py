@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class Busy(HalvingError):
-    """Too much is asked at a time; the same may be answered a little later.
+    """Too many requests at a time; the same request may succeed a little later.
 
     Attributes:
         status: of the answer.
@@ -63,13 +63,13 @@ class Problem(BaseModel):
 
 
 def problem(status: int, detail: str, headers: dict[str, str] | None = None, **more: object) -> JSONResponse:
-    """An error as an answer; ``more`` are members of their own, such as the column of a filter."""
+    """An error as a response; ``more`` are additional members, such as the column of a filter."""
     body = {"status": status, "detail": without_tokens(detail), **more}
     return JSONResponse(jsonable(body), status, headers, media_type=MEDIA_TYPE)
 
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI says of errors, for the ``responses`` of a router."""
+    """OpenAPI's description of errors, for the ``responses`` of a router."""
     content = {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}
     return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
 
@@ -101,7 +101,7 @@ def answer_of(error: Exception, root: str | None = None) -> JSONResponse:
     if isinstance(error, RequestValidationError):
         return problem(422, _sentence(error))
     if isinstance(error, HTTPException):
-        return problem(error.status_code, _http_words(error), dict(error.headers) if error.headers else None)
+        return problem(error.status_code, _http_words(error), dict(error.headers or {}))
     if catalog_is_away(error):
         return problem(503, CATALOG_AWAY, {"Retry-After": str(RETRY_SECONDS)})
     _log.error("a request failed", exc_info=error)
@@ -109,7 +109,7 @@ def answer_of(error: Exception, root: str | None = None) -> JSONResponse:
 
 
 def disk_is_full(error: BaseException) -> bool:
-    """Whether a disk had no room: this server's own, the store's or that of a catalog in a file."""
+    """Whether a disk is full: this server's own, the store's, or that of a catalog in a file."""
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
         return True
     if isinstance(error, DBAPIError) and "database or disk is full" in str(error.orig):
@@ -127,7 +127,7 @@ def without_root(text: str, root: str) -> str:
     return text
 
 
-# names of an answer's fields that have messages of the library
+# Fields of answers that hold messages of the library.
 _REASONS = ("error", "reason", "why", "texts")
 
 
@@ -140,20 +140,19 @@ def reasons_without_root(value: Any, root: str, name: str = "") -> Any:
         return {key: reasons_without_root(part, root, key) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [reasons_without_root(part, root, name) for part in value]
-    return without_root(value, root) if isinstance(value, str) and name in _REASONS else value
+    if isinstance(value, str) and name in _REASONS:
+        return without_root(value, root)
+    return value
 
 
 def store_fault(error: Exception | str) -> str:
-    """What is said of a fault of the store.
+    """The message for a fault of the store.
 
     Its own words, which name buckets, hosts and folders, are for the log alone.
     """
     _log.warning("the store: %s", error)
-    return (
-        _STORE_UNREAD
-        if isinstance(error, StoreError) and not isinstance(error, StoreUnavailable)
-        else STORE_AWAY
-    )
+    is_unreadable = isinstance(error, StoreError) and not isinstance(error, StoreUnavailable)
+    return _STORE_UNREAD if is_unreadable else STORE_AWAY
 
 
 def _library_answer(error: HalvingError, root: str | None) -> JSONResponse:
@@ -166,12 +165,14 @@ def _library_answer(error: HalvingError, root: str | None) -> JSONResponse:
         detail = store_fault(error)
     else:
         detail = str(error) if root is None else without_root(str(error), root)
-    headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else None
+    headers = None
+    if status == 503:
+        headers = {"Retry-After": str(RETRY_SECONDS)}
     return problem(status, detail, headers, **more)
 
 
 def _http_words(error: HTTPException) -> str:
-    """The web framework's own errors name nothing: say what was asked for."""
+    """The message of a framework error; its default words are replaced by ours, which say what to do."""
     if error.detail != HTTPStatus(error.status_code).phrase:
         return str(error.detail)
     sentences = {
@@ -183,16 +184,18 @@ def _http_words(error: HTTPException) -> str:
 
 
 def _sentence(error: RequestValidationError) -> str:
-    """The first thing that is wrong: field, value, and what is accepted."""
+    """Describe the first validation error: field, value, and what is accepted."""
     first = error.errors()[0]
     place, *names = first["loc"]
     if first["type"] == "json_invalid":
-        return f"the body is not JSON: {first['ctx']['error']} at character {names[0] if names else 0}"
+        place_in_body = names[0] if names else 0
+        return f"the body is not JSON: {first['ctx']['error']} at character {place_in_body}"
     field = ".".join(str(name) for name in names) or f"the {place}"
     if first["type"] == "missing":
         return f"{field} is missing: give it in the {place}"
     message = describe_error(first)
-    message = message[0].lower() + message[1:] if message.startswith("Input should") else message
+    if message.startswith("Input should"):
+        message = message[0].lower() + message[1:]
     return (
         f"{field}{_value_text(first.get('input'))} is not accepted: "
         f"{message.replace('input should', 'it should', 1)}"
@@ -200,8 +203,10 @@ def _sentence(error: RequestValidationError) -> str:
 
 
 def _value_text(value: Any) -> str:
-    """A value, if it is a plain one: others hold more than what is wrong."""
+    """A simple value as text; empty for containers, which hold more than what is wrong."""
     if not isinstance(value, str | int | float | bool):
         return ""
     text = repr(value)
-    return f" = {text if len(text) <= _MAX_VALUE_LETTERS else text[:_MAX_VALUE_LETTERS] + '…'}"
+    if len(text) > _MAX_VALUE_LETTERS:
+        text = f"{text[:_MAX_VALUE_LETTERS]}…"
+    return f" = {text}"

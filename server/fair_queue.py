@@ -18,7 +18,7 @@ SECONDS = 20.0
 
 
 class FairQueue:
-    """To be used from the event loop.
+    """Lets askers take turns. To be used from the event loop.
 
     Args:
         at_once: questions at a time.

@@ -23,7 +23,7 @@ While runs are new to the index (a server's first start on an old store) it may 
 cannot be seen before.
 """
 _LONGEST_LOOK = 2.0  # seconds; then another server's turn, or a stop, is noticed
-# seconds after a failure
+# Seconds to wait after a failure.
 _FIRST_PAUSE = 5.0
 _LAST_PAUSE = 60.0
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def keep_index_fresh(state: State) -> AsyncIterator[None]:
-    """Keep the index up to date for the length of the ``with`` block: one of the server's services."""
+    """Keep the index up to date for the length of the ``with`` block; one of the server's services."""
     refresher = IndexRefresher(state)
     refresher.start()
     try:
@@ -41,7 +41,7 @@ async def keep_index_fresh(state: State) -> AsyncIterator[None]:
 
 
 class IndexRefresher:
-    """Refreshes the index in a thread of its own; of several servers on one catalog, one at a time does.
+    """Refreshes the index in a thread of its own; only one of several servers on a catalog does at a time.
 
     Whatever fails is logged and tried again, less and less often: the index is then as old as it says.
     """
@@ -49,7 +49,9 @@ class IndexRefresher:
     def __init__(self, state: State) -> None:
         self._catalog = state.catalog
         self._refresher = Refresher(state.store, state.catalog)
-        self._clock = time.monotonic if state.store.folder is None else time.thread_time
+        self._clock = time.thread_time
+        if state.store.folder is None:
+            self._clock = time.monotonic
         self._name = new_holder()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="halving-index", daemon=True)
@@ -58,7 +60,7 @@ class IndexRefresher:
         self._thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """End it; a look that takes longer is ended with the process, which does no harm."""
+        """Stop the thread. A look that takes longer ends with the process, which does no harm."""
         self._ended.set()
         self._thread.join(seconds)
 
@@ -68,14 +70,14 @@ class IndexRefresher:
         while not self._ended.wait(pause):
             began = self._clock()
             try:
-                done = (
-                    self._refresher.refresh(_LONGEST_LOOK) if hold_lease(self._catalog, self._name) else None
-                )
+                done = None
+                if hold_lease(self._catalog, self._name):
+                    done = self._refresher.refresh(_LONGEST_LOOK)
                 share = FIRST_SHARE if done and done.left else SHARE
                 failures = 0
                 pause = max(SHORTEST, (share - 1) * (self._clock() - began))
             except Exception as error:  # noqa: BLE001
-                # store or catalog are away, or worse: the server goes on answering
+                # Whatever it is, the server goes on answering.
                 pause = min(_FIRST_PAUSE * 2**failures, _LAST_PAUSE)
                 failures = min(failures + 1, 10)
                 _log.warning(

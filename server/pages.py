@@ -67,7 +67,7 @@ _ADDRESS = re.compile(r'"/([^"]+)"')
 
 @dataclass(frozen=True)
 class _Answer:
-    """What is sent for a file: with its headers, plain and packed."""
+    """The answer for one file: headers, and the body plain and compressed."""
 
     tag: str
     headers: list[tuple[bytes, bytes]]
@@ -103,11 +103,13 @@ class _Answer:
         if status != 304:
             headers.append((b"content-length", str(len(body)).encode()))
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+        if scope["method"] == "HEAD":
+            body = b""
+        await send({"type": "http.response.body", "body": body})
 
 
 class PageFiles:
-    """The page's files as they were when the first server of the process started.
+    """The page's files, read when the first server of the process starts.
 
     Args:
         static: their folder.
@@ -161,7 +163,7 @@ class PageFiles:
         return list(modules)
 
     def answer(self, path: str) -> _Answer | None:
-        """What is answered to a path; None where it is none of the page's."""
+        """The answer for a path; None if it is not one of the page's."""
         if path.startswith(self._prefix):
             return self._kept.get(path.removeprefix(self._prefix))
         if path.startswith(_FOR_GOOD):  # of another version, while the server's replicas are upgraded

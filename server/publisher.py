@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 WAIT_SECONDS = 1.0
 """That an answer waits for the store: who then asks it finds the new champion, if it is not away."""
 
-# seconds after a failure
+# Seconds to wait after a failure.
 _FIRST_PAUSE = 1.0
 _LAST_PAUSE = 60.0
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ async def publish_models(state: "State") -> AsyncIterator[None]:
 
 
 class Publisher:
-    """Publishes in a thread of its own.
+    """Publishes changes of models in a thread of its own.
 
     What the store does not take is logged and tried again, less and less often.
     """
@@ -49,7 +49,7 @@ class Publisher:
         self._store = store
         self._catalog = catalog
         self._changed = threading.Condition()
-        # once at the beginning
+        # Publish once at the beginning.
         self._requested = 1
         self._done = 0
         self._ended = False
@@ -61,7 +61,7 @@ class Publisher:
         self._thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """End it; what is left is published by the next server, or by a command."""
+        """Stop the thread; the next server, or a command, publishes what is left."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -69,7 +69,7 @@ class Publisher:
             self._thread.join(seconds)
 
     def publish(self, seconds: float = WAIT_SECONDS) -> None:
-        """Have changes published that are committed, and wait for it for so long."""
+        """Publish committed changes, and wait for at most ``seconds`` until that is done."""
         with self._changed:
             self._requested += 1
             request = self._requested
@@ -91,7 +91,9 @@ class Publisher:
             problems = self._publish()
             for problem in problems:
                 _log.warning("%s", problem)
-            pause = min(2 * pause or _FIRST_PAUSE, _LAST_PAUSE) if problems else 0.0
+            pause = 0.0
+            if problems:
+                pause = min(2 * pause or _FIRST_PAUSE, _LAST_PAUSE)
             if not problems:
                 with self._changed:
                     self._done = requested

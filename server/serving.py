@@ -1,4 +1,4 @@
-"""Running the server: what it says when it listens, when it refuses to start, and how it stops."""
+"""Running the server: starting, what it prints, and stopping."""
 
 import gc
 import json
@@ -29,11 +29,9 @@ def serve(settings: Settings, *, as_json: bool = False) -> int:
     app = create_app(settings)
     state: State = app.state.halving
     if settings.asks_for_tokens and not any(token.holds for token in list_tokens(state.catalog)):
-        where = (
-            "--tokens is given"
-            if settings.tokens
-            else f"--host {settings.host} can be reached from other machines"
-        )
+        where = f"--host {settings.host} can be reached from other machines"
+        if settings.tokens:
+            where = "--tokens is given"
         raise InvalidInput(
             f"{where}, so who asks must have a token, and there is none yet: halving tokens create NAME "
             "--scope admin makes one"
@@ -54,7 +52,7 @@ def serve(settings: Settings, *, as_json: bool = False) -> int:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn's server, which says where it listens, and ends streams when it is told to stop."""
+    """Uvicorn's server, which also prints its address, and ends streams when it stops."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, *, as_json: bool) -> None:
         super().__init__(config)
@@ -79,7 +77,9 @@ class _Server(uvicorn.Server):
         state: State = self._app.state.halving
         settings = state.settings
         catalog = mask_password(state.catalog.url)
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        host = settings.host
+        if ":" in settings.host:
+            host = f"[{settings.host}]"
         url = f"http://{host}:{settings.port}"
         store = state.store.address("").rstrip("/")
         if self._as_json:
@@ -92,9 +92,13 @@ class _Server(uvicorn.Server):
             }
             print(json.dumps(said), flush=True)
             return
-        audience = "who has a token" if settings.asks_for_tokens else "this machine alone, without a token"
+        audience = "this machine alone, without a token"
+        if settings.asks_for_tokens:
+            audience = "who has a token"
         out = console()
-        below = f", below {settings.base_path}" if settings.base_path else ""
+        below = ""
+        if settings.base_path:
+            below = f", below {settings.base_path}"
         out.print(f"Halving's page and API: {url}{below}", highlight=False)
         out.print(
             f"store {store}, catalog {catalog}; for {audience}. Ctrl-C stops it.",

@@ -1,4 +1,4 @@
-"""What a server is started with."""
+"""Settings of a server."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What every request of a server shares: the store, the catalog and the settings."""
+"""State that all requests of a server share: store, catalog, settings, caches and queues."""
 
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -23,10 +23,10 @@ from server.store_threads import StoreThreads
 from server.study_cache import StudyCache
 
 CATALOG_PATIENCE = 2.0  # seconds; people and probes are better told at once that it is away
-# to Postgres; the server's threads share them
+# Connections to Postgres, shared by the server's threads.
 _CONNECTIONS = 8
 _ACCESS_CONNECTIONS = 2
-# questions to the index of runs at a time, and of one token
+# Concurrent queries of the index of runs, in all and of one token.
 INDEX_QUERIES = 6
 EACH = 3
 
@@ -36,7 +36,7 @@ LOOPS_EACH = 4
 
 On SQLite it is one: more threads would only keep the interpreter's lock from the one that decides.
 """
-# of one study; seconds that they wait for their turn
+# Requests of one study that may wait, and seconds that they wait for their turn.
 LOOPS_WAITING = 2_000
 LOOP_SECONDS = 5.0
 
@@ -118,7 +118,7 @@ class State:
         )
 
     def close(self) -> None:
-        """End what it has started."""
+        """End what the server has started."""
         self.live.close()
         self.studies.close()
         self.catalog.close()

@@ -1,6 +1,6 @@
-"""Threads for what reads the store.
+"""Threads for reading the store.
 
-While the store hangs, as a network disk can, it is they that are held, and other routes go on.
+While the store hangs, as a network disk can, only these threads are held, and other routes go on.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class StoreThreads:
         self._seconds = seconds
 
     async def run(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
-        """What the function gives.
+        """Run a function in one of the threads and return its result.
 
         Raises:
             Busy: no thread was free in time.
@@ -49,7 +49,7 @@ class StoreThreads:
     async def read(
         self, function: Callable[..., _Result], *arguments: Any, seconds: float = READ_SECONDS
     ) -> _Result:
-        """The same for what only reads.
+        """As :meth:`run`, for functions that only read.
 
         It holds its thread until it ends, but nobody waits for it any longer than so many seconds.
 
@@ -58,7 +58,7 @@ class StoreThreads:
             StoreUnavailable: it took longer.
         """
         reading = asyncio.ensure_future(self.run(function, *arguments))
-        # though nobody may wait any more
+        # Nobody may wait any more; an error must not be reported as never retrieved.
         reading.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         done, _ = await asyncio.wait([reading], timeout=seconds)
         if not done:
@@ -66,7 +66,7 @@ class StoreThreads:
         return reading.result()
 
     async def stream(self, parts: Iterator[bytes]) -> AsyncIterator[bytes]:
-        """The same parts, none of which is empty."""
+        """Iterate over byte strings in the threads; none of them is empty."""
         while part := await self.run(next, parts, b""):
             yield part
 

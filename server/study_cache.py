@@ -23,7 +23,7 @@ class StudyCache:
         self._studies: OrderedDict[str, Future[ExternalLoops]] = OrderedDict()
 
     def of(self, study: str) -> ExternalLoops:
-        """One study.
+        """The loops of one study, read from the catalog if they are not cached.
 
         The first who asks reads it; those who ask for the same meanwhile wait, and nobody else does.
 
@@ -42,7 +42,7 @@ class StudyCache:
         return future.result()
 
     def problem(self, study: str) -> str | None:
-        """Why a study's loops get no trial, as far as they have asked here; nothing is read for it."""
+        """Why a study's loops get no trial, as far as they have asked here. Nothing is read for it."""
         with self._lock:
             future = self._studies.get(study)
         if future is None or not future.done() or future.exception():
@@ -50,7 +50,7 @@ class StudyCache:
         return future.result().problem
 
     def close(self) -> None:
-        """End their threads."""
+        """Close all studies."""
         with self._lock:
             left = list(self._studies.values())
             self._studies.clear()
@@ -60,7 +60,7 @@ class StudyCache:
         try:
             future.set_result(ExternalLoops(self._catalog, study, retry_seconds=_RETRY_SECONDS))
         except BaseException as error:  # noqa: BLE001
-            # whoever waits is told, and whoever asks next tries again
+            # Whoever waits gets the error, and whoever asks next tries again.
             with self._lock:
                 if self._studies.get(study) is future:
                     del self._studies[study]
@@ -74,6 +74,6 @@ class StudyCache:
 
 
 def _close(futures: "list[Future[ExternalLoops]]") -> None:
-    """End the threads of studies, of one that is being read as soon as it is there."""
+    """Close studies; one that is still being read is closed once it is there."""
     for future in futures:
         future.add_done_callback(lambda done: None if done.exception() else done.result().close())

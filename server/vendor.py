@@ -41,7 +41,9 @@ def vendor() -> None:
     Raises:
         SystemExit: a file of a version that the manifest has is not the file that the manifest has.
     """
-    pinned = json.loads(MANIFEST.read_text()) if MANIFEST.exists() else {}
+    pinned = {}
+    if MANIFEST.exists():
+        pinned = json.loads(MANIFEST.read_text())
     manifest = {}
     for name, (package, path) in FILES.items():
         version = json.loads((MODULES / package / "package.json").read_text())["version"]

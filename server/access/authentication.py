@@ -1,4 +1,4 @@
-"""Who asks: by a token, or by the session that a browser opened with one."""
+"""Authentication by a token, or by the session that a browser opened with one."""
 
 import asyncio
 import logging
@@ -20,11 +20,11 @@ from server.state import State
 FRESH_SECONDS = 2.0
 """How long what is known of a token is believed: a token that was revoked holds at most so much longer."""
 
-# believed while the catalog is away, so that what the store alone can answer is still answered
+# While the catalog is away a token is believed for so long: what the store alone can answer still is.
 _KEPT_SECONDS = 300.0
-_TOKENS = 1000  # remembered at most
-_THREADS = 4  # of their own, as the connections are: slow queries of routes do not hold up who is asking
-_WRONG_SECONDS = 0.2  # that a wrong token is answered later
+_TOKENS = 1000  # How many are remembered.
+_THREADS = 4  # Slow queries of routes must not hold up authentication.
+_WRONG_SECONDS = 0.2  # The answer to a wrong token is delayed.
 _log = logging.getLogger(__name__)
 
 
@@ -53,19 +53,26 @@ class Authentication:
             return LOCAL, None
         if (text := token_in(headers)) is not None:
             token = await self.find_by_text(text)
-            return (token.caller(session=False), None) if token else (None, None)
+            if token:
+                return token.caller(session=False), None
+            return None, None
         session = self._session(headers.get("cookie", ""))
         if session is None:
             return None, None
         token = await self._find("name", session.token)
-        return (token.caller(session=True), session) if token else (None, None)
+        if token:
+            return token.caller(session=True), session
+        return None, None
 
     async def find_by_text(self, text: str) -> Token | None:
-        """What is known of a token that somebody sent, if it holds."""
+        """Find the token that a client sent, if it still holds."""
         return await self._find("digest", digest_of(text.strip()))
 
     async def delay_refusal(self, address: str) -> int | None:
-        """Answer a wrong token a little later; seconds to wait for, if this address has sent too many."""
+        """Wait before a wrong token is refused.
+
+        Returns the seconds to wait for if this address has sent too many.
+        """
         wait = self.wrong.count(address)
         await asyncio.sleep(_WRONG_SECONDS)
         return wait
@@ -105,18 +112,16 @@ class Authentication:
             _log.info("that a token was used could not be noted: %s", type(error).__name__)
 
     def _read(self, by: str, value: str) -> Token | None:
-        return (
-            find_token(self._catalog, digest=value)
-            if by == "digest"
-            else find_token(self._catalog, name=value)
-        )
+        return find_token(self._catalog, **{by: value})
 
 
 def token_in(headers: Headers) -> str | None:
-    """The token of ours that a program sent.
+    """The server's token in a request's headers; None if there is none.
 
     Other credentials, which a browser or a proxy adds for somebody else, say nothing here.
     """
     scheme, _, text = headers.get("authorization", "").partition(" ")
     text = text.strip()
-    return text if scheme.lower() == "bearer" and text.startswith(PREFIX) else None
+    if scheme.lower() == "bearer" and text.startswith(PREFIX):
+        return text
+    return None

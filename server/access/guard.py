@@ -27,9 +27,9 @@ MAX_MLFLOW_BYTES = 16_000_000
 """Bytes of a body that MLflow's clients send, where it is not a file."""
 
 _V1 = "/api/v1"
-# nobody is known there yet
+# Nobody has to be known here.
 _OPEN = {("GET", f"{_V1}/health"), ("GET", f"{_V1}/ready"), ("POST", f"{_V1}/session")}
-_SIGNED = f"{_V1}/signed/"  # the address itself says that it was given to somebody who may
+_SIGNED = f"{_V1}/signed/"  # The address is signed for somebody who may.
 _MLFLOW = [f"{api}{version}/mlflow" for api in API[:2] for version in ("2.0", "3.0")]
 _UPLOADS = (
     f"{_V1}/ingest",
@@ -38,7 +38,7 @@ _UPLOADS = (
     f"{_V1}/blobs/",
     *(f"{prefix}-artifacts/" for prefix in _MLFLOW),
     "/ajax-api/2.0/mlflow/upload-artifact",
-)  # their routes say how much
+)  # Their routes limit their bodies.
 _MLFLOW_API = tuple(f"{prefix}/" for prefix in _MLFLOW)
 _SEARCHES = (
     "runs/search",
@@ -47,7 +47,7 @@ _SEARCHES = (
     "logged-models/search",
     "registered-models/get-latest-versions",
 )
-_READS_BY_POST = {  # they ask for more than fits into a URL, and change nothing
+_READS_BY_POST = {  # They ask for more than fits into a URL, and change nothing.
     f"{_V1}/curves",
     *(f"{prefix}/{search}" for prefix in _MLFLOW for search in _SEARCHES),
 }
@@ -59,7 +59,7 @@ _LOOK_AGAIN_SECONDS = 30.0  # how often the token of a stream is looked at again
 
 
 class Guard:
-    """An ASGI middleware; see the module.
+    """ASGI middleware that checks every request; see the module.
 
     Args:
         policy: the page's content security policy.
@@ -106,7 +106,7 @@ class Guard:
         await exchange.end()
 
     async def _refusal(self, exchange: "_Exchange") -> Response | None:
-        """Why a request is not let in; None: it is."""
+        """The response that refuses a request; None lets it in."""
         headers = exchange.headers
         method = exchange.method
         path = exchange.path
@@ -121,7 +121,9 @@ class Guard:
         if not path.startswith(API):
             return None
         length = headers.get("content-length", "0")
-        limit = MAX_MLFLOW_BYTES if path.startswith(_MLFLOW_API) else self._max_bytes
+        limit = self._max_bytes
+        if path.startswith(_MLFLOW_API):
+            limit = MAX_MLFLOW_BYTES
         limited = not path.startswith(_UPLOADS)
         if len(length) > _MAX_DIGITS or (limited and length.isdecimal() and int(length) > limit):
             return problem(413, f"the body has {length[:_MAX_DIGITS]} bytes: give at most {limit}")
@@ -132,13 +134,10 @@ class Guard:
         if site is not None and method not in _SAFE and not by_token:
             return problem(
                 403,
-                (
-                    f"origin {site!r} is not accepted: changes are made from this server's own page, or "
-                    "with a "
-                    "token"
-                ),
+                f"origin {site!r} is not accepted: changes are made from this server's own page, or with a "
+                "token",
             )
-        if ("GET" if method == "HEAD" else method, path) in _OPEN or path.startswith(_SIGNED):
+        if (exchange.scope["method"], path) in _OPEN or path.startswith(_SIGNED):
             return None
         caller, session = await self.authentication.caller(headers)
         if caller is None:
@@ -148,10 +147,8 @@ class Guard:
         if not caller.may(needed):
             return problem(
                 403,
-                (
-                    f"the token {caller.actor!r} may {' and '.join(caller.scopes)}: this needs the scope "
-                    f"{needed}"
-                ),
+                f"the token {caller.actor!r} may {' and '.join(caller.scopes)}: this needs the scope "
+                f"{needed}",
             )
         if (
             session
@@ -166,11 +163,9 @@ class Guard:
     async def _refuse_unknown(self, exchange: "_Exchange") -> Response:
         if token_in(exchange.headers) is None:
             is_foreign = "authorization" in exchange.headers
-            needed = (
-                "what Authorization holds is not a token of this server"
-                if is_foreign
-                else "a token is needed"
-            )
+            needed = "a token is needed"
+            if is_foreign:
+                needed = "what Authorization holds is not a token of this server"
             return problem(
                 401, f"{needed}: send Authorization: Bearer hlv_…, or log in", {"WWW-Authenticate": "Bearer"}
             )
@@ -189,7 +184,7 @@ class Guard:
 
 
 class OpenStreams:
-    """The answers that are being given, so that they can be ended when the server stops."""
+    """Answers in progress, so that they can be ended when the server stops."""
 
     def __init__(self) -> None:
         self._leave: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
@@ -222,7 +217,9 @@ class _Exchange:
         self.path = scope["path"]
         # What a GET answers, without the body: clients and proxies ask so, and no route has to know.
         self._bodiless = self.method == "HEAD" and self.path.startswith(API)
-        self.scope: Scope = {**scope, "method": "GET"} if self._bodiless else scope
+        self.scope: Scope = scope
+        if self._bodiless:
+            self.scope = {**scope, "method": "GET"}
         self.address = scope["client"][0] if scope.get("client") else ""
         self.begun = self._ended = self._replaced = False
         self.leave = asyncio.Event()
@@ -248,7 +245,9 @@ class _Exchange:
         waiting = [asyncio.ensure_future(self._receive()), asyncio.ensure_future(self.leave.wait())]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            return waiting[0].result() if waiting[0].done() else {"type": "http.disconnect"}  # type: ignore[return-value]
+            if waiting[0].done():
+                return waiting[0].result()  # type: ignore[return-value]
+            return {"type": "http.disconnect"}
         finally:
             for task in waiting:
                 task.cancel()
@@ -321,7 +320,9 @@ def _needed_scope(method: str, path: str) -> TokenScope:
     if path.startswith(_ADMIN):
         return "admin"
     # A session may be ended by who may only read.
-    return "read" if method in _SAFE or path in _READS_BY_POST or path == f"{_V1}/session" else "write"
+    if method in _SAFE or path in _READS_BY_POST or path == f"{_V1}/session":
+        return "read"
+    return "write"
 
 
 def _why_not_local(headers: Headers) -> str | None:
@@ -362,7 +363,7 @@ def _why_not_utf8(scope: Scope) -> str | None:
 
 
 def _is_text(text: str) -> bool:
-    """Whether every database takes it."""
+    """Whether every database accepts the text: neither NUL nor half of a surrogate pair."""
     return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 

@@ -1,4 +1,4 @@
-"""Headers of every answer: what a browser may do with it."""
+"""Security headers of every answer."""
 
 import base64
 import re
@@ -37,7 +37,7 @@ def content_policy(page: str) -> str:
 
 
 def add_headers(headers: MutableHeaders, policy: str, *, api: bool) -> None:
-    """Complete an answer's headers; what the route has set stays."""
+    """Add security headers to an answer; what the route has set stays."""
     headers.setdefault("Content-Security-Policy", policy)
     headers.setdefault("X-Content-Type-Options", "nosniff")
     headers.setdefault("Referrer-Policy", "same-origin")

@@ -48,7 +48,7 @@ Write = Callable[[Session], tuple[int, Any]]
 
 
 class IdempotentWrite:
-    """Does a request's work once for its key; see the module."""
+    """Does a request's work once for its ``Idempotency-Key``; see the module."""
 
     def __init__(self, catalog: Catalog, request: Request, key: str | None, body: bytes) -> None:
         self._catalog = catalog
@@ -61,7 +61,7 @@ class IdempotentWrite:
         ).hexdigest()
 
     def __call__(self, write: Write) -> Response:
-        """Do the work, or give the answer of when it was done.
+        """Do the work, or return the stored answer if it was done before.
 
         Raises:
             InvalidInput: the key was sent with another request before.
@@ -82,7 +82,7 @@ class IdempotentWrite:
         return response
 
     def find_stored(self) -> Response | None:
-        """The answer of when it was done; None: it was not yet. Nothing is written.
+        """The stored answer of a write that was done before; None if it was not. Nothing is written.
 
         Raises:
             InvalidInput: the key was sent with another request before.

@@ -19,7 +19,7 @@ _OF_ALL = ("/health", "/ready", "/session", "/signed/{address}", "/signed/parts/
 
 
 class Routes:
-    """What is known of an application's routes, by the functions that answer them.
+    """Looks up an application's routes by the functions that answer them.
 
     Args:
         routes: the application's; looked at when they are asked for, after all of them were added.
@@ -75,7 +75,9 @@ async def check_projects(request: Request) -> None:
     if caller is None or caller.projects is None:  # where nobody is known, the guard has let everybody in
         return
     endpoint = request.scope["endpoint"]
-    check = caller.check_writes if getattr(endpoint, "foreign_is_forbidden", False) else caller.check
+    check: Callable[[str], None] = caller.check
+    if getattr(endpoint, "foreign_is_forbidden", False):
+        check = caller.check_writes
     if project := request.path_params.get("project"):
         check(project)
     for project in request.query_params.getlist("project"):
@@ -89,7 +91,9 @@ async def check_projects(request: Request) -> None:
 
 
 def _takes_caller(endpoint: Callable[..., Any]) -> bool:
-    hints = get_type_hints(endpoint, include_extras=True) if inspect.isfunction(endpoint) else {}
+    if not inspect.isfunction(endpoint):
+        return False
+    hints = get_type_hints(endpoint, include_extras=True)
     return any(
         getattr(annotation, "dependency", None) is caller_of
         for hint in hints.values()

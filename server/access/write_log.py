@@ -1,4 +1,4 @@
-"""The write log: every write that was asked of the server, and how it was answered."""
+"""The write log: every write that was requested, and how it was answered."""
 
 import asyncio
 import logging
@@ -85,7 +85,7 @@ class WriteLog:
         session.execute(*self.entry(scope, status))
 
     def entry(self, scope: Scope, status: int) -> Statement:
-        """What :meth:`add` adds, for work whose transaction has no session: to be executed in it."""
+        """The statement that :meth:`add` executes, for transactions without a session."""
         return _ADD, self._entry(scope, status)
 
     async def record(self, scope: Scope, status: int) -> None:
@@ -126,10 +126,8 @@ class WriteLog:
             await anyio.to_thread.run_sync(self._catch_up)
             for entry in self._waiting:
                 _log.error(
-                    (
-                        "the write log lacks an entry, because the catalog did not take it before the server "
-                        "ended: %s"
-                    ),
+                    "the write log lacks an entry, because the catalog did not take it before the server "
+                    "ended: %s",
                     _line_of(entry),
                 )
 
@@ -208,7 +206,7 @@ class WriteLog:
 
 
 class _Repeat:
-    """When a request came that was recorded, and how many came after it that were not."""
+    """A recorded refusal, and how many like it came afterwards and were not recorded."""
 
     def __init__(self, began: float) -> None:
         self.began = began
@@ -223,7 +221,7 @@ def entries(
     before: int | None = None,
     limit: int = 200,
 ) -> list[dict[str, Any]]:
-    """The newest entries first.
+    """Entries of the write log, newest first.
 
     Args:
         actor: only this one's.
@@ -231,16 +229,19 @@ def entries(
         before: only entries with a smaller ``id``: the next page after one that ended with it.
     """
     query = select(WriteLogRow).order_by(WriteLogRow.id.desc()).limit(limit)
-    query = query if actor is None else query.where(WriteLogRow.actor == actor)
-    query = query if since is None else query.where(WriteLogRow.at >= since)
-    query = query if before is None else query.where(WriteLogRow.id < before)
+    if actor is not None:
+        query = query.where(WriteLogRow.actor == actor)
+    if since is not None:
+        query = query.where(WriteLogRow.at >= since)
+    if before is not None:
+        query = query.where(WriteLogRow.id < before)
     names = ("id", "at", "actor", "method", "route", "target", "status")
     with catalog.read() as session:
         return [{name: getattr(row, name) for name in names} for row in session.scalars(query)]
 
 
 def forget(catalog: Catalog, before: datetime, limit: int = BATCH) -> int:
-    """Delete the oldest entries from before a time, at most so many; how many there were."""
+    """Delete up to ``limit`` of the oldest entries before a time; returns how many were deleted."""
     with catalog.read() as session:  # first, so that writers wait for nothing where there are none
         old = list(
             session.scalars(

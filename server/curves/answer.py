@@ -1,4 +1,4 @@
-"""The answer to a question: the curves from the store, and the bytes of each encoding.
+"""Reads a question's curves from the store, and encodes them.
 
 The binary encoding, little endian: uint32 the header's length, the header (JSON, padded with spaces until the
 arrays begin at a multiple of 8), and for each curve float64 x, float32 value and, where it is in buckets,
@@ -35,7 +35,7 @@ _FARTHEST = 2.0**53  # steps or ms
 
 @dataclass(frozen=True)
 class Curves:
-    """What was found.
+    """The curves of an answer.
 
     Attributes:
         x: for each curve its place on the axis, float64.
@@ -68,7 +68,9 @@ def read_curves(
     """
     names = list(question.runs)
     keys = question.keys
-    starts = {name: _began(store, name) for name in names} if question.x == "relative" else {}
+    starts = {}
+    if question.x == "relative":
+        starts = {name: _began(store, name) for name in names}
     windowed = question.low is not None or question.high is not None
     groups = [names] if names else []
     if windowed and starts:  # on the relative axis each run has a window of its own in time
@@ -97,7 +99,7 @@ def read_curves(
 
 
 def encode(curves: Curves, kind: str) -> bytes:
-    """The bytes of an answer; ``kind`` is :data:`BINARY`, :data:`ARROW` or :data:`JSON`."""
+    """Encode an answer; ``kind`` is :data:`BINARY`, :data:`ARROW` or :data:`JSON`."""
     return {BINARY: _binary, ARROW: _arrow, JSON: _json}[kind](curves)
 
 
@@ -134,11 +136,9 @@ def json_curves(curves: Curves) -> Iterator[str]:
     """Each curve as JSON."""
     for curve, x in zip(curves.rows, curves.x, strict=True):
         description = _describe(curve)
-        columns = {
-            "x": x,
-            "value": curve.value,
-            **({"min": curve.min, "max": curve.max} if description["bucketed"] else {}),
-        }
+        columns = {"x": x, "value": curve.value}
+        if description["bucketed"]:
+            columns |= {"min": curve.min, "max": curve.max}
         yield json.dumps(
             {**description, **{name: _numbers(column) for name, column in columns.items()}}, allow_nan=False
         )
@@ -172,31 +172,38 @@ def _describe(curve: CurveRows) -> dict[str, Any]:
 
 def _numbers(column: Any) -> Iterable[Any]:
     values = column.tolist()
-    return values if np.isfinite(column).all() else [jsonable(value) for value in values]
+    if np.isfinite(column).all():
+        return values
+    return [jsonable(value) for value in values]
 
 
 def _places(axis: str, curve: CurveRows, starts: dict[str, float]) -> Any:
-    """Where a curve's rows are on the axis."""
+    """The places of a curve's rows on the axis."""
     if axis == "step":
         return curve.step.astype(np.float64)
     return curve.wall_time.astype(np.float64) / 1000 - starts.get(curve.run, 0.0)
 
 
 def _window(question: Question, began: float) -> tuple[Any, Any]:
-    """The window as the query takes it: whole steps, or seconds since 1970."""
-    low = question.low
-    high = question.high
+    """The window in the query's units: whole steps, or seconds since 1970."""
     if question.x == "step":
-        return None if low is None else math.ceil(_near(low)), None if high is None else math.floor(
-            _near(high)
-        )
-    return None if low is None else _near(low * 1000) / 1000 + began, None if high is None else _near(
-        high * 1000
-    ) / 1000 + began
+        return _map(math.ceil, _near(question.low)), _map(math.floor, _near(question.high))
+
+    def seconds(ms: float) -> float:
+        return ms / 1000 + began
+
+    return _map(seconds, _near(question.low, 1000)), _map(seconds, _near(question.high, 1000))
 
 
-def _near(end: float) -> float:
-    return max(-_FARTHEST, min(end, _FARTHEST))
+def _near(end: float | None, scale: int = 1) -> float | None:
+    """An end of a window times ``scale``, within what is exact as a float; None where it is open."""
+    if end is None:
+        return None
+    return max(-_FARTHEST, min(end * scale, _FARTHEST))
+
+
+def _map(function: Callable[[float], float], end: float | None) -> float | None:
+    return None if end is None else function(end)
 
 
 @lru_cache(maxsize=20_000)  # a record never changes

@@ -1,4 +1,4 @@
-"""Answers that were given lately, by their tags: the newest that fit into so many bytes."""
+"""A cache of recent answers by their tags, bounded in bytes."""
 
 import threading
 from collections import OrderedDict
@@ -7,7 +7,7 @@ MAX_BYTES = 128 << 20
 
 
 class Cache:
-    """A bounded memory of answers. The one that was not asked for the longest goes first."""
+    """A bounded cache of answers; the least recently used one goes first."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes

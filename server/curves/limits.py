@@ -1,4 +1,4 @@
-"""Limits on queries: two at a time, equal ones once, none longer than a time, none with too many rows."""
+"""Limits on queries: how many run at a time, for how long, and with how many rows."""
 
 import asyncio
 import threading
@@ -34,7 +34,9 @@ def too_slow(seconds: float) -> Overloaded:
 
 
 class Budget:
-    """What one query may use; to be told after each curve that was read, and asked before each block of it.
+    """What one query may use of time and rows.
+
+    :meth:`spend` is called before each block and after each curve.
 
     Args:
         seconds: from now on.
@@ -50,7 +52,7 @@ class Budget:
         self._lock = threading.Lock()
 
     def spend(self, rows: int) -> None:
-        """Count rows.
+        """Count rows, and check that time and rows suffice.
 
         Raises:
             InvalidInput: they are too many.
@@ -80,7 +82,7 @@ class Limiter:
     async def answer(
         self, name: str, query: Callable[[Budget], bytes], rows: int = MAX_ROWS, advice: str = FEWER
     ) -> bytes:
-        """What ``query`` gives; ``name`` is equal for equal queries. A request that waits holds no thread.
+        """Run a query in a thread and wait for its answer; equal ``name`` means an equal query.
 
         Args:
             rows, advice: the most that it may have, and what to do where it has more.

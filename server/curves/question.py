@@ -1,4 +1,4 @@
-"""What is asked for: runs, keys, axis and window, checked against the server's limits."""
+"""Questions for curves: runs, keys, axis and window, checked against the server's limits."""
 
 import math
 from typing import Literal
@@ -44,7 +44,7 @@ class Question(BaseModel):
     edges: Literal["whole", "exact"] = "whole"
 
     def check_window(self) -> None:
-        """Raise InvalidInput if the window is none."""
+        """Raise InvalidInput if the window is not valid."""
         for name, end in (("low", self.low), ("high", self.high)):
             if end is not None and not math.isfinite(end):
                 raise InvalidInput(

@@ -17,7 +17,7 @@ _AT_ONCE = 64  # runs that are opened
 _ITSELF = 8 << 10  # bytes that a reader takes without what it has read, about
 
 Run = tuple[str, str]
-# project, run, and the only keys that may be asked for, where not all may
+# Project, run, and the only keys that the reader has; empty where it has all.
 _Name = tuple[str, str, tuple[str, ...]]
 
 
@@ -29,7 +29,7 @@ class _Entry:
 
 
 class ReaderCache:
-    """A bounded memory of readers. The one that was not asked for the longest goes first.
+    """A bounded cache of readers; the least recently used one goes first.
 
     Args:
         max_bytes: of what they hold.
@@ -55,7 +55,7 @@ class ReaderCache:
             if reader := self._find(project, run, keys, stamp):
                 return reader
             with self._opening[hash((project, run)) % _AT_ONCE]:
-                # two questions that come at once open it once
+                # Two questions that come at once open it once.
                 if reader := self._find(project, run, keys, stamp):
                     return reader
                 reader = open_run_curves(self._store, project, run, keys)

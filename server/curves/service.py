@@ -1,4 +1,4 @@
-"""Questions for curves, answered: from what a client has, from memory, or from the store."""
+"""Answers questions for curves from what a client has, from memory, or from the store."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class Answer(NamedTuple):
 
 
 class CurveService:
-    """Answers of one store. To be asked from the event loop."""
+    """Answers questions about one store. To be called from the event loop."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -39,7 +39,7 @@ class CurveService:
     async def answer(
         self, question: Question, runs: Sequence[tuple[str, str]], kind: str, if_none_match: str | None = None
     ) -> Answer:
-        """The curves of some runs.
+        """Answer a question for the curves of some runs.
 
         Args:
             runs: which, in the answer's order; the question may have a filter in their place.

@@ -1,4 +1,4 @@
-"""Looks at the store that questions share while they wait for them."""
+"""Lookups in the store that waiting questions share."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ class _Lookup:
 
 
 class SharedLookups:
-    """Looks whether runs have anything new, in threads of its own: that must not wait for queries.
+    """Looks up whether runs have new points, in threads of its own so that it never waits for queries.
 
     To be asked from the event loop.
 
@@ -38,12 +38,12 @@ class SharedLookups:
         self._next = _Lookup()
 
     async def stamps_of(self, runs: Sequence[Run]) -> list[bytes]:
-        """The runs' stamps, none of which was made before this was asked. Raises what ``stamps`` does."""
+        """The runs' stamps, all made after this call. Raises what ``stamps`` does."""
         lookup = self._next
         lookup.runs.update(dict.fromkeys(runs))
         if lookup.made is None:
             lookup.made = asyncio.create_task(self._make(lookup))
-            # though nobody may wait any more
+            # Nobody may wait any more; an error must not be reported as never retrieved.
             lookup.made.add_done_callback(lambda made: made.cancelled() or made.exception())
         stamps = await asyncio.shield(lookup.made)  # others may wait for it
         return [stamps[run] for run in runs]

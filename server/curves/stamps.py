@@ -1,4 +1,4 @@
-"""A stamp of each run's points that changes when there are more of them: far cheaper than reading them.
+"""Stamps of runs that change when the runs get points, far cheaper than reading them.
 
 It is made of the store, of when the run was recorded, of the names of its metric files, which never change,
 and of how far its journals on this machine are written.
@@ -20,7 +20,7 @@ from halving.store.store import Store
 
 
 class Stamps:
-    """Stamps of a store's runs. What was read of a journal is not read again."""
+    """Makes stamps of a store's runs. What was read of a journal is not read again."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -28,7 +28,7 @@ class Stamps:
         self._lock = threading.Lock()  # a reading is moved on by one thread at a time
 
     def of(self, runs: Sequence[tuple[str, str]]) -> list[bytes]:
-        """One for each ``(project, run)``; that of a run without points is as good as any.
+        """The stamp of each ``(project, run)``; a run without points has one, too.
 
         Raises:
             StoreError: the store cannot be listed.
@@ -51,7 +51,7 @@ class Stamps:
         return blake2b("\0".join(map(str, state)).encode(), digest_size=16).digest()
 
     def _journals(self) -> dict[tuple[str, str], list[str]]:
-        """How far each journal of this machine is written, by the run that it is of."""
+        """How far each journal on this machine is written, by run."""
         positions: dict[tuple[str, str], list[str]] = defaultdict(list)
         with self._lock:
             paths = set()
@@ -73,7 +73,7 @@ class Stamps:
 
 
 def etag_of(kind: str, question: str, stamps: Iterable[bytes]) -> str:
-    """The tag of an answer: of its encoding, what was asked, and the state of the runs."""
+    """The ETag of an answer: a digest of its encoding, the question, and the runs' stamps."""
     digest = blake2b(f"{kind}\0{question}\0".encode(), digest_size=16)
     for stamp in stamps:
         digest.update(stamp + b"\2")

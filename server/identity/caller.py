@@ -1,4 +1,4 @@
-"""Who asks: what a route may show to them."""
+"""The caller of a request, and what a route may show to them."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -14,7 +14,7 @@ SCOPES: tuple[Scope, ...] = ("read", "write", "admin")
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sent a request.
+    """Who sent a request, and what they may do.
 
     Attributes:
         actor: the token's name; ``local`` where no tokens are asked for.
@@ -30,7 +30,7 @@ class Caller:
 
     @property
     def scopes(self) -> list[Scope]:
-        """All that it may do, from the least."""
+        """All scopes that the caller has, from the least."""
         return list(SCOPES[: SCOPES.index(self.scope) + 1])
 
     @property
@@ -42,11 +42,11 @@ class Caller:
         return scope in self.scopes
 
     def sees(self, project: str) -> bool:
-        """Whether it may know that the project exists."""
+        """Whether the caller may know that the project exists."""
         return self.projects is None or project in self.projects
 
     def check(self, project: str | None, subject: str | None = None) -> None:
-        """Refuse a project that is not the caller's, in the words of something that is not there.
+        """Refuse a project that is not the caller's as if it did not exist.
 
         Args:
             project: None is that of something that is indeed not there: the answer must not tell which of
@@ -73,10 +73,8 @@ class Caller:
         if not self.sees(project):
             raise HTTPException(
                 403,
-                (
-                    f"this token may not write into project {project!r}: it may into "
-                    f"{', '.join(sorted(self.projects or ()))}"
-                ),
+                f"this token may not write into project {project!r}: it may into "
+                f"{', '.join(sorted(self.projects or ()))}",
             )
 
 

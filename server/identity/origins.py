@@ -38,13 +38,19 @@ def foreign_origin(origin: str | None, fetch_site: str | None, host: str) -> str
     if origin is not None:
         scheme = origin.partition("://")[0]
         here = _place(f"{scheme}://{host}")
-        return None if here is not None and _place(origin) == here else origin
-    return None if fetch_site in (None, "same-origin", "none") else f"a page that is {fetch_site}"
+        if here is not None and _place(origin) == here:
+            return None
+        return origin
+    if fetch_site in (None, "same-origin", "none"):
+        return None
+    return f"a page that is {fetch_site}"
 
 
 def _place(origin: str) -> tuple[str, int | None] | None:
     try:
         parts = urlsplit(origin)
-        return (parts.hostname, parts.port or _DEFAULT_PORTS.get(parts.scheme)) if parts.hostname else None
+        if parts.hostname:
+            return parts.hostname, parts.port or _DEFAULT_PORTS.get(parts.scheme)
+        return None
     except ValueError:
         return None

@@ -14,7 +14,7 @@ _NAME = "signing key"
 
 
 def signing_key(catalog: Catalog) -> str:
-    """The key; the first server to ask makes it."""
+    """The signing key; the first server to ask makes it."""
     kept = select(SecretRow.value).where(SecretRow.name == _NAME)
     with catalog.read() as session:
         if key := session.scalar(kept):

@@ -1,4 +1,4 @@
-"""Browsers' sessions: a signed cookie that names the token it was opened with. The token itself is not in it.
+"""Browsers' sessions: signed cookies that name the token they were opened with, not the token itself.
 
 A session holds as long as its token does, and at most a week. Nothing of it is stored: any replica reads it
 by the key that all share.
@@ -32,7 +32,7 @@ class Sessions:
         self._signer = URLSafeTimedSerializer(key, salt="session")
 
     def open(self, token: str) -> tuple[Session, str]:
-        """A new session of a token, and the cookie's value for it."""
+        """Open a session of a token; returns it with its cookie's value."""
         session = Session(token, secrets.token_urlsafe(16))
         return session, str(self._signer.dumps([session.token, session.id]))
 

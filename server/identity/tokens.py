@@ -30,7 +30,7 @@ _MAX_DAYS = 3650
 
 @dataclass(frozen=True)
 class Token:
-    """What is known of a token. ``projects`` None: it may see all of them."""
+    """A token without its text. ``projects`` None: it may see all projects."""
 
     name: str
     scope: Scope
@@ -42,14 +42,13 @@ class Token:
 
     @property
     def holds(self) -> bool:
-        """Whether it is neither revoked nor too old."""
+        """Whether the token is neither revoked nor too old."""
         return self.revoked_at is None and (self.expires_at is None or self.expires_at > utcnow())
 
     def caller(self, *, session: bool) -> Caller:
-        """Who asks with it."""
-        return Caller(
-            self.name, self.scope, None if self.projects is None else frozenset(self.projects), session
-        )
+        """The caller that uses this token."""
+        projects = None if self.projects is None else frozenset(self.projects)
+        return Caller(self.name, self.scope, projects, session)
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "holds": self.holds}
@@ -63,7 +62,7 @@ def create_token(
     projects: Sequence[str] | None = None,
     days: float | None = None,
 ) -> str:
-    """Make a token and give it; it cannot be shown again.
+    """Create a token and return its text, which cannot be shown again.
 
     Args:
         name: who or what uses it; the write log shows it. Each name is used once.
@@ -87,13 +86,14 @@ def create_token(
         )
     token = PREFIX + secrets.token_urlsafe(_BYTES)
     now = utcnow()
+    expires_at = None if days is None else now + timedelta(days=days)
     row = TokenRow(
         name=name,
         digest=digest_of(token),
         scope=scope,
         projects=[check_name("project", project) for project in projects] if projects else None,
         created_at=now,
-        expires_at=now + timedelta(days=days) if days is not None else None,
+        expires_at=expires_at,
     )
     with catalog.write(exclusive=True) as session:
         if session.get(TokenRow, name) is not None:
@@ -132,10 +132,11 @@ def revoke_token(catalog: Catalog, name: str) -> Token:
 
 
 def find_token(catalog: Catalog, *, digest: str | None = None, name: str | None = None) -> Token | None:
-    """The token of this digest or this name, if it holds; its projects by all names that they have or had."""
+    """Find a token by digest or name, if it holds, with all names that its projects have or had."""
     # By digest an index is searched: how long that takes says at most something about digests, from which no
     # token can be made.
-    query = select(TokenRow).where(TokenRow.digest == digest if digest is not None else TokenRow.name == name)
+    named = TokenRow.name == name if digest is None else TokenRow.digest == digest
+    query = select(TokenRow).where(named)
     with catalog.read() as session:
         row = session.scalar(query)
         if row is None:
@@ -147,7 +148,7 @@ def find_token(catalog: Catalog, *, digest: str | None = None, name: str | None 
 
 
 def note_use(catalog: Catalog, token: Token) -> None:
-    """Remember that the token was used, coarsely."""
+    """Note that the token was used, at most every ten minutes."""
     now = utcnow()
     if token.last_used_at is None or now - token.last_used_at > _COARSE:
         old = or_(TokenRow.last_used_at.is_(None), TokenRow.last_used_at < now - _COARSE)
@@ -156,12 +157,15 @@ def note_use(catalog: Catalog, token: Token) -> None:
 
 
 def digest_of(token: str) -> str:
-    """What the catalog keeps of a token. It is 256 random bits, so a plain hash cannot be guessed back."""
+    """The digest that the catalog keeps of a token.
+
+    A token is 256 random bits, so a plain hash cannot be guessed back.
+    """
     return sha256(token.encode(errors="replace")).hexdigest()
 
 
 def without_tokens(text: str) -> str:
-    """A text from outside, with nothing in it that could be a token."""
+    """A text with everything hidden that could be a token."""
     return _LOOKS_LIKE_ONE.sub(f"{PREFIX}…", text)
 
 

@@ -1,4 +1,4 @@
-"""How often an address may send a token that does not hold."""
+"""Limits how often an address may send wrong tokens."""
 
 import time
 from collections import OrderedDict
@@ -17,7 +17,7 @@ class WrongTokens:
         self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     def count(self, address: str) -> int | None:
-        """Count one; seconds after which the address may try again, if it has tried too often."""
+        """Count a wrong token; returns the seconds to wait for if the address has sent too many."""
         now = int(time.monotonic())
         minute, wrong = self._counts.pop(address, (now // 60, 0))
         wrong = wrong + 1 if minute == now // 60 else 1

@@ -42,12 +42,12 @@ def check_uncompressed(stream: bytes) -> None:
 
 
 def _table(buffer: memoryview, place: int) -> int:
-    """Where the table is that the offset at this place means."""
+    """Follow the offset at a place to its table."""
     return place + int(struct.unpack_from("<I", buffer, place)[0])
 
 
 def _field(buffer: memoryview, table: int, number: int) -> int:
-    """Where a table has its field of this number; 0 where it has none."""
+    """The place of a table's field with this number; 0 where it has none."""
     vtable = table - int(struct.unpack_from("<i", buffer, table)[0])
     (size,) = struct.unpack_from("<H", buffer, vtable)
     place = 4 + 2 * number

@@ -1,4 +1,4 @@
-"""A batch of points as it comes over HTTP, Arrow IPC or JSON, checked and turned into columns."""
+"""Batches of points over HTTP, as Arrow IPC or JSON: checked and turned into columns."""
 
 import json
 import math
@@ -27,7 +27,7 @@ MAX_JSON_POINTS = 200_000
 points.
 """
 
-# no thread can use the time in which another reads JSON, and each would hold its objects
+# One at a time: parsing JSON holds the interpreter's lock, and each batch's objects take memory.
 _one_json = threading.Lock()
 
 _FIELDS = ("key", "step", "value", "wall_time")
@@ -55,7 +55,7 @@ class Columns(NamedTuple):
 
 
 def columns_of(body: bytes, media_type: str) -> Columns:
-    """The points of a batch.
+    """Read the points of a batch.
 
     Raises:
         InvalidInput: it is none that is accepted; the message names the column or the point, and what is.
@@ -68,7 +68,7 @@ def columns_of(body: bytes, media_type: str) -> Columns:
 
 
 def decompress(body: bytes, encoding: str) -> bytes:
-    """A body without its ``Content-Encoding``.
+    """Decompress a body according to its ``Content-Encoding``.
 
     Raises:
         InvalidInput: the encoding is not known, or not that of these bytes, or they are more than
@@ -116,16 +116,15 @@ def _from_arrow(body: bytes) -> Columns:
         name: _column(table, name) for name in _FIELDS if name in table.column_names or name != "wall_time"
     }
     codes, keys = codes_of(columns["key"])
-    times = (
-        numbers_in(columns["wall_time"])
-        if "wall_time" in columns
-        else np.full(table.num_rows, _now(), np.int64)
-    )
+    if "wall_time" in columns:
+        times = numbers_in(columns["wall_time"])
+    else:
+        times = np.full(table.num_rows, _now(), np.int64)
     return _sort(keys, codes, numbers_in(columns["step"]), times, numbers_in(columns["value"]), drained)
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:
-    """A column in the one type that it is stored in.
+    """A column, cast to the type in which it is stored.
 
     Raises:
         InvalidInput: it is missing, has nulls, or is of another kind.
@@ -141,7 +140,8 @@ def _column(table: pa.Table, name: str) -> pa.Array:
         )
     kind = column.type
     if pa.types.is_dictionary(kind) and name == "key":
-        column = column.unify_dictionaries().combine_chunks() if column.num_chunks else column
+        if column.num_chunks:
+            column = column.unify_dictionaries().combine_chunks()
         kind = kind.value_type
     accepted = {
         "key": pa.types.is_string(kind) or pa.types.is_large_string(kind),
@@ -156,10 +156,14 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     try:
         if pa.types.is_timestamp(kind):
             column = column.cast(pa.timestamp("ms", kind.tz), safe=False)
-        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        whole = column
+        if isinstance(column, pa.ChunkedArray):
+            whole = column.combine_chunks()
         if name == "key" and not pa.types.is_dictionary(whole.type):
             whole = whole.dictionary_encode()
-        return whole.cast(wanted, safe=name != "value") if whole.type != wanted else whole
+        if whole.type != wanted:
+            return whole.cast(wanted, safe=name != "value")
+        return whole
     except pa.ArrowException as error:
         raise InvalidInput(
             f"column {name!r} is not accepted: give {_accepted_types(name)} ({error})"
@@ -246,7 +250,7 @@ def _row(number: int, point: Any, now: int) -> tuple[str, int, float, int]:
 def _sort(
     keys: list[str], codes: Any, steps: Any, times: Any, values: Any, drained: dict[str, list[int]]
 ) -> Columns:
-    """The points with their keys checked and in order."""
+    """Check the keys, and sort the points by them."""
     for key in keys:
         if not is_key(key):
             raise InvalidInput(f"key {key!r:.80} is not accepted: {KEY_RULE}")
@@ -267,10 +271,12 @@ def _check_count(count: int) -> None:
 
 
 def _read_drained(metadata: dict[bytes, bytes] | None) -> dict[str, list[int]]:
-    """How far the client's journal is in the store with the batch; nothing where it does not say."""
+    """How far the client's journal is in the store with this batch; empty where the client does not say."""
     text = (metadata or {}).get(DRAINED, b"{}")
     try:
-        positions = json.loads(text) if len(text) <= _MAX_DRAINED else None
+        positions = None
+        if len(text) <= _MAX_DRAINED:
+            positions = json.loads(text)
     except ValueError:
         positions = None
     if not isinstance(positions, dict) or not all(_is_position(position) for position in positions.values()):

@@ -54,7 +54,7 @@ async def read_body(
 async def body_file(
     request: Request, silent_seconds: float = SILENT_SECONDS
 ) -> AsyncIterator[tuple[Path, str]]:
-    """A body of any size as a local file, with its digest, ``sha256:<64 hex>``.
+    """Read a body of any size into a local file; yields its path and digest, ``sha256:<64 hex>``.
 
     Nothing of it is left at the end of the ``with`` block, nor when the process is killed.
 
@@ -106,6 +106,8 @@ def _write(file: IO[bytes], digest: "hashlib._Hash", content: bytes) -> None:
 
 
 def _announced_size(request: Request) -> int:
-    """The bytes that a body has as its client says, 0 where it does not."""
+    """The body's size according to ``Content-Length``; 0 where it is not given."""
     length = request.headers.get("content-length", "")
-    return int(length) if length.isdecimal() and len(length) <= _DIGITS else 0
+    if length.isdecimal() and len(length) <= _DIGITS:
+        return int(length)
+    return 0

@@ -1,4 +1,4 @@
-"""How much that clients send is in memory at a time.
+"""A limit on the memory that the bodies of clients take at a time.
 
 What finds no room is sent again: nobody loses a point by it.
 """
@@ -10,14 +10,14 @@ from server.errors import Busy
 
 
 class BudgetExhausted(Busy):
-    """Too much is being taken; the client keeps what it has and sends it again."""
+    """Too many bytes are in memory; the client keeps its data and sends it again."""
 
     status = 429  # nothing is wrong with the server
     retry_seconds = 1
 
 
 class MemoryBudget:
-    """Bytes that may be in memory; to be used from the event loop.
+    """A limit on bytes in memory; to be used from the event loop.
 
     Args:
         limit: bytes. One request that is larger has room where it is alone.

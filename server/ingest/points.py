@@ -21,7 +21,7 @@ _ATTEMPTS = 20_000  # of which the next sequence is remembered
 
 
 class Attempt(NamedTuple):
-    """Whose points a batch has."""
+    """The attempt that a batch belongs to."""
 
     project: str
     run: str
@@ -29,7 +29,7 @@ class Attempt(NamedTuple):
 
 
 class OutOfOrder(HalvingError):
-    """A batch whose sequence is not the next one, and that is not known to be in the store either.
+    """A batch whose sequence is not the next one, and that is not known to be in the store.
 
     Attributes:
         next: the sequence to go on with.
@@ -43,7 +43,7 @@ class OutOfOrder(HalvingError):
 
 
 class _Next(NamedTuple):
-    """The next sequence of an attempt; the manifest of the ``generation`` has absorbed none from there on."""
+    """An attempt's next sequence, which no manifest up to ``generation`` has absorbed."""
 
     sequence: int
     generation: int
@@ -61,7 +61,7 @@ class IngestedPoints:
         self._lock = threading.Lock()
 
     def append(self, attempt: Attempt, sequence: int, columns: Columns, digest: str) -> None:
-        """Publish a batch as the attempt's segment of this number, unless it is there already.
+        """Store a batch as the attempt's segment with this number, unless it is there already.
 
         It is durable when this returns.
 
@@ -96,7 +96,7 @@ class IngestedPoints:
         self._remember(attempt, sequence + 1)
 
     def next_sequence(self, attempt: Attempt) -> int:
-        """The number of the batch to send next.
+        """The sequence of the batch to send next.
 
         Raises:
             NotFound: the attempt was never begun.
@@ -104,7 +104,7 @@ class IngestedPoints:
         return self._look(attempt).sequence
 
     def _look(self, attempt: Attempt) -> _Next:
-        """The next sequence as the store has it."""
+        """Look up the next sequence in the store."""
         folder = f"runs/project={attempt.project}/{attempt.run}"
         if attempt not in self._next and not _is_begun(self._store, folder, attempt.number):
             raise NotFound(
@@ -112,18 +112,13 @@ class IngestedPoints:
                 "it first"
             )
         files = run_files(self._store, attempt.project, attempt.run)
-        absorbed = files.manifest.absorbed.get(attempt.number)
-        expected = max(
-            [
-                absorbed.segments if absorbed else 0,
-                *(number + 1 for number in segments_of(files, attempt.number)),
-            ]
-        )
+        absorbed = files.manifest.absorbed.get(attempt.number, Absorbed(0))
+        expected = max(absorbed.segments, *(number + 1 for number in segments_of(files, attempt.number)), 0)
         self._remember(attempt, expected, files.manifest.generation)
         return _Next(expected, files.manifest.generation)
 
     def _check_live(self, attempt: Attempt, sequence: int, digest: str, generation: int) -> None:
-        """Refuse a batch that was created where the store has had another one, which a compaction absorbed.
+        """Refuse a batch that was created in place of another one, which a compaction has absorbed.
 
         A segment is deleted only after the manifest that absorbs it is published. So where the name was free
         because another server's segment had been there, the manifest says so now. This is looked up for every
@@ -135,7 +130,7 @@ class IngestedPoints:
         manifest = read_manifest(self._store, attempt.project, attempt.run)
         absorbed = manifest.absorbed.get(attempt.number, Absorbed(0)).segments
         if sequence < absorbed:
-            # of no use to readers, also where it is this batch that was absorbed
+            # Readers do not need it, even if it is this batch that was absorbed.
             self._store.delete(_name(attempt, sequence))
             self._check_same(attempt, sequence, digest)
         self._remember(attempt, max(sequence + 1, absorbed), manifest.generation)
@@ -160,8 +155,7 @@ class IngestedPoints:
         if not digest.startswith(stored):
             raise AlreadyExists(
                 f"attempt {attempt.number} of {attempt.project}/{attempt.run} has another batch with "
-                f"sequence = {sequence}: "
-                "two clients write this attempt; begin one for each"
+                f"sequence = {sequence}: two clients write this attempt; begin one for each"
             )
 
     def _digest_of(self, attempt: Attempt, sequence: int) -> str:
@@ -174,7 +168,9 @@ class IngestedPoints:
         absorbed = read_manifest(self._store, attempt.project, attempt.run).absorbed.get(
             attempt.number, Absorbed(0)
         )
-        return digest if sequence >= absorbed.segments else absorbed.batches.get(str(sequence), "")
+        if sequence >= absorbed.segments:
+            return digest
+        return absorbed.batches.get(str(sequence), "")
 
     def _remember(self, attempt: Attempt, expected: int, generation: int = 0) -> None:
         with self._lock:

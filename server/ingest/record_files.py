@@ -29,7 +29,7 @@ _LAST = datetime.max.replace(tzinfo=UTC)
 
 
 class RunFile(NamedTuple):
-    """Whose a file is, and its name in the run's folder; that is empty for the folder itself."""
+    """A file's run, and its name in the run's folder; empty for the folder itself."""
 
     project: str
     run: str
@@ -40,7 +40,7 @@ Check = Callable[[dict[str, Any], RunFile], None]
 
 
 def run_file(name: str) -> RunFile:
-    """What the name of a file or a folder in the store means.
+    """Parse the name of a run's file or folder in the store.
 
     Raises:
         InvalidInput: it is no such name.
@@ -65,7 +65,7 @@ def run_file(name: str) -> RunFile:
 
 
 def check_record(name: str, content: bytes) -> None:
-    """Refuse a file that a run's process does not write, or that others could not read.
+    """Refuse a record that a run's process does not write, or that others could not read.
 
     Raises:
         InvalidInput: the message names the field, the value, and what is accepted.
@@ -87,7 +87,7 @@ def check_record(name: str, content: bytes) -> None:
 
 
 def check_status(value: Any) -> str:
-    """How an attempt ended: mostly ``finished`` or ``failed``.
+    """Check the status with which an attempt ended: mostly ``finished`` or ``failed``.
 
     Raises:
         InvalidInput: it is no such word.
@@ -101,7 +101,7 @@ def check_status(value: Any) -> str:
 
 
 def check_storable(value: Any, field: str) -> None:
-    """Refuse JSON that others could not keep or show, such as of params.
+    """Refuse JSON, such as params, that others could not store or show.
 
     Raises:
         InvalidInput: a text has NUL or half of a surrogate pair, a number is no float64, or it is nested too
@@ -248,7 +248,7 @@ def _check_nested(value: Any, field: str) -> None:
 
 
 def _below(level: list[Any]) -> list[Any]:
-    """What the objects and lists of one level hold."""
+    """The members of the objects and lists of one level."""
     return [
         inner
         for part in level
@@ -260,7 +260,9 @@ def _below(level: list[Any]) -> list[Any]:
 def _check_time(record: dict[str, Any], field: str) -> None:
     value = record.get(field)
     try:
-        time = datetime.fromisoformat(value) if isinstance(value, str) else None
+        time = None
+        if isinstance(value, str):
+            time = datetime.fromisoformat(value)
     except ValueError:
         time = None
     if time is None or time.tzinfo is None or not _FIRST <= time <= _LAST:

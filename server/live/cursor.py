@@ -1,4 +1,4 @@
-"""A stream's cursor: how far each of its runs was read, as text for the ``id`` of an event.
+"""Cursors of streams: how far each run was read, as text for the ``id`` of an event.
 
 It says nothing of this server: another one, or this one after a restart, goes on from it.
 """
@@ -18,12 +18,12 @@ Run = tuple[str, str]
 
 
 def text_of(position: Position) -> str:
-    """A position as JSON; made once for all who watch the run."""
+    """Encode a position as JSON, once for all who watch the run."""
     return json.dumps(position, separators=(",", ":"))
 
 
 def cursor_of(positions: Mapping[Run, str]) -> str:
-    """The cursor of some runs' positions, which :func:`text_of` has written.
+    """Encode the positions of runs, given as :func:`text_of` writes them, as a cursor.
 
     Names of runs need no quoting in JSON.
     """
@@ -32,7 +32,7 @@ def cursor_of(positions: Mapping[Run, str]) -> str:
 
 
 def positions_of(cursor: str) -> dict[Run, Position]:
-    """The positions in a cursor.
+    """Decode the positions in a cursor.
 
     Raises:
         InvalidInput: it is none.

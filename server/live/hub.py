@@ -1,4 +1,4 @@
-"""All live streams of a server: one poller for each run that anybody watches, however many do."""
+"""All live streams of a server, with one poller for each watched run, however many watch it."""
 
 import asyncio
 import logging
@@ -26,14 +26,14 @@ MAX_PER_CLIENT = 64
 MAX_LOCAL = 256
 MAX_RUNS = 200
 MAX_KEYS = 100
-# threads, and how long a new stream waits for one
+# Threads that open streams, and seconds that a new stream waits for one.
 _JOINING = 8
 _JOINING_SECONDS = 20.0
 _log = logging.getLogger(__name__)
 
 
 class TooManyStreams(HalvingError, RuntimeError):
-    """A client, or all of them, have as many streams as are given."""
+    """The limit on open streams is reached, of one client or of all."""
 
 
 class Hub:
@@ -76,7 +76,7 @@ class Hub:
         client: str | None = None,
         history: bool = False,
     ) -> Subscription:
-        """A new stream; to be given back to :meth:`leave`.
+        """Open a stream; it must be given back to :meth:`leave`.
 
         Args:
             after: positions to go on from; a run that is not among them is followed from now on, or from its
@@ -95,7 +95,9 @@ class Hub:
                     f"{self._max_streams} streams are open, and more are not given: close others, or come "
                     "again later"
                 )
-            limit = self._max_local if client is None else self._max_per_client
+            limit = self._max_per_client
+            if client is None:
+                limit = self._max_local
             if Counter(self._streams.values())[client] >= limit:
                 name = client or "this machine"
                 raise TooManyStreams(
@@ -110,7 +112,7 @@ class Hub:
         return subscription
 
     def leave(self, subscription: Subscription) -> None:
-        """End a stream."""
+        """Close a stream."""
         with self._lock:
             self._streams.pop(subscription, None)
             for run in subscription.runs:
@@ -121,7 +123,7 @@ class Hub:
         subscription.close()
 
     def close(self) -> None:
-        """End all streams, and give no more."""
+        """Close all streams, and open no more."""
         with self._lock:
             self._closed = True
             streams = list(self._streams)
@@ -130,6 +132,8 @@ class Hub:
             subscription.close()
 
     def _join(self, subscription: Subscription, after: Mapping[Run, Position], history: bool) -> None:
+        beginning = BEGINNING if history else None
+
         def join(run: Run) -> None:
             while True:
                 with self._lock:
@@ -137,17 +141,17 @@ class Hub:
                 opened = watcher or Watcher(self._store, run)
                 with self._lock:
                     watcher = self._watchers.setdefault(run, opened)
-                watcher.join(subscription, after.get(run, BEGINNING if history else None))
+                watcher.join(subscription, after.get(run, beginning))
                 with self._lock:
                     if self._watchers.setdefault(run, watcher) is watcher:
-                        # else its last viewer left meanwhile, and another opened it
+                        # Otherwise its last viewer left meanwhile, and another one opened it.
                         return
 
         try:
             in_threads(join, subscription.runs)
         finally:
             with self._lock:
-                # given up, while the store said nothing
+                # The client gave up while the store was silent.
                 gone = self._closed or subscription not in self._streams
                 if not gone and self._thread is None:
                     self._thread = threading.Thread(target=self._poll, name="halving-live", daemon=True)
@@ -171,7 +175,7 @@ class Hub:
             self._stop.wait(max(0.0, self._seconds - (time.monotonic() - began)))
 
     def _wake(self) -> None:
-        """Wake those who have events, once for all of their runs."""
+        """Wake the clients that have events, once for all of their runs."""
         with self._lock:
             streams = list(self._streams)
         for subscription in streams:

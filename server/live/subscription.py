@@ -18,14 +18,14 @@ _BATCH = 128 << 10  # bytes that are taken at once, about: what is on its way to
 
 
 class Event(NamedTuple):
-    """An event's name, and the event as it is sent: encoded once for all who get it."""
+    """An event's name and its bytes, encoded once for all who get it."""
 
     name: str
     sent: bytes
 
     @classmethod
     def of(cls, name: str, data: Any) -> "Event":
-        """An event with its data as JSON."""
+        """Create an event with its data as JSON."""
         return cls(name, format_sse_event(event=name, data_str=json.dumps(data, separators=(",", ":"))))
 
 
@@ -39,7 +39,7 @@ POINTS = "points"
 
 
 class Backlog:
-    """What waits for all clients together.
+    """The events that wait for all clients together.
 
     Where it is too much, the client for which most waits loses its points first.
 
@@ -55,12 +55,15 @@ class Backlog:
         """Held while anything that waits for any client is changed."""
 
     def count(self, subscription: "Subscription", more: int) -> None:
-        """Count bytes, with the lock held; ``more`` may be negative."""
+        """Count waiting bytes; ``more`` may be negative. Called with the lock held."""
         self._bytes += more
-        (self._waiting.add if subscription.bytes else self._waiting.discard)(subscription)
+        if subscription.bytes:
+            self._waiting.add(subscription)
+        else:
+            self._waiting.discard(subscription)
 
     def shrink(self) -> None:
-        """Drop what is too much, with the lock held."""
+        """Drop points until the backlog is small enough. Called with the lock held."""
         while self._bytes > self._max_bytes:
             max(self._waiting, key=lambda each: each.bytes).drop_points()
 
@@ -98,7 +101,7 @@ class Subscription:
         self._news = asyncio.Event()
 
     def put(self, run: Run, events: Iterable[Event], position: str) -> None:
-        """Add events of a run, after which it is read up to ``position``.
+        """Add events of a run; ``position`` is how far the run is read after them.
 
         Called by the thread that polls, which wakes the client later.
 
@@ -135,7 +138,7 @@ class Subscription:
         self.wake()
 
     async def next(self) -> Batch | None:
-        """Wait for events; gives those that wait, or the first of them. None at the stream's end."""
+        """Wait for events and return the first of them; None at the stream's end."""
         while not self._closed:
             await self._news.wait()
             self._news.clear()
@@ -169,7 +172,7 @@ class Subscription:
         return bool(self._events) or self._closed
 
     def wake(self) -> None:
-        """Let the client take what there is."""
+        """Let the client take the events that wait."""
         with contextlib.suppress(RuntimeError):  # its loop is closed
             self._loop.call_soon_threadsafe(self._news.set)
 

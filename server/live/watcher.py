@@ -1,4 +1,4 @@
-"""One watched run: its follower, and its state, read for all who watch it."""
+"""A watched run, read once for all who watch it."""
 
 import threading
 import time
@@ -58,8 +58,7 @@ class Watcher:
             events = [self._state_event()]
             reached = self._follower.position
             if position is not None:
-                # Read after the others' follower: what lies between the two comes twice, and nothing is left
-                # out.
+                # Read after the common follower: what lies between the two comes twice, and nothing is lost.
                 own = RunFollower(self._store, *self.run, position)
                 for _ in range(2):  # what follows in the journal on segments is read by the second look
                     news = own.look(subscription.keys, MAX_POINTS)
@@ -75,12 +74,12 @@ class Watcher:
             subscription.wake()
 
     def leave(self, subscription: Subscription) -> None:
-        """Take a viewer out; it waits for nothing."""
+        """Remove a viewer; waits for nothing."""
         with self._members:
             self._subscriptions = tuple(other for other in self._subscriptions if other is not subscription)
 
     def poll(self, folders: Collection[Path]) -> None:
-        """Give the viewers what is new.
+        """Send the viewers what is new.
 
         Args:
             folders: the run's journals on this machine.
@@ -111,7 +110,7 @@ class Watcher:
                     subscription.put(self.run, [*common, *own, *ends], position)
 
     def _look_at_state(self, folders: Collection[Path] | None) -> bool:
-        """Read the run's records again where there are more of them; says whether it has ended."""
+        """Read the run's records again if there are new ones; returns whether the run has ended."""
         names = self._store.names(f"runs/project={self.run[0]}/{self.run[1]}")
         status = self._info.status
         if names != self._names:
@@ -121,7 +120,7 @@ class Watcher:
             self._looked = time.monotonic()
             newest = self._info.attempts[-1]
             alive = is_running(self._store, *self.run, newest.number, seconds_of(newest.started))
-            if (RUNNING if alive else UNFINISHED) != status:
+            if alive != (status == RUNNING):
                 self._info = self._read_info()
         return self._info.status not in (RUNNING, UNFINISHED)
 
@@ -157,7 +156,7 @@ class Watcher:
         return Event.of(RESYNC, {"run": self._name})
 
     def _events(self, points: Iterable[NewPoints], keys: Collection[str]) -> list[tuple[str, Event]]:
-        """Points as events by key, in the order of logging, those of a key and an attempt together."""
+        """Points as events, in the order of logging and grouped by key and attempt."""
         import numpy as np
 
         groups: dict[tuple[int, str], list[NewPoints]] = defaultdict(list)

@@ -3,6 +3,7 @@
 Only types that cannot act are named; everything else, HTML and SVG too, is a file to save.
 """
 
+import re
 from urllib.parse import quote
 
 OCTETS = "application/octet-stream"
@@ -25,10 +26,11 @@ _BY_SUFFIX = {
 }
 _INERT = frozenset(_BY_SUFFIX.values())
 _AS_TEXT = frozenset({"text/markdown"})
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9._\- ]")
 
 
 def inert_type(media_type: str | None, name: str) -> str:
-    """The type to give: the recorded one, or without one that of the file's name, if it is inert."""
+    """The recorded media type, or the one of the file's suffix, if it is inert; else that of a plain file."""
     if media_type in _AS_TEXT:
         return "text/plain"
     if media_type is None:
@@ -38,13 +40,14 @@ def inert_type(media_type: str | None, name: str) -> str:
 
 
 def inert_headers(kind: str, name: str) -> dict[str, str]:
-    """With these a browser runs nothing in the bytes, and asks for them once."""
-    ascii_name = "".join(
-        letter if letter.isascii() and (letter.isalnum() or letter in "._- ") else "_" for letter in name
-    )
+    """Headers with which a browser runs nothing in the bytes, and asks for them once."""
+    ascii_name = _NOT_PLAIN.sub("_", name)
     disposition = "attachment" if kind == OCTETS else "inline"
+    content_type = kind
+    if kind.startswith("text/"):
+        content_type = f"{kind}; charset=utf-8"
     return {
-        "Content-Type": f"{kind}; charset=utf-8" if kind.startswith("text/") else kind,
+        "Content-Type": content_type,
         "Content-Disposition": (
             f"{disposition}; filename=\"{ascii_name}\"; filename*=UTF-8''{quote(name, safe='')}"
         ),

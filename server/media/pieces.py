@@ -1,4 +1,4 @@
-"""Files in pieces, so that none is ever whole in memory."""
+"""Reads files in pieces, so that none is ever whole in memory."""
 
 from collections.abc import Iterator
 
@@ -9,12 +9,12 @@ _PIECE = 1 << 20  # bytes
 
 
 def pieces(store: Store, digest: str, first: int, end: int) -> Iterator[bytes]:
-    """The bytes of a blob from ``first`` up to ``end``; of an object store only these are read."""
+    """Read a blob's bytes from ``first`` up to ``end``; an object store reads only these."""
     yield from file_pieces(store, blob_name(digest), first, end)
 
 
 def file_pieces(store: Store, name: str, first: int, end: int) -> Iterator[bytes]:
-    """The same of any file."""
+    """As :func:`pieces`, for any file."""
     with store.open_file(name) as file:
         file.seek(first)
         while first < end and (piece := file.read(min(_PIECE, end - first))):

@@ -29,7 +29,7 @@ class _Folder:
 
 
 class RecordCache:
-    """A bounded memory of records. The folder that was not asked for the longest goes first.
+    """A bounded cache of records; the least recently used folder goes first.
 
     Args:
         max_rows: one folder that has more is kept nevertheless while it is the last that was asked for.
@@ -39,7 +39,7 @@ class RecordCache:
         self._store = store
         self._max_rows = max_rows
         self._folders: OrderedDict[str, _Folder] = OrderedDict()
-        # of sharded checkpoints, by their manifests
+        # The parts of sharded checkpoints, by their manifests.
         self._parts: OrderedDict[str, frozenset[str]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -58,10 +58,12 @@ class RecordCache:
             yield from [folder.rows[name] for name in part]
 
     def find_read(self, path: str, digest: str) -> Row | None:
-        """The record in a folder that names a digest, if it was read before and is still there."""
+        """The record in a folder that names a digest, among those that were read before and still exist."""
         folder = self._folder(path)
         name = folder.names.get(digest)
-        return folder.rows[name] if name is not None and self._store.exists(f"{path}/{name}") else None
+        if name is not None and self._store.exists(f"{path}/{name}"):
+            return folder.rows[name]
+        return None
 
     def is_part(self, manifests: Iterable[str], digest: str) -> bool:
         """Whether a blob is part of a sharded checkpoint; manifests are read only until it is found."""

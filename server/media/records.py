@@ -1,4 +1,4 @@
-"""What a run's records name: media in its history, artifacts, checkpoints, its code's patch."""
+"""What a run's records name: media, artifacts, checkpoints, and the patch of its code."""
 
 from collections.abc import Collection, Iterable
 from itertools import islice
@@ -16,7 +16,7 @@ _FOLDERS = ("media", "artifacts", "checkpoints")
 def media_of(
     store: Store, records: RecordCache, project: str, run: str, keys: Collection[str], limit: int
 ) -> list[Row]:
-    """A run's media by key and step: ``run, key, kind, step, digest, name, url``, and what else is recorded.
+    """A run's media by key and step: ``run, key, kind, step, digest, name, url`` and other recorded fields.
 
     Args:
         keys: only these; empty is all.

@@ -51,13 +51,14 @@ def table_rows(store: Store, digest: str, offset: int, limit: int) -> dict[str, 
 
 
 def _groups(metadata: Any, offset: int, limit: int) -> tuple[list[int], int]:
-    """The row groups with these rows, and how many rows of the first of them come before."""
+    """The row groups that hold the rows, and how many rows to skip in the first of them."""
     groups: list[int] = []
     before = skipped = size = 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         if before < offset + limit and before + group.num_rows > offset:
-            skipped = skipped if groups else offset - before
+            if not groups:
+                skipped = offset - before
             groups.append(number)
             size += group.total_byte_size
         before += group.num_rows
@@ -94,4 +95,6 @@ def _value(value: Any) -> Any:
         return f"{len(value):,} bytes"
     is_nested = isinstance(value, (list, dict))
     text = json.dumps(jsonable(value), default=str) if is_nested else str(value)
-    return text if len(text) <= _MAX_LETTERS else f"{text[:_MAX_LETTERS]}…"
+    if len(text) <= _MAX_LETTERS:
+        return text
+    return f"{text[:_MAX_LETTERS]}…"

@@ -1,4 +1,4 @@
-"""MLflow's REST API on our own store, catalog and index, for its clients as they are.
+"""MLflow's REST API on our own store, catalog and index, for unchanged MLflow clients.
 
 A thin layer: a table of endpoints (:mod:`server.mlflow.endpoints`) names a function for each that is
 supported, which reads the request's fields, calls ``resources.tracking``, and answers in the form of MLflow's

@@ -26,7 +26,7 @@ from resources.tracking.logged_models import find_model
 from resources.tracking.runs import Tracked, check_run_active, find_run, free_run
 from server.ingest.bodies import body_file
 from server.mlflow.call import Call
-from server.mlflow.forms import artifact_uri
+from server.mlflow.forms import artifact_form, artifact_uri, without_empty
 from server.mlflow.logged_models import FOLDER
 from server.mlflow.refusals import Refused
 from server.mlflow.runs import visible_run
@@ -76,11 +76,12 @@ def list_of_run(call: Call) -> dict[str, Any]:
     with call.state.catalog.read() as session:
         tracked = visible_run(call, session)
         files = artifacts.list_artifacts(session, tracked.row.id, path)
-    files = files if path else [file for file in files if file[0] != FOLDER]
-    entries = [_file(f"{path}/{name}" if path else name, size) for name, size in files]
+    if not path:
+        files = [file for file in files if file[0] != FOLDER]
+    entries = [artifact_form(f"{path}/{name}".lstrip("/"), size) for name, size in files]
     return {
         "root_uri": artifact_uri(tracked.artifacts, tracked.row.id),
-        **({"files": entries} if entries else {}),
+        **without_empty(files=entries),
     }
 
 
@@ -89,17 +90,19 @@ def list_of_proxy(call: Call) -> dict[str, Any]:
     with call.state.catalog.read() as session:
         if address.startswith(_VERSIONS):
             digest = _checkpoint(call, session, address)
-            is_file = address.endswith(f"/{_CHECKPOINT}")
-            return {} if is_file else {"files": [_file(_CHECKPOINT, download(call.state.store, digest).size)]}
+            if address.endswith(f"/{_CHECKPOINT}"):
+                return {}
+            return {"files": [artifact_form(_CHECKPOINT, download(call.state.store, digest).size)]}
         tracked, path = _find_named(call, session, address)
         files = artifacts.list_artifacts(session, tracked.row.id, path)
-    files = files if path else [file for file in files if file[0] != FOLDER]
-    entries = [_file(name, size) for name, size in files]
-    return {"files": entries} if entries else {}
+    if not path:
+        files = [file for file in files if file[0] != FOLDER]
+    entries = [artifact_form(name, size) for name, size in files]
+    return without_empty(files=entries)
 
 
 async def get(call: Call, address: str) -> Response:
-    """A file, to be saved rather than shown: what it holds, somebody may have written against us."""
+    """Send a file as a download; it is not shown, because its content may be hostile."""
 
     def find() -> tuple[str, int, Iterator[bytes]]:
         with call.state.catalog.read() as session:
@@ -142,7 +145,10 @@ async def put(call: Call, address: str, request: Request) -> dict[str, Any]:
 
 
 def delete(call: Call, address: str) -> dict[str, Any]:
-    """Delete a file, or a folder with all in it. Its path is plain: ``folder/..`` would be everything."""
+    """Delete a file, or a folder with everything in it.
+
+    The path must be plain, because ``folder/..`` would be everything.
+    """
     if not address.strip("/"):  # all that is free, of everybody
         raise Refused("INVALID_PARAMETER_VALUE", "Invalid path")
     artifacts.check_path(address)
@@ -154,7 +160,7 @@ def delete(call: Call, address: str) -> dict[str, Any]:
 
 
 def put_file(call: Call, address: str, file: Path, digest: str) -> None:
-    """Make a local file the content at an address; ``digest`` is its own."""
+    """Store a local file at an address; ``digest`` is that of its content."""
     store = call.state.store
     size = file.stat().st_size
     store.put_hashed_blob(file, digest)
@@ -176,7 +182,7 @@ def check(call: Call, address: str) -> None:
 
 
 def _find_writable(call: Call, session: Session, address: str, *, lock: bool = False) -> tuple[Tracked, str]:
-    """As :func:`_named`, of what may be changed."""
+    """As :func:`_find_named`, for a run that may be changed."""
     tracked = _find_named(call, session, address, lock=lock, deleted=False)
     check_run_active(tracked[0].row)
     return tracked
@@ -185,7 +191,7 @@ def _find_writable(call: Call, session: Session, address: str, *, lock: bool = F
 def _find_named(
     call: Call, session: Session, address: str, *, lock: bool = False, deleted: bool = True
 ) -> tuple[Tracked, str]:
-    """The run and the path in it that an address means.
+    """Find the run and the path in it that an address names.
 
     Below the location of a run's experiment these are ``RUN/artifacts/PATH`` and
     ``models/MODEL/artifacts/PATH``. What has not this form is free, and in a run of its own; the empty
@@ -201,7 +207,7 @@ def _find_named(
         artifacts.check_path(address if parsed is None else parsed["root"])
     if parsed is None:
         if f"{address}/".startswith(_VERSIONS) or _ID.search(address):
-            # the way out of a run's artifacts leads nowhere
+            # A path out of a run's artifacts leads nowhere.
             raise Refused("INVALID_PARAMETER_VALUE", "Invalid path")
         tracked = free_run(session, lock=lock)
         call.check(tracked.project, f"artifact {address!r}")
@@ -257,14 +263,12 @@ def _media_type(name: str) -> str:
 
 
 def _disposition(name: str) -> str:
-    """To be saved by this name; for clients that know ASCII alone, by the most of it."""
+    """The header that names the file to save, with an ASCII form for old clients."""
     ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode() or "download"
-    quoted = ascii_name if _TOKEN.fullmatch(ascii_name) else '"{}"'.format(ascii_name.replace('"', '\\"'))
-    exact = "" if name.isascii() else f"; filename*=UTF-8''{quote(name, safe='!#$&+-.^_`|~')}"
-    return f"attachment; filename={quoted}{exact}"
-
-
-def _file(path: str, size: int | None) -> dict[str, Any]:
-    if size is None:
-        return {"path": path, "is_dir": True}
-    return {"path": path, "is_dir": False, "file_size": size}
+    quoted = ascii_name
+    if not _TOKEN.fullmatch(ascii_name):
+        quoted = '"{}"'.format(ascii_name.replace('"', '\\"'))
+    if name.isascii():
+        return f"attachment; filename={quoted}"
+    exact = quote(name, safe="!#$&+-.^_`|~")
+    return f"attachment; filename={quoted}; filename*=UTF-8''{exact}"

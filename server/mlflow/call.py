@@ -34,7 +34,7 @@ _INTEGERS = 2**63
 
 @dataclass(frozen=True)
 class Call:
-    """A request.
+    """A request to MLflow's API.
 
     Its methods raise :class:`Refused` with ``INVALID_PARAMETER_VALUE`` where a field is not accepted.
     """
@@ -47,7 +47,7 @@ class Call:
     status: int = 200
 
     def check(self, project: str, subject: str) -> None:
-        """Refuse what is of a project that is not among the caller's.
+        """Refuse something of a project that the caller may not see.
 
         Raises:
             Refused: ``PERMISSION_DENIED``.
@@ -61,14 +61,14 @@ class Call:
         self.scope[RECORDED] = True
 
     def text(self, name: str, *other: str) -> str:
-        """A field that must be given."""
+        """A required text field."""
         value = self.maybe_text(name, *other)
         if not value:
             raise missing(name)
         return value
 
     def maybe_text(self, name: str, *other: str) -> str | None:
-        """A field that may be left out; ``other`` are its earlier names."""
+        """An optional text field; ``other`` are its earlier names."""
         for each in (name, *other):
             value = self.fields.get(each)
             if value is not None:
@@ -80,10 +80,12 @@ class Call:
         return integer(name, self.fields.get(name), otherwise)
 
     def maybe_number(self, name: str) -> int | None:
-        return None if self.fields.get(name) in (None, "") else self.number(name, 0)
+        if self.fields.get(name) in (None, ""):
+            return None
+        return self.number(name, 0)
 
     def time(self, name: str) -> int | None:
-        """A time in ms since 1970; None where none is given, or 0."""
+        """A time in ms since 1970; None where it is 0 or not given."""
         ms = self.number(name, 0)
         if not 0 <= ms <= _LATEST:
             raise invalid(name, ms, f"give ms since 1970, at most {_LATEST}")
@@ -110,12 +112,14 @@ class Call:
         return values
 
     def experiment(self) -> int:
-        """The id of an experiment."""
+        """The experiment's id that the request names."""
         value = self.fields.get("experiment_id")
-        return experiment_number(self.text("experiment_id") if value in (None, "") else value)
+        if value in (None, ""):
+            value = self.text("experiment_id")
+        return experiment_number(value)
 
     def tags(self, name: str = "tags") -> dict[str, str]:
-        """Tags of something that is made."""
+        """The tags of something new."""
         return dict(tag(item, f"{name}[{place}]") for place, item in enumerate(self.objects(name)))
 
 
@@ -157,7 +161,7 @@ def checked_text(name: str, value: Any) -> str:
 
 
 def integer(name: str, value: Any, otherwise: int) -> int:
-    """An integer of 64 bits; what protobuf takes for one."""
+    """Parse a 64-bit integer in any form that protobuf accepts."""
     if value is None or value == "":
         return otherwise
     if isinstance(value, float) and value.is_integer():
@@ -170,7 +174,7 @@ def integer(name: str, value: Any, otherwise: int) -> int:
 
 
 def key(name: str, value: Any) -> str:
-    """The name of a param, metric or tag."""
+    """Check the name of a param, metric or tag."""
     if value is None or value == "":
         raise missing(name)
     text = checked_text(name, value)
@@ -182,28 +186,31 @@ def key(name: str, value: Any) -> str:
             name,
             text,
             "Names may be treated as files in certain cases, and must not resolve to other names when "
-            "treated as such. "
-            f"This name would resolve to {normal!r}",
+            f"treated as such. This name would resolve to {normal!r}",
         )
     if len(text) > LONGEST_KEY:
         raise too_long(name, LONGEST_KEY)
     return text
 
 
+def value_of(item: dict[str, Any]) -> Any:
+    """The value of a param or a tag; empty where it is null or left out."""
+    value = item.get("value")
+    return "" if value is None else value
+
+
 def param(item: dict[str, Any], path: str = "") -> tuple[str, str]:
-    """A param's key and value; of a long value its beginning, as MLflow's server keeps it."""
+    """A param's key and value; a long value is cut as MLflow's server does."""
     before = f"{path}." if path else ""
-    return key(f"{before}key", item.get("key")), checked_text(
-        f"{before}value", "" if item.get("value") is None else item["value"]
-    )[:LONGEST_PARAM]
+    return key(f"{before}key", item.get("key")), checked_text(f"{before}value", value_of(item))[
+        :LONGEST_PARAM
+    ]
 
 
 def tag(item: dict[str, Any], path: str = "") -> tuple[str, str]:
-    """A tag's key and value; of a long value its beginning, as MLflow's server keeps it."""
+    """A tag's key and value; a long value is cut as MLflow's server does."""
     before = f"{path}." if path else ""
-    return key(f"{before}key", item.get("key")), checked_text(
-        f"{before}value", "" if item.get("value") is None else item["value"]
-    )[:LONGEST_TAG]
+    return key(f"{before}key", item.get("key")), checked_text(f"{before}value", value_of(item))[:LONGEST_TAG]
 
 
 def time_of(name: str, value: Any) -> int:
@@ -221,7 +228,7 @@ def time_of(name: str, value: Any) -> int:
 
 
 def number(name: str, value: Any) -> float:
-    """A double; NaN and infinities may be given as text."""
+    """Parse a double; NaN and infinities may be given as text."""
     if value is None or value == "":
         raise missing(name)
     if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
@@ -237,11 +244,10 @@ def number(name: str, value: Any) -> float:
 
 
 def check_count(kind: str, limit: int, items: Sequence[object]) -> None:
-    """Refuse more than so many."""
+    """Refuse more than ``limit`` items."""
     if len(items) > limit:
         raise Refused(
             "INVALID_PARAMETER_VALUE",
             f"A batch logging request can contain at most {limit} {kind}. Got {len(items)} {kind}. Please "
-            f"split up {kind} across multiple "
-            "requests and try again.",
+            f"split up {kind} across multiple requests and try again.",
         )

@@ -1,4 +1,4 @@
-"""Compaction of runs that have got many small segments: each request of a client that logs makes one."""
+"""Compaction of runs with many small segments, because each logging request makes one."""
 
 import logging
 import threading
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 def compact_soon(store: Store, project: str, run: str) -> None:
-    """Compact a run in a thread, one run at a time; one that waits already waits once.
+    """Queue a run for compaction, unless it is queued already; one run at a time is compacted.
 
     What fails is tried with the run's next points.
     """

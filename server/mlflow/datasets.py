@@ -7,6 +7,7 @@ from sqlalchemy import select
 
 from resources.catalog import ExperimentRow, TrackedRunRow
 from server.mlflow.call import Call, experiment_number
+from server.mlflow.forms import without_empty
 from server.mlflow.refusals import Refused
 
 _MAX_EXPERIMENTS = 20
@@ -53,4 +54,4 @@ def search(call: Call) -> dict[str, Any]:
             summary["context"] = context
         summaries[tuple(summary.values())] = summary
     first_summaries = list(summaries.values())[:_MAX_SUMMARIES]
-    return {"dataset_summaries": first_summaries} if first_summaries else {}
+    return without_empty(dataset_summaries=first_summaries)

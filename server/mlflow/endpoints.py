@@ -1,4 +1,4 @@
-"""The table of MLflow's endpoints: the function that answers each, and why the others are not answered."""
+"""The table of MLflow's endpoints, and why some are not supported."""
 
 import re
 from collections.abc import Callable
@@ -191,12 +191,15 @@ _NAMED = re.compile(r"(logged-models)/(?!search$)([^/]+)(/tags/(.+)|/.*)?")
 
 
 def find_endpoint(method: str, path: str) -> tuple[Endpoint | None, dict[str, str]]:
-    """The endpoint that answers a path, and what its path names."""
+    """Find the endpoint for a path, and the parameters in the path."""
     match = _NAMED.fullmatch(path)
     if match is None:
         return ENDPOINTS.get((method, path)) or PAGE.get((method, path)), {}
-    named = {"model_id": match[2]} | ({"tag_key": match[4]} if match[4] else {})
-    rest = "/tags/{tag_key}" if match[4] else match[3] or ""
+    named = {"model_id": match[2]}
+    rest = match[3] or ""
+    if match[4]:
+        named["tag_key"] = match[4]
+        rest = "/tags/{tag_key}"
     return ENDPOINTS.get((method, f"{match[1]}/{{model_id}}{rest}")), named
 
 

@@ -1,4 +1,4 @@
-"""Experiments: projects of ours by the names that their clients gave them."""
+"""Experiments: our projects, under the names that clients gave them."""
 
 from typing import Any
 from urllib.parse import urlparse
@@ -15,7 +15,7 @@ from resources.tracking.experiments import ACTIVE, DELETED
 from server.mlflow import call as fields
 from server.mlflow import pages
 from server.mlflow.call import Call, checked_text, too_long
-from server.mlflow.forms import experiment_form
+from server.mlflow.forms import experiment_form, without_empty
 from server.mlflow.grammar import its_errors, search_utils
 from server.mlflow.refusals import Refused, check_host
 
@@ -72,15 +72,12 @@ def search(call: Call) -> dict[str, Any]:
             )
         rows = [match.row for match in matching]
     page_rows, following = pages.page(rows, begins, count)
-    return {
-        **({"experiments": [experiment_form(row) for row in page_rows]} if page_rows else {}),
-        **following,
-    }
+    return without_empty(experiments=[experiment_form(row) for row in page_rows]) | following
 
 
 def update(call: Call) -> dict[str, Any]:
     name = _name(call, "new_name")
-    # else it would take a name from those who see that project
+    # Otherwise the name would be taken from those who see that project.
     call.check(experiments.project_like(name), f"experiment {name!r}")
     with call.state.catalog.write(exclusive=True) as session:
         experiments.rename_experiment(
@@ -123,14 +120,14 @@ def delete_tag(call: Call) -> dict[str, Any]:
 
 
 def visible_experiment(call: Call, session: Session, experiment: int, *, lock: bool = False) -> ExperimentRow:
-    """An experiment that the caller may see."""
+    """Find an experiment that the caller may see."""
     row = experiments.find_experiment(session, experiment, lock=lock)
     call.check(row.project, f"experiment {experiment}")
     return row
 
 
 class _Searched:
-    """An experiment by the names of MLflow's attributes."""
+    """An experiment with MLflow's attribute names, for its search functions."""
 
     def __init__(self, row: ExperimentRow) -> None:
         self.row = row
@@ -196,7 +193,7 @@ def _check_location(location: str) -> None:
 
 def _tag(item: dict[str, Any]) -> tuple[str, str]:
     key = fields.key("key", item.get("key"))
-    value = checked_text("value", "" if item.get("value") is None else item["value"])
+    value = checked_text("value", fields.value_of(item))
     if len(value) > _LONGEST_TAG:
         raise too_long("value", _LONGEST_TAG)
     return key, value

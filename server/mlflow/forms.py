@@ -4,6 +4,7 @@
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from resources.catalog import ExperimentRow, TrackedRunRow
@@ -21,6 +22,11 @@ STATUSES = {
 _THEIRS = {ours: theirs for theirs, ours in STATUSES.items()}
 
 
+def without_empty(**lists: Sequence[Any]) -> dict[str, Any]:
+    """Those of the lists that are not empty: MLflow's messages leave the others out."""
+    return {name: items for name, items in lists.items() if items}
+
+
 def experiment_form(row: ExperimentRow) -> dict[str, Any]:
     tags = [{"key": key, "value": value} for key, value in row.tags.items()]
     return {
@@ -30,17 +36,24 @@ def experiment_form(row: ExperimentRow) -> dict[str, Any]:
         "lifecycle_stage": row.stage,
         "last_update_time": row.updated,
         "creation_time": row.created,
-        **({"tags": tags} if tags else {}),
+        **without_empty(tags=tags),
     }
 
 
 def artifact_uri(artifacts: str, run: str) -> str:
-    """Where a run's artifacts are, given where its experiment's are."""
+    """The URI of a run's artifacts below its experiment's location."""
     return f"{artifacts.rstrip('/')}/{run}/artifacts"
 
 
+def artifact_form(path: str, size: int | None) -> dict[str, Any]:
+    """A file among artifacts, or a folder, which has no size."""
+    if size is None:
+        return {"path": path, "is_dir": True}
+    return {"path": path, "is_dir": False, "file_size": size}
+
+
 def info_form(row: TrackedRunRow, artifacts: str) -> dict[str, Any]:
-    """A run's ``info``; ``artifacts`` is where its experiment's are."""
+    """A run's ``info``; ``artifacts`` is the experiment's location."""
     return {
         "run_uuid": row.id,
         "experiment_id": str(row.experiment),
@@ -48,9 +61,9 @@ def info_form(row: TrackedRunRow, artifacts: str) -> dict[str, Any]:
         "user_id": row.user,
         "status": _THEIRS[row.status],
         "start_time": row.started,
-        **({"end_time": row.ended_at} if row.ended_at is not None else {}),
+        **({} if row.ended_at is None else {"end_time": row.ended_at}),
         "artifact_uri": artifact_uri(artifacts, row.id),
-        # its clients do not know archived runs
+        # MLflow's clients do not know archived runs.
         "lifecycle_stage": DELETED if row.stage == DELETED else ACTIVE,
         "run_id": row.id,
     }
@@ -70,12 +83,12 @@ def run_json(row: TrackedRunRow, artifacts: str) -> str:
 
 
 def status_of(status: object) -> str | None:
-    """Our status for MLflow's name, or its number in the enum; None where it is neither."""
+    """Our status for MLflow's name or enum number; None for an unknown one."""
     if isinstance(status, int) and not isinstance(status, bool) and 1 <= status <= len(STATUSES):
         return list(STATUSES.values())[status - 1]
     return STATUSES.get(status) if isinstance(status, str) else None
 
 
 def _splice(*parts: tuple[str, str]) -> str:
-    """An object of arrays that are JSON already, without those that are empty."""
+    """Join arrays that are JSON already into an object, leaving out empty ones."""
     return "{" + ",".join(f'"{name}":{text}' for name, text in parts if text != "[]") + "}"

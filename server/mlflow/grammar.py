@@ -17,7 +17,7 @@ from typing import Any
 from halving.errors import ExtraMissing
 from server.mlflow.refusals import Refused
 
-# of two threads that import one package in another order, Python gives one a half of it
+# If two threads import a package's modules in different orders, one may see half of it.
 _importing = threading.Lock()
 _begun = threading.Event()
 
@@ -30,7 +30,7 @@ def import_soon() -> None:
 
 
 def search_utils(name: str) -> Any:
-    """A class of ``mlflow.utils.search_utils``; waits for the import.
+    """A class of ``mlflow.utils.search_utils``; waits until it is imported.
 
     Raises:
         ExtraMissing: MLflow's package is not installed.
@@ -58,7 +58,7 @@ def model_comparisons(text: str) -> list[Any]:
         with its_errors():
             comparisons: list[Any] = parse_filter_string(text)
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        # of Python's own reader of numbers and tuples
+        # Raised by Python's own parser of numbers and tuples.
         raise Refused(
             "INVALID_PARAMETER_VALUE",
             f"Invalid filter string: {text[:200]!r}. A value is neither a number nor a text.",
@@ -86,7 +86,7 @@ def ilike(text: str, pattern: str) -> bool:
 
 @contextmanager
 def its_errors() -> Iterator[None]:
-    """What MLflow's package raises in the ``with`` block as a refusal."""
+    """Turn errors that MLflow's package raises in the ``with`` block into refusals."""
     try:
         yield
     except Exception as error:
@@ -124,7 +124,8 @@ def _expression(pattern: str, flags: int) -> re.Pattern[str]:
     """
     first, *others = [re.escape(part).replace("_", ".") for part in pattern.split("%")]
     *before, last = [first, *(f".*?{part}" for part in others)]
-    last += "" if pattern.endswith("%") else r"\Z"
+    if not pattern.endswith("%"):
+        last += r"\Z"
     return re.compile("".join(f"(?>{part})" for part in [*before, last]), flags | re.DOTALL)
 
 

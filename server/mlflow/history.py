@@ -1,4 +1,4 @@
-"""Histories of metrics: every value that was logged, from the store."""
+"""Histories of metrics: every logged value, from the store."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,10 +12,11 @@ from resources.catalog import TrackedRunRow
 from resources.tracking.runs import Tracked, find_run, of_items, plain_number
 from server.mlflow import pages
 from server.mlflow.call import Call, invalid, missing
+from server.mlflow.forms import without_empty
 from server.mlflow.refusals import Refused
 from server.mlflow.runs import visible_run
 
-# values in a page: that a client may ask for, and where it asks for no pages
+# Values in a page that a client may ask for, and in an answer without pages.
 _MAX_VALUES = 50_000
 _MAX_AT_ONCE = 250_000
 _MAX_RUNS = 100
@@ -32,14 +33,16 @@ def get_history(call: Call) -> dict[str, Any]:
     with call.state.catalog.read() as session:
         tracked = visible_run(call, session)
     paged = call.fields.get("max_results") not in (None, "")
-    count = pages.size(call, _MAX_VALUES, _MAX_VALUES) if paged else _MAX_AT_ONCE
+    count = _MAX_AT_ONCE
+    if paged:
+        count = pages.size(call, _MAX_VALUES, _MAX_VALUES)
     begins = pages.offset(call)
     points = _in_order(_points(call, tracked, metric))
-    following = (
-        {"next_page_token": pages.token_of(begins + count)} if begins + count < len(points.step) else {}
-    )
+    following = {}
+    if begins + count < len(points.step):
+        following = {"next_page_token": pages.token_of(begins + count)}
     metrics = [_metric(metric, *value) for value in _values(points.take(slice(begins, begins + count)))]
-    return {**({"metrics": metrics} if metrics else {}), **following}
+    return without_empty(metrics=metrics) | following
 
 
 def get_history_bulk(call: Call) -> dict[str, Any]:
@@ -108,7 +111,7 @@ def get_history_bulk_interval(call: Call) -> dict[str, Any]:
             {**_metric(metric, *value), "run_id": run.row.id}
             for value in _values(points.take(_sampled_places(len(points.step), count)))
         ]
-    return {"metrics": metrics} if metrics else {}
+    return without_empty(metrics=metrics)
 
 
 def _sampled_places(length: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -124,7 +127,7 @@ def _sampled_places(length: int, count: int) -> np.ndarray[Any, np.dtype[np.int6
 
 
 def _visible_runs(call: Call, names: list[str]) -> list[Tracked]:
-    """The runs of these ids; an unknown one is left out."""
+    """The runs of these ids, without unknown ones."""
     with call.state.catalog.read() as session:
         present = set(session.scalars(select(TrackedRunRow.id).where(TrackedRunRow.id.in_(names))))
         runs = [find_run(session, name) for name in names if name in present]
@@ -134,17 +137,19 @@ def _visible_runs(call: Call, names: list[str]) -> list[Tracked]:
 
 
 def _in_order(points: Points) -> Points:
-    """The earliest first, each once."""
+    """The points by time, without duplicates."""
     points = points.take(np.lexsort((points.value, points.step, points.time)))
     before = points.take(slice(None, -1))
     after = points.take(slice(1, None))
     same_value = (before.value == after.value) | (np.isnan(before.value) & np.isnan(after.value))
     again = (before.time == after.time) & (before.step == after.step) & same_value
-    return points.take(np.concatenate([[True], ~again])) if len(again) else points
+    if len(again):
+        return points.take(np.concatenate([[True], ~again]))
+    return points
 
 
 def _values(points: Points) -> Iterable[tuple[int, int, float]]:
-    """Time, step and value of each."""
+    """Time, step and value of each point."""
     return zip(points.time.tolist(), points.step.tolist(), points.value.tolist(), strict=True)
 
 

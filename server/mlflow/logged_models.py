@@ -1,4 +1,4 @@
-"""Logged models: what runs have made, with their params, tags, metrics and files."""
+"""Logged models with their params, tags, metrics and files."""
 
 import json
 import re
@@ -16,6 +16,7 @@ from resources.tracking.runs import Tracked, check_run_active, find_run, plain_n
 from server.mlflow import call as fields
 from server.mlflow.call import Call, checked_text, invalid, missing
 from server.mlflow.experiments import visible_experiment
+from server.mlflow.forms import artifact_form, without_empty
 from server.mlflow.refusals import Refused
 from server.mlflow.runs import visible_run
 
@@ -29,7 +30,7 @@ _STATUSES = (
     "LOGGED_MODEL_UPLOAD_FAILED",
 )
 _MAX_METRICS = 1_000  # of a model, which are written again with each of them; its run has all
-# a metric that is sent again
+# Metrics that agree in these fields are the same, sent again.
 _SAME = ("key", "timestamp", "step", "run_id", "dataset_name", "dataset_digest")
 _BAD = re.compile(r"""[/:.%"']""")
 
@@ -49,7 +50,7 @@ def create(call: Call) -> dict[str, Any]:
         info = {
             "name": name,
             **{field: value for field, value in more.items() if value},
-            **({"tags": tags} if tags else {}),
+            **without_empty(tags=tags),
         }
         return {"model": logged_models.create_model(session, call.state.store, tracked, info, params)}
 
@@ -60,14 +61,16 @@ def get(call: Call) -> dict[str, Any]:
 
 
 def visible_model(call: Call, session: Session) -> Message:
-    """The model that a request names, if its caller may see it."""
+    """Find the model that a request names, if its caller may see it."""
     message: Message = json.loads(_find_visible(call, session)[0].message)
     return message
 
 
 def finalize(call: Call) -> dict[str, Any]:
     value = call.fields.get("status")
-    status = _STATUSES[value] if isinstance(value, int) and 0 <= value < len(_STATUSES) else value
+    status = value
+    if isinstance(value, int) and 0 <= value < len(_STATUSES):
+        status = _STATUSES[value]
     if status not in _STATUSES[1:]:
         raise invalid("status", value, f"give one of {', '.join(_STATUSES[1:])}")
     return {"model": _change(call, lambda message: message["info"].update(status=status))}
@@ -127,15 +130,8 @@ def list_files(call: Call) -> dict[str, Any]:
         below = f"{FOLDER}/{row.id}/{path}".rstrip("/")
         listed = artifacts.list_artifacts(session, tracked.row.id, below)
         root = json.loads(row.message)["info"]["artifact_uri"]
-    files = []
-    for name, size in listed:
-        full = f"{path}/{name}" if path else name
-        files.append(
-            {"path": full, "is_dir": True}
-            if size is None
-            else {"path": full, "is_dir": False, "file_size": size}
-        )
-    return {"root_uri": root, **({"files": files} if files else {})}
+    files = [artifact_form(f"{path}/{name}".lstrip("/"), size) for name, size in listed]
+    return {"root_uri": root, **without_empty(files=files)}
 
 
 def log_outputs(call: Call) -> dict[str, Any]:
@@ -173,7 +169,7 @@ def add_metrics(
     models: Sequence[tuple[LoggedModelRow, Tracked]],
     points: Sequence[tuple[dict[str, Any], TrackedPoint]],
 ) -> None:
-    """Give metrics that name a model to that model, too: the latest thousand, in the order of their time.
+    """Add metrics to the models that they name; a model keeps the latest thousand by time.
 
     Args:
         run: which logged them.
@@ -230,7 +226,7 @@ def _change(call: Call, change: Callable[[Message], None]) -> Message:
 
 
 def _find_visible(call: Call, session: Session, *, lock: bool = False) -> tuple[LoggedModelRow, Tracked]:
-    """The model that a request names with its run, whose lock is that of the model."""
+    """Find the model that a request names, with its run; ``lock`` locks the run."""
     model = call.text("model_id")
     if lock:
         rows, locked = logged_models.lock_models(session, [model])
@@ -252,4 +248,6 @@ def _model_of_run(item: dict[str, Any], *, step: bool) -> dict[str, Any]:
     if not item.get("model_id"):
         raise missing("model_id")
     logged: dict[str, Any] = {"model_id": checked_text("model_id", item["model_id"])}
-    return {**logged, "step": fields.integer("step", item.get("step"), 0)} if step else logged
+    if step:
+        return {**logged, "step": fields.integer("step", item.get("step"), 0)}
+    return logged

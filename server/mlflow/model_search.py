@@ -12,10 +12,11 @@ from resources.tracking.experiments import ACTIVE
 from resources.tracking.logged_models import Message
 from server.mlflow import pages
 from server.mlflow.call import Call, checked_text, experiment_number, invalid, missing
+from server.mlflow.forms import without_empty
 from server.mlflow.grammar import ilike, like, model_comparisons
 from server.mlflow.refusals import Refused
 
-# models in a page
+# Models in a page: at most, and by default.
 _MAX_MODELS = 1_000
 _USUAL = 50
 # Attributes by their names in MLflow's tables, with those in its messages.
@@ -53,7 +54,7 @@ Key = Callable[[Message], Any]
 
 
 def search(call: Call) -> dict[str, Any]:
-    """Models of experiments, the newest first where no order is asked for."""
+    """Search models of experiments; newest first unless an order is given."""
     count = min(call.number("max_results", 0) or _USUAL, _MAX_MODELS)
     if count < 1:
         raise invalid("max_results", count, "It must be a positive integer")
@@ -80,7 +81,7 @@ def search(call: Call) -> dict[str, Any]:
     for key, ascending in reversed(orders):
         models = _in_order(models, key, ascending=ascending)
     page_models, following = pages.page(models, begins, count, question=question)
-    return {**({"models": list(page_models)} if page_models else {}), **following}
+    return without_empty(models=list(page_models)) | following
 
 
 def _comparisons(text: str) -> list[Any]:
@@ -102,7 +103,7 @@ def _comparisons(text: str) -> list[Any]:
 
 
 def _holds(message: Message, comparison: Any, datasets: Sequence[Dataset]) -> bool:
-    """Whether a comparison is true of one of the values that a model has: of a metric it may have many."""
+    """Whether a comparison is true for any of a model's values; a metric may have many."""
     compared = _COMPARED[comparison.op]
     return any(compared(value, comparison.value) for value in _values(message, comparison.entity, datasets))
 
@@ -115,20 +116,22 @@ def _values(message: Message, entity: Any, datasets: Sequence[Dataset]) -> list[
         return [] if attribute is None else [attribute]
     if kind == "metrics":
         values = [float(metric["value"]) for metric in _metrics(message, datasets) if metric["key"] == key]
-        # which compares with nothing, as NULL in SQL
+        # NaN compares with nothing, as NULL in SQL.
         return [value for value in values if not math.isnan(value)]
     items = message["info"].get("tags", []) if kind == "tags" else message["data"].get("params", [])
     return [item["value"] for item in items if item["key"] == key]
 
 
 def _attribute(message: Message, name: str) -> Any:
-    """None where the model has none."""
-    # others than active ones are not searched
-    return ACTIVE if name == "lifecycle_stage" else message["info"].get(_ATTRIBUTES[name])
+    """An attribute of a model; None where it has none."""
+    # Only active models are searched.
+    if name == "lifecycle_stage":
+        return ACTIVE
+    return message["info"].get(_ATTRIBUTES[name])
 
 
 def _metrics(message: Message, datasets: Sequence[Dataset]) -> list[dict[str, Any]]:
-    """A model's metrics on one of these datasets; all where none are given."""
+    """A model's metrics on any of these datasets; all metrics if no datasets are given."""
     metrics: list[dict[str, Any]] = message["data"].get("metrics", [])
     wanted = [
         {name: dataset[name] for name in ("dataset_name", "dataset_digest") if dataset.get(name)}
@@ -140,7 +143,7 @@ def _metrics(message: Message, datasets: Sequence[Dataset]) -> list[dict[str, An
 
 
 def _order(order: dict[str, Any]) -> Key:
-    """What models are ordered by; None for those that have no such value."""
+    """A function that gives a model's sort key; None for models without the value."""
     name = checked_text("order_by.field_name", order.get("field_name") or "")
     kind, dot, key = name.partition(".")
     if not dot:
@@ -169,13 +172,14 @@ def _order(order: dict[str, Any]) -> Key:
             key=lambda metric: (-metric["timestamp"], -metric["step"], metric["run_id"]),
             default=None,
         )
-        return None if newest is None or math.isnan(float(newest["value"])) else float(newest["value"])
+        value = math.nan if newest is None else float(newest["value"])
+        return None if math.isnan(value) else value
 
     return latest
 
 
 def _in_order(messages: list[Message], key: Key, *, ascending: bool) -> list[Message]:
-    """In an order in which those without a value come last, whatever its direction."""
+    """Sort models by a key; those without a value come last in either direction."""
     present = [message for message in messages if key(message) is not None]
     return sorted(present, key=key, reverse=not ascending) + [
         message for message in messages if key(message) is None

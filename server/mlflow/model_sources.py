@@ -28,7 +28,7 @@ _PROXY = re.compile(r"https?://[^/]+/(?:.+/)?api/2\.0/mlflow-artifacts/artifacts
 
 @dataclass(frozen=True)
 class Source:
-    """What a version is made of.
+    """The source of a version.
 
     Attributes:
         uri: as it is kept.
@@ -45,7 +45,7 @@ class Source:
 
 
 def find_source(call: Call, session: Session, *, prompt: bool) -> Source:
-    """The source that a request names.
+    """Find the source that a request names.
 
     Raises:
         Refused: ``INVALID_PARAMETER_VALUE``: it is not in what the request says that it is in, or its address
@@ -72,14 +72,15 @@ def find_source(call: Call, session: Session, *, prompt: bool) -> Source:
                 raise Refused(
                     "INVALID_PARAMETER_VALUE",
                     f"Invalid model version source: '{uri}'. The run_id and model_id request parameters "
-                    "must match the referenced model "
-                    "version.",
+                    "must match the referenced model version.",
                 )
             return Source(f"models:/{name}/{version}", row.storage or "", row.run or "", row.project, None)
         if urlsplit(uri).path.strip("/") != model:
             _refuse(uri, "model_id")
     _check_path(uri)
-    logged = _logged_model(call, session, model, uri) if model else None
+    logged = None
+    if model:
+        logged = _logged_model(call, session, model, uri)
     if logged is not None:
         message = json.loads(logged.message)["info"]
         place = message["artifact_uri"]
@@ -103,15 +104,14 @@ def find_source(call: Call, session: Session, *, prompt: bool) -> Source:
         raise Refused(
             "INVALID_PARAMETER_VALUE",
             f"Invalid model version source: '{uri}'. To use a local path as a model version source, the "
-            "run_id request parameter has to be "
-            "specified and the local path has to be contained within the artifact directory of the run "
-            "specified by the run_id.",
+            "run_id request parameter has to be specified and the local path has to be contained within "
+            "the artifact directory of the run specified by the run_id.",
         )
     return Source(uri, storage, run, tracked.project if tracked else None, logged)
 
 
 def note_version(call: Call, session: Session, logged: LoggedModelRow, name: str, number: int) -> None:
-    """Say in a logged model which version it has become, as MLflow's own server does."""
+    """Note in a logged model which version it has become, as MLflow's own server does."""
     _, locked = logged_models.lock_models(session, [logged.id])
     message = json.loads(logged.message)
     tags = {tag["key"]: tag["value"] for tag in message["info"].get("tags", [])}
@@ -122,7 +122,7 @@ def note_version(call: Call, session: Session, logged: LoggedModelRow, name: str
 
 
 def _version_of(call: Call, session: Session, uri: str) -> tuple[str, int]:
-    """The model and the number of the version that ``models:/NAME/…`` means; of ``models:/ID`` no name."""
+    """The model and version number that ``models:/NAME/…`` means; no name for ``models:/ID``."""
     parsed = urlsplit(uri)
     parts = parsed.path.lstrip("/").split("/")
     if (
@@ -137,16 +137,17 @@ def _version_of(call: Call, session: Session, uri: str) -> tuple[str, int]:
         )
     if len(parts) == 1 and "@" not in parts[0]:
         return "", 0
-    name, suffix = parts if len(parts) == 2 else parts[0].rsplit("@", 1)
+    if len(parts) == 2:
+        name, suffix = parts
+    else:
+        name, suffix = parts[0].rsplit("@", 1)
     call.check(name, f"model {name!r}")
     model = find_model(session, name)
     if model.tags.get(PROMPT_TAG, "").lower() == "true":
         raise Refused(
             "INVALID_PARAMETER_VALUE",
-            (
-                f"Invalid model version source: '{uri}'. Prompt versions cannot be used as model version "
-                "sources."
-            ),
+            f"Invalid model version source: '{uri}'. Prompt versions cannot be used as model version "
+            "sources.",
         )
     if len(parts) == 1:
         aliases = aliases_of(session, model)
@@ -176,7 +177,7 @@ def _logged_model(call: Call, session: Session, model: str, uri: str) -> LoggedM
 
 
 def _run(call: Call, session: Session, run: str) -> Any:
-    """The run of this id, if it is one of ours; clients may name others."""
+    """Find a run by its id; None if it is not one of ours."""
     if not run:
         return None
     try:
@@ -196,10 +197,8 @@ def _check_path(uri: str) -> None:
         raise Refused(
             "INVALID_PARAMETER_VALUE",
             f"Invalid model version source: '{uri}'. If supplying a source as an http, https, local file "
-            "path, ftp, objectstore, or "
-            "mlflow-artifacts uri, an absolute path must be provided without relative path references "
-            "present. Please provide an absolute "
-            "path.",
+            "path, ftp, objectstore, or mlflow-artifacts uri, an absolute path must be provided without "
+            "relative path references present. Please provide an absolute path.",
         )
 
 
@@ -214,9 +213,6 @@ def _is_within(uri: str, root: str) -> bool:
 def _refuse(uri: str, field: str) -> NoReturn:
     raise Refused(
         "INVALID_PARAMETER_VALUE",
-        (
-            f"Invalid model version source: '{uri}'. The {field} request parameter must identify the "
-            "resource "
-            "that contains the source."
-        ),
+        f"Invalid model version source: '{uri}'. The {field} request parameter must identify the resource "
+        "that contains the source.",
     )

@@ -1,4 +1,4 @@
-"""MLflow's versions of registered models: those that its clients register, and the winners of our sweeps."""
+"""MLflow's model versions: those that clients register, and the winners of our sweeps."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,8 +62,7 @@ def transition_stage(call: Call) -> dict[str, Any]:
         raise Refused(
             "INVALID_PARAMETER_VALUE",
             f"Model version transition cannot archive existing model versions because '{stage}' is not an "
-            "Active stage. Valid stages are "
-            f"{list(_ACTIVE)}",
+            f"Active stage. Valid stages are {list(_ACTIVE)}",
         )
     if STAGES[stage] == CHAMPION:
         check_candidate(call)
@@ -123,7 +122,7 @@ def _form(call: Call, session: Session, row: ModelVersionRow) -> dict[str, Any]:
 
 @contextmanager
 def _change(call: Call, *, touch: bool = True) -> Iterator[tuple[Session, ModelVersionRow]]:
-    """The version that a request changes, in a transaction with its entry in the write log."""
+    """Yield the version that a request changes, in a transaction that also writes the log."""
     with call.state.catalog.write(exclusive=True) as session:
         row = named_version(call, session)
         if touch:

@@ -35,7 +35,7 @@ _MAX_PARTS = 10_000  # as S3 takes
 
 
 async def create(call: Call, address: str) -> dict[str, Any]:
-    """Begin an upload into a folder: an address for each part."""
+    """Begin an upload into a folder; returns an address for each part."""
     count = call.number("num_parts", 1)
     if not 1 <= count <= _MAX_PARTS:
         raise invalid("num_parts", count, f"give 1 to {_MAX_PARTS}")
@@ -52,7 +52,7 @@ async def create(call: Call, address: str) -> dict[str, Any]:
 
 
 async def put_part(state: State, signed: str, request: Request) -> Response:
-    """Keep a part; its ETag says which it is, and what is in it.
+    """Store a part; its ETag names the upload, the part and its content.
 
     Raises:
         NotFound: the address was not made by this server, or is too old.
@@ -67,7 +67,7 @@ async def put_part(state: State, signed: str, request: Request) -> Response:
 
 
 async def complete(call: Call, address: str) -> dict[str, Any]:
-    """Join the parts. Asked again it changes nothing."""
+    """Join the parts. Repeated, it changes nothing."""
     upload, count, target = _upload(call, address)
     await run_in_threadpool(artifacts.check, call, target)
     items = call.objects("parts")
@@ -82,14 +82,14 @@ async def complete(call: Call, address: str) -> dict[str, Any]:
 
 
 async def abort(call: Call, address: str) -> dict[str, Any]:
-    """Leave the parts to be collected."""
+    """Abort an upload; its parts are collected later."""
     _, _, target = _upload(call, address)
     await run_in_threadpool(artifacts.check, call, target)
     return {}
 
 
 def _addresses(call: Call, upload: str, count: int) -> list[str]:
-    """Where the parts are to be put."""
+    """Signed addresses for the parts."""
     signer = _signer(call.state, "address")
     base = _own_address(call)
     return [f"{base}{PATH}/{signer.dumps([upload, number])}" for number in range(1, count + 1)]
@@ -108,7 +108,10 @@ def _join(call: Call, target: str, digests: list[str]) -> None:
 
 
 def _target(call: Call, address: str) -> str:
-    """The address of the file: ``path`` is what it is called where its client is, which may be on Windows."""
+    """The address of the joined file.
+
+    ``path`` is the file's name on the client, which may run Windows.
+    """
     name = re.split(r"[/\\]", call.text("path"))[-1]
     return f"{address.rstrip('/')}/{name}"
 
@@ -130,7 +133,7 @@ def _upload(call: Call, address: str) -> tuple[str, int, str]:
 
 
 def _part(call: Call, upload: str, place: int, item: dict[str, Any]) -> tuple[int, str]:
-    """Number and digest of a part."""
+    """Number and digest of a part, from its signed ETag."""
     name = f"parts[{place}].etag"
     etag = item.get("etag")
     try:
@@ -147,8 +150,13 @@ def _signer(state: State, purpose: str) -> URLSafeTimedSerializer:
 
 
 def _own_address(call: Call) -> str:
-    """How the client calls this server; what a proxy says of that is shown to who asked alone."""
+    """The server's address as the client sees it.
+
+    What a proxy says of that is only sent back to the same client.
+    """
     headers = Headers(scope=call.scope)
     scheme = headers.get("x-forwarded-proto", "").partition(",")[0].strip()
     host = headers.get("x-forwarded-host", "").partition(",")[0].strip() or headers.get("host", "")
-    return f"{scheme if scheme in ('http', 'https') else call.scope['scheme']}://{host}{call.state.settings.base_path}"
+    if scheme not in ("http", "https"):
+        scheme = call.scope["scheme"]
+    return f"{scheme}://{host}{call.state.settings.base_path}"

@@ -23,17 +23,17 @@ from server.mlflow.runs import visible_run
 
 
 async def file_of_run(call: Call) -> Response:
-    """A file among a run's artifacts."""
+    """Send a file among a run's artifacts."""
     return await _send(call, "path", lambda session: _root_of_run(call, session))
 
 
 async def file_of_version(call: Call) -> Response:
-    """A file of a version of a registered model."""
+    """Send a file of a version of a registered model."""
     return await _send(call, "path", lambda session: _root_of_version(call, session))
 
 
 async def file_of_model(call: Call) -> Response:
-    """A file of a logged model."""
+    """Send a file of a logged model."""
     return await _send(
         call,
         "artifact_file_path",
@@ -42,7 +42,7 @@ async def file_of_model(call: Call) -> Response:
 
 
 async def upload_file(call: Call, request: Request) -> dict[str, Any]:
-    """Keep a body as a file among a run's artifacts."""
+    """Store a body as a file among a run's artifacts."""
 
     def address() -> str:
         with call.state.catalog.read() as session:
@@ -52,7 +52,7 @@ async def upload_file(call: Call, request: Request) -> dict[str, Any]:
 
 
 async def _send(call: Call, field: str, root: Callable[[Session], str]) -> Response:
-    """A file below the folder that ``root`` finds."""
+    """Send a file below the folder that ``root`` finds."""
     if not call.maybe_text(field):
         raise missing(field)
     path = files.normal_path(call.text(field))

@@ -1,4 +1,4 @@
-"""Pages of lists, as MLflow's clients ask for them: a token holds the offset of the next one."""
+"""Pages of lists; the token of a page holds its offset."""
 
 import base64
 import binascii
@@ -33,7 +33,7 @@ def stages(call: Call, name: str) -> tuple[str, ...]:
 
 
 def size(call: Call, otherwise: int, limit: int) -> int:
-    """``max_results``."""
+    """The requested page size, ``max_results``."""
     count = call.number("max_results", otherwise)
     if not 0 < count <= limit:
         raise invalid("max_results", count, f"It must be a positive integer, at most {limit}")
@@ -64,18 +64,22 @@ def offset(call: Call, question: Any = None) -> int:
 
 
 def token_of(place: int, question: Any = None) -> str:
-    """The token of the page that begins there."""
-    return base64.b64encode(
-        json.dumps({"offset": place, **({"of": _mark(question)} if question is not None else {})}).encode()
-    ).decode()
+    """The token of the page that begins at a place."""
+    content: dict[str, Any] = {"offset": place}
+    if question is not None:
+        content["of"] = _mark(question)
+    return base64.b64encode(json.dumps(content).encode()).decode()
 
 
 def page(
     items: Sequence[_Item], begins: int, count: int, question: Any = None
 ) -> tuple[Sequence[_Item], dict[str, Any]]:
-    """The items of a page, and what its answer says of the next one."""
+    """The items of a page, and the field with the token of the next one."""
     ends = begins + count
-    return items[begins:ends], {"next_page_token": token_of(ends, question)} if ends < len(items) else {}
+    following = {}
+    if ends < len(items):
+        following = {"next_page_token": token_of(ends, question)}
+    return items[begins:ends], following
 
 
 def _mark(question: Any) -> str:

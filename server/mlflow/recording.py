@@ -10,6 +10,7 @@ from server.mlflow import call as fields
 from server.mlflow import logged_models
 from server.mlflow.call import LONGEST_TAG, Call, check_count, checked_text, missing, too_long
 from server.mlflow.compacting import compact_soon
+from server.mlflow.forms import without_empty
 from server.mlflow.refusals import Refused
 from server.mlflow.runs import visible_run
 
@@ -38,8 +39,7 @@ def log_batch(call: Call) -> dict[str, Any]:
         raise Refused(
             "INVALID_PARAMETER_VALUE",
             f"Duplicate parameter keys have been submitted: {doubles}. Please ensure the request contains "
-            "only one param value per "
-            "param key.",
+            "only one param value per param key.",
         )
     points = [_point(item, f"metrics[{place}].") for place, item in enumerate(metrics)]
     return _log(
@@ -81,7 +81,7 @@ def log_inputs(call: Call) -> dict[str, Any]:
 
 
 def log_model(call: Call) -> dict[str, Any]:
-    """A model of a run, as clients of MLflow 2 log it: noted in a tag of the run, beside those before it."""
+    """Note a model that an MLflow 2 client logs in a tag of its run."""
     model = _model(call.text("model_json"))
     with call.state.catalog.write() as session:
         tracked = visible_run(call, session, lock=True)
@@ -100,7 +100,7 @@ def log_model(call: Call) -> dict[str, Any]:
 
 
 def _model(text: str) -> dict[str, Any]:
-    """What is noted of a model: all but its signature and the configurations of its flavors."""
+    """The parts of a model that are noted: all but its signature and the configurations of its flavors."""
     try:
         model = json.loads(text)
     except (ValueError, RecursionError):
@@ -110,14 +110,17 @@ def _model(text: str) -> dict[str, Any]:
     lacking = sorted(_MODEL - model.keys()) if isinstance(model, dict) else sorted(_MODEL)
     if lacking:
         raise Refused("INVALID_PARAMETER_VALUE", f"Model json is missing mandatory fields: {lacking}")
-    flavors = model["flavors"] if isinstance(model["flavors"], dict) else {}
-    trimmed = {
-        name: {key: value for key, value in flavor.items() if key != "config"}
-        if isinstance(flavor, dict)
-        else flavor
-        for name, flavor in flavors.items()
-    }
+    flavors = {}
+    if isinstance(model["flavors"], dict):
+        flavors = model["flavors"]
+    trimmed = {name: _without_config(flavor) for name, flavor in flavors.items()}
     return {name: model[name] for name in _NOTED if name in model} | {"flavors": trimmed}
+
+
+def _without_config(flavor: Any) -> Any:
+    if not isinstance(flavor, dict):
+        return flavor
+    return {key: value for key, value in flavor.items() if key != "config"}
 
 
 def _log(call: Call, metrics: Sequence[dict[str, Any]] = (), **logged: Any) -> dict[str, Any]:
@@ -163,7 +166,7 @@ def _dataset_input(item: dict[str, Any]) -> dict[str, Any]:
     kept = [
         {name: _within("tags", name, tag.get(name), limit) for name, limit in _TAG.items()} for tag in tags
     ]
-    return {**({"tags": kept} if kept else {}), "dataset": dataset}
+    return {**without_empty(tags=kept), "dataset": dataset}
 
 
 def _within(path: str, name: str, value: Any, limit: int) -> str:

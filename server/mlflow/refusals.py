@@ -54,7 +54,7 @@ _AWAY = ("ftp", "sftp", "hdfs", "viewfs", "http", "https", "r2", "b2", "abfss")
 
 
 class Refused(Exception):
-    """A request that is not done, by MLflow's code."""
+    """A request that is refused, with MLflow's error code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ class Refused(Exception):
 
 
 def check_host(uri: str, field: str) -> None:
-    """Refuse an address of another host's, as MLflow's server does."""
+    """Refuse an address on another host, as MLflow's server does."""
     parsed = urlsplit(uri)
     if parsed.scheme in _AWAY or (parsed.scheme == "mlflow-artifacts" and parsed.netloc):
         raise Refused(
@@ -119,7 +119,9 @@ async def _send(start: Message, body: bytes, send: Send) -> None:
         detail = str(json.loads(body)["detail"])
     except (ValueError, KeyError):  # the body of a HEAD, which has none
         detail = ""
-    content = json.dumps({"error_code": code, "message": detail}).encode() if body else b""
+    content = b""
+    if body:
+        content = json.dumps({"error_code": code, "message": detail}).encode()
     new = {b"content-type": b"application/json", b"content-length": str(len(content)).encode()}
     headers = [(name, value) for name, value in start["headers"] if name.lower() not in new]
     await send({**start, "status": status, "headers": [*headers, *new.items()]})

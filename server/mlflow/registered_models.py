@@ -1,4 +1,4 @@
-"""MLflow's registered models: our registry's, with descriptions, tags and aliases."""
+"""MLflow's registered models: those of our registry, with descriptions, tags and aliases."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +12,7 @@ from resources.registry.client_versions import aliases_of, check_alias, find_ver
 from resources.registry.events import CHAMPION
 from resources.registry.registered_models import create_model, find_model, now_ms, rename_model
 from server.mlflow.call import Call
+from server.mlflow.forms import without_empty
 from server.mlflow.model_versions import check_candidate
 from server.mlflow.refusals import Refused
 from server.mlflow.registry_forms import (
@@ -77,7 +78,7 @@ def get_latest_versions(call: Call) -> dict[str, Any]:
             for name, version in latest_versions(session, row.name).items()
             if not wanted or name in wanted
         ]
-    return {"model_versions": forms} if forms else {}
+    return without_empty(model_versions=forms)
 
 
 def set_tag(call: Call) -> dict[str, Any]:
@@ -135,7 +136,7 @@ def get_by_alias(call: Call) -> dict[str, Any]:
 
 @contextmanager
 def _change(call: Call, *, touch: bool = True) -> Iterator[tuple[Session, RegisteredModelRow]]:
-    """The model that a request changes, in a transaction with its entry in the write log."""
+    """Yield the model that a request changes, in a transaction that also writes the log."""
     name = model_name(call)
     call.check(name, f"model {name!r}")
     with call.state.catalog.write(exclusive=True) as session:

@@ -1,4 +1,4 @@
-"""Models of the registry and their versions in MLflow's form, and what their fields have to be."""
+"""The registry's models and versions in MLflow's form, and checks of their fields."""
 
 import posixpath
 import re
@@ -12,6 +12,7 @@ from resources.registry.client_versions import STAGES, aliases_of, find_version
 from resources.registry.registered_models import find_model
 from server.mlflow import call as fields
 from server.mlflow.call import Call, invalid, missing, too_long
+from server.mlflow.forms import without_empty
 from server.mlflow.refusals import Refused
 
 _LONGEST_NAME = 256
@@ -24,22 +25,15 @@ def model_form(session: Session, row: RegisteredModelRow) -> dict[str, Any]:
     """A model with its latest version in each stage."""
     aliases = aliases_of(session, row)
     latest = [version_form(version, aliases) for version in latest_versions(session, row.name).values()]
+    named = [{"alias": alias, "version": str(number)} for alias, number in sorted(aliases.items())]
     return {
         "name": row.name,
         "creation_timestamp": row.created,
         "last_updated_timestamp": row.updated,
         "description": row.description,
-        **({"latest_versions": latest} if latest else {}),
+        **without_empty(latest_versions=latest),
         **_tags(row.tags),
-        **(
-            {
-                "aliases": [
-                    {"alias": alias, "version": str(number)} for alias, number in sorted(aliases.items())
-                ]
-            }
-            if aliases
-            else {}
-        ),
+        **without_empty(aliases=named),
     }
 
 
@@ -58,12 +52,12 @@ def version_form(row: ModelVersionRow, aliases: dict[str, int]) -> dict[str, Any
         "run_link": row.run_link or "",
         "status": "READY",
         **_tags(row.tags),
-        **({"aliases": own} if own else {}),
+        **without_empty(aliases=own),
     }
 
 
 def source_of(row: ModelVersionRow) -> str:
-    """What a version was registered as; a sweep's winner is its checkpoint."""
+    """The source of a version; a sweep's winner has its checkpoint's address."""
     return row.source or f"mlflow-artifacts:/registered-models/{row.model}/{row.number}"
 
 
@@ -87,7 +81,7 @@ def named_version(call: Call, session: Session) -> ModelVersionRow:
 
 
 def model_name(call: Call, field: str = "name") -> str:
-    """The name of a model."""
+    """Check the name of a model."""
     name = call.text(field)
     if not name.strip():
         raise missing(field)
@@ -115,7 +109,7 @@ def version_number(call: Call) -> int:
 
 
 def stage(text: str) -> str:
-    """One of MLflow's stages, however it is written."""
+    """Parse one of MLflow's stages, ignoring case."""
     name = _STAGES.get(text.lower())
     if name is None:
         stages = ", ".join(STAGES)
@@ -126,15 +120,13 @@ def stage(text: str) -> str:
 
 
 def alias(call: Call) -> str:
-    """The name of an alias."""
+    """Check the name of an alias."""
     name = call.text("alias")
     if not re.fullmatch(r"[\w\-]+", name):
         raise Refused(
             "INVALID_PARAMETER_VALUE",
-            (
-                f"Invalid alias name: '{name}'. Names may only contain alphanumerics, underscores (_), and "
-                "dashes (-)."
-            ),
+            f"Invalid alias name: '{name}'. Names may only contain alphanumerics, underscores (_), and "
+            "dashes (-).",
         )
     if len(name) > _LONGEST_ALIAS:
         raise too_long("alias", _LONGEST_ALIAS)
@@ -149,13 +141,11 @@ def tags(call: Call) -> dict[str, str]:
 def tag(item: dict[str, Any], path: str = "") -> tuple[str, str]:
     """A tag's key and value."""
     name = fields.key(f"{path}key", item.get("key"))
-    value = fields.checked_text(f"{path}value", "" if item.get("value") is None else item["value"])
+    value = fields.checked_text(f"{path}value", fields.value_of(item))
     if len(value) > _LONGEST_TAG:
         raise too_long(f"{path}value", _LONGEST_TAG)
     return name, value
 
 
 def _tags(tags_by_key: dict[str, str]) -> dict[str, Any]:
-    return (
-        {"tags": [{"key": key, "value": value} for key, value in tags_by_key.items()]} if tags_by_key else {}
-    )
+    return without_empty(tags=[{"key": key, "value": value} for key, value in tags_by_key.items()])

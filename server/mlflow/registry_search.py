@@ -10,6 +10,7 @@ from resources.catalog.models import models_of, versions_of
 from resources.registry.client_versions import aliases_of
 from server.mlflow import pages
 from server.mlflow.call import Call
+from server.mlflow.forms import without_empty
 from server.mlflow.grammar import its_errors, search_utils
 from server.mlflow.model_sources import PROMPT_TAG
 from server.mlflow.refusals import Refused
@@ -23,7 +24,7 @@ _NEWEST = ["last_updated_timestamp DESC", "name ASC", "version_number DESC"]
 
 
 def search_models(call: Call) -> dict[str, Any]:
-    """Models by name, without prompts unless the filter asks for them."""
+    """Search models by name; prompts are left out unless the filter asks for them."""
     count = pages.size(call, _MODELS, _MAX_MODELS)
     begins = pages.offset(call)
     filter_text = call.maybe_text("filter") or ""
@@ -39,11 +40,11 @@ def search_models(call: Call) -> dict[str, Any]:
             rows = [row for row in rows if not _is_prompt(row)]
         page_rows, following = pages.page(rows, begins, count)
         forms = [model_form(session, row) for row in page_rows]
-    return {**({"registered_models": forms} if forms else {}), **following}
+    return without_empty(registered_models=forms) | following
 
 
 def search_versions(call: Call) -> dict[str, Any]:
-    """Versions, what was changed last first, without those of prompts unless the filter asks for them."""
+    """Search versions, last changed first; prompts are left out unless the filter asks for them."""
     count = pages.size(call, _VERSIONS, _MAX_VERSIONS)
     begins = pages.offset(call)
     filter_text = call.maybe_text("filter") or ""
@@ -57,16 +58,16 @@ def search_versions(call: Call) -> dict[str, Any]:
         page_rows, following = pages.page(matching, begins, count)
         aliases = {name: aliases_of(session, models[name]) for name in {row.model for row in page_rows}}
         forms = [version_form(row, aliases[row.model]) for row in page_rows]
-    return {**({"model_versions": forms} if forms else {}), **following}
+    return without_empty(model_versions=forms) | following
 
 
 def _matching_rows(
     grammar: str, items: list[SimpleNamespace], filter_text: str, orders: Sequence[str]
 ) -> list[Any]:
-    """The rows that a filter chooses, in their order, as MLflow's package does it."""
+    """The rows that match a filter, sorted, by MLflow's own package."""
     utils = search_utils(grammar)
     with its_errors():
-        keys = [order.split()[0] if order.split() else order for order in orders]
+        keys = [(order.split() or [order])[0] for order in orders]
         if len(set(keys)) < len(keys):
             raise Refused("INVALID_PARAMETER_VALUE", f"`order_by` contains duplicate fields: {list(orders)}")
         return [item.row for item in utils.sort(utils.filter(items, filter_text), list(orders))]

@@ -25,7 +25,7 @@ from server.mlflow.refusals import PREFIXES, Refused, refusal
 VERSION = "3.17.2"
 """Of MLflow, whose API this is, where its package is not installed."""
 
-# bytes; objects and lists in a body
+# Bytes from which on a body is parsed in a thread, and the most objects and lists in one.
 _LARGE = 100_000
 _MAX_OBJECTS = 500_000
 
@@ -47,7 +47,7 @@ api, proxy, page, text = (APIRouter(include_in_schema=False) for _ in range(4))
 
 
 async def answer_api(request: Request) -> Response:
-    """A request by MLflow's table of endpoints."""
+    """Answer a request by the table of endpoints."""
     path = request.path_params["path"]
     method = request.method
     import_soon()
@@ -67,7 +67,7 @@ async def answer_api(request: Request) -> Response:
 
 
 async def answer_proxy(request: Request) -> Response:
-    """A request to the proxy of artifacts."""
+    """Answer a request to the proxy of artifacts."""
     path = request.path_params["path"]
     method = request.method
     begin, _, address = path.partition("/")
@@ -104,16 +104,15 @@ async def _answer_upload(request: Request, path: str) -> Response:
 
 @proxy.put(f"{multipart.PATH}/{{address}}")
 async def put_part(request: Request) -> Response:
-    """A part of an upload, from who was given its address."""
+    """Store a part of an upload, sent to its signed address."""
     return await multipart.put_part(request.app.state.halving, request.path_params["address"], request)
 
 
 for prefix in PREFIXES:
-    (proxy if prefix.endswith("-artifacts") else api).add_api_route(
-        f"{prefix}/{{path:path}}",
-        answer_proxy if prefix.endswith("-artifacts") else answer_api,
-        methods=_METHODS,
-    )
+    if prefix.endswith("-artifacts"):
+        proxy.add_api_route(f"{prefix}/{{path:path}}", answer_proxy, methods=_METHODS)
+    else:
+        api.add_api_route(f"{prefix}/{{path:path}}", answer_api, methods=_METHODS)
 
 
 _FILES = {
@@ -125,7 +124,7 @@ _FILES = {
 
 
 async def send_file(request: Request) -> Response:
-    """A file, to be saved."""
+    """Send a file as a download."""
     try:
         call = _call(request, {**_query(request), **request.path_params}, is_logged=False)
         return await _FILES[request.scope["route"].path](call)
@@ -139,7 +138,7 @@ for address in _FILES:
 
 @page.post("/ajax-api/2.0/mlflow/upload-artifact")
 async def upload_file(request: Request) -> Response:
-    """A file that is sent as it is."""
+    """Store the body as a file."""
     try:
         return _message(
             await page_endpoints.upload_file(_call(request, _query(request), is_logged=False), request)
@@ -150,7 +149,7 @@ async def upload_file(request: Request) -> Response:
 
 @text.get("/health")
 async def health() -> Response:
-    """MLflow's way to ask whether the process lives."""
+    """MLflow's health check."""
     return PlainTextResponse("OK")
 
 
@@ -182,7 +181,7 @@ def _call(request: Request, fields: dict[str, Any], *, is_logged: bool) -> Call:
 
 
 async def _object(request: Request, body: bytes) -> dict[str, Any]:
-    """A body's fields.
+    """Read a body's fields.
 
     A large one is read in a thread, and one that would keep all other threads waiting is not.
     """

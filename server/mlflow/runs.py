@@ -1,4 +1,4 @@
-"""Runs: begun, looked at, changed, deleted and restored."""
+"""Runs: create, read, update, delete and restore."""
 
 import json
 import uuid
@@ -31,16 +31,14 @@ def create(call: Call) -> bytes:
         raise Refused(
             "INVALID_PARAMETER_VALUE",
             f"Both 'run_name' argument and '{NAME_TAG}' tag are specified, but with different values "
-            f"(run_name='{chosen_name}', "
-            f"{NAME_TAG}='{tagged_name}').",
+            f"(run_name='{chosen_name}', {NAME_TAG}='{tagged_name}').",
         )
     name = (chosen_name or tagged_name or f"run-{run[:8]}")[:_LONGEST_NAME]
     user = call.maybe_text("user_id") or ""
     started = call.time("start_time") or now_ms()
     with call.state.catalog.write() as session:
-        experiment: ExperimentRow = visible_experiment(
-            call, session, call.experiment() if call.fields.get("experiment_id") not in (None, "") else 0
-        )
+        number = 0 if call.fields.get("experiment_id") in (None, "") else call.experiment()
+        experiment: ExperimentRow = visible_experiment(call, session, number)
         made = runs.create_run(
             session, call.state.store, experiment, run, name=name, user=user, started=started, tags=tags
         )
@@ -79,7 +77,7 @@ def restore(call: Call) -> dict[str, Any]:
 
 
 def visible_run(call: Call, session: Session, *, lock: bool = False) -> Tracked:
-    """The run that a request names, if its caller may see it."""
+    """Find the run that a request names, if its caller may see it."""
     run = call.text("run_id", "run_uuid")
     tracked = runs.find_run(session, run, lock=lock)
     call.check(tracked.project, f"run {run!r}")

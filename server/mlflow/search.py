@@ -63,7 +63,9 @@ def search(call: Call) -> bytes:
             )
             page_rows = candidates[:count]
             more = len(candidates) > count
-            following = {"next_page_token": pages.token_of(begins + count)} if more else {}
+            following = {}
+            if more:
+                following = {"next_page_token": pages.token_of(begins + count)}
         else:
             ids, following = pages.page(
                 _matching(session, newest, places, filter_text, orders), begins, count
@@ -76,20 +78,22 @@ def search(call: Call) -> bytes:
 
 
 class _Items:
-    """Params, tags or metrics as their column has them: one is looked for without reading the others."""
+    """Params, tags or metrics as stored JSON; a single item is found without parsing the others."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def get(self, key: str, otherwise: Any = None) -> Any:
-        # in the text of a key or a value it would have backslashes
+        # Within a key or a value these quotes would have backslashes.
         begin = f'"key":{json.dumps(key)},"value":'
         place = self._text.find(begin)
-        return otherwise if place < 0 else _DECODER.raw_decode(self._text, place + len(begin))[0]
+        if place < 0:
+            return otherwise
+        return _DECODER.raw_decode(self._text, place + len(begin))[0]
 
 
 class _Metrics(_Items):
-    """Metrics: those that are not finite are texts there."""
+    """Metrics as stored JSON, in which values that are not finite are texts."""
 
     def get(self, key: str, otherwise: Any = None) -> Any:
         value = super().get(key)
@@ -144,7 +148,7 @@ class _Searched:
 def _matching(
     session: Session, newest: Any, places: dict[int, str], filter_text: str | None, orders: Sequence[str]
 ) -> list[str]:
-    """The ids of the runs that a filter chooses, in their order."""
+    """The ids of the runs that match a filter, sorted."""
     utils = search_utils("SearchUtils")
     with its_errors():
         clauses = utils.parse_search_filter(filter_text)
@@ -157,7 +161,9 @@ def _matching(
         runs = [_Searched(row, places[row.experiment]) for row in session.execute(query)]
         for clause in clauses:
             runs = [run for run in runs if utils._does_run_match_clause(run, clause)]
-        return [run.row.id for run in (utils.sort(runs, list(orders)) if orders else runs)]
+        if orders:
+            runs = utils.sort(runs, list(orders))
+        return [run.row.id for run in runs]
 
 
 def _narrowing_conditions(clause: dict[str, Any]) -> list[ColumnElement[bool]]:

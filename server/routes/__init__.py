@@ -26,7 +26,7 @@ from server.routes import (
 )
 
 ROUTERS: list[APIRouter] = [
-    # first, because routes are looked through in this order, and programs ask many times a second
+    # These are first, because routes are tried in this order and programs ask many times a second.
     ask_tell.router,
     ingest.router,
     files.router,

@@ -90,9 +90,7 @@ class Assignment(BaseModel):
     checkpoint: str | None = Field(description="The checkpoint that was told last.")
     lease_until: float | None = Field(
         description="Seconds since 1970; tell something by then, or send a heartbeat. Null: the attempt "
-        "that was "
-        "asked for again is over, "
-        "and nothing is left to train."
+        "that was asked for again is over, and nothing is left to train."
     )
 
 
@@ -180,7 +178,7 @@ def _nothing_now(held_back: str | None = None) -> Response:
 
 
 async def _is_stored(body: Progress, state: Shared) -> bool:
-    """Whether the checkpoint is in the store, asked in the threads of those who wait for the store."""
+    """Whether the body's checkpoint is in the store; looked up in the store's threads."""
     return body.checkpoint is not None and await state.store_threads.run(
         state.store.has_blob, body.checkpoint
     )

@@ -87,7 +87,7 @@ async def post_curves(
     accept: _Accept = JSON,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """The same for more ids than a URL holds. It changes nothing."""
+    """As the GET, for more ids than a URL holds. It changes nothing."""
     return await _answer(state, caller, question, accept, if_none_match)
 
 
@@ -114,7 +114,7 @@ async def _answer(
     except NotFound as error:
         if caller.projects is None:
             raise
-        # the message may name what others have
+        # The message may name what others have.
         raise NotFound("no such run, or no such metric of it") from error
     except Overloaded as error:
         return problem(503, str(error), {"Retry-After": str(RETRY_SECONDS)})

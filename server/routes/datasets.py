@@ -144,6 +144,9 @@ def one_snapshot(
     manifest = halving.Dataset(state.store, snapshot_row.name, snapshot_row.digest).manifest
     before = manifest_before(state.store, manifest)
     whole = all_columns(manifest)
+    changed = None
+    if before is not None and among is None:
+        changed = compare(before, manifest)
     content = {
         "digest": snapshot_row.digest,
         "columns": [
@@ -158,7 +161,7 @@ def one_snapshot(
         "lineage": {
             key: value for key, value in manifest["lineage"].items() if among is None or key != "before"
         },
-        "changed": compare(before, manifest) if before is not None and among is None else None,
+        "changed": changed,
     }
     return answer(content)
 
@@ -174,7 +177,9 @@ def visible_snapshots(session: Session, caller: Caller) -> set[str] | None:
 
 def _datasets(session: Session, caller: Caller, name: str | None = None) -> list[dict[str, object]]:
     query = select(SnapshotRow).order_by(SnapshotRow.name, SnapshotRow.created_at)
-    rows = list(session.scalars(query.where(SnapshotRow.name == name) if name is not None else query))
+    if name is not None:
+        query = query.where(SnapshotRow.name == name)
+    rows = list(session.scalars(query))
     launched = select(SweepRow.snapshot, SweepRow.project, SweepRow.id).order_by(SweepRow.created_at)
     sweeps: dict[str, list[str]] = {}
     for snapshot, project, sweep in session.execute(launched):

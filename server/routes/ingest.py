@@ -125,9 +125,8 @@ def begin(body: NewRun, state: Shared, caller: Viewer) -> Response:
         "started": now(),
         "token": body.token or secrets.token_hex(8),
     }
-    attempt = RunRecords(state.store, body.project, run).start(
-        body.params, {"tags": body.tags} if body.tags else {}, None, began
-    )
+    parent = {"tags": body.tags} if body.tags else {}
+    attempt = RunRecords(state.store, body.project, run).start(body.params, parent, None, began)
     following = state.ingested.next_sequence(Attempt(body.project, run, attempt))
     return answer({"project": body.project, "run": run, "attempt": attempt, "next": following}, 201)
 

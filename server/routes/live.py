@@ -30,7 +30,7 @@ from server.state import Shared, State
 
 router = APIRouter(tags=["live"])
 _PING_SECONDS = 15.0
-# the second is for nginx, which would hold events back
+# The second header keeps nginx from holding events back.
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {"description": "Server-sent events.", "content": {"text/event-stream": {}}}
@@ -64,7 +64,9 @@ async def _subscribe_to_runs(
         raise InvalidInput(
             f"{len(run)} runs and the filter {filter_text!r} are not accepted: give either of them"
         )
-    runs = run if filter_text is None else await find_runs(state, caller, filter_text, top)
+    runs: Sequence[str] = run
+    if filter_text is not None:
+        runs = await find_runs(state, caller, filter_text, top)
     async with _subscribe(state, caller, runs, key, last_event_id or cursor, history=False) as subscription:
         yield subscription
 
@@ -94,15 +96,14 @@ async def _subscribe(
     *,
     history: bool,
 ) -> AsyncIterator[Subscription]:
-    """The stream, and its end when the client has gone."""
+    """Open a stream, and end it when the client has gone."""
     chosen = parse_runs(caller, runs)
     if len(chosen) > MAX_RUNS:
         raise InvalidInput(f"{len(chosen)} runs are not accepted: a stream is of at most {MAX_RUNS}")
     client = None if caller == LOCAL else caller.actor
     try:
-        subscription = await state.live.open(
-            chosen, keys, positions_of(cursor) if cursor else None, client=client, history=history
-        )
+        after = positions_of(cursor) if cursor else None
+        subscription = await state.live.open(chosen, keys, after, client=client, history=history)
     except TooManyStreams as error:
         raise HTTPException(429, str(error), {"Retry-After": str(RETRY_SECONDS)}) from None
     try:

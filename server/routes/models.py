@@ -174,13 +174,13 @@ def champion(model: ModelName, state: Shared, caller: Viewer) -> Response:
         "output_schema",
         "metrics",
     )
-    url, expires_at = checkpoint_link(state, row.checkpoint) if row.checkpoint else (None, None)
+    link = checkpoint_link(state, row.checkpoint) if row.checkpoint else (None, None)
     return answer(
         {
             **{name: getattr(row, name) for name in names},
             "features": features,
-            "url": url,
-            "expires_at": expires_at,
+            "url": link[0],
+            "expires_at": link[1],
         }
     )
 
@@ -330,7 +330,7 @@ def rollback(
 ) -> Response:
     """Go back to the champion before; again, and it goes back one more."""
     caller.check(model, f"model {model!r}")
-    arguments: Any = {"actor": caller.actor, "note": body.note if body else None}
+    arguments: Any = {"actor": caller.actor, "note": (body or Note()).note}
     return _change_version(
         state, run_once, lambda session: stages.rollback(state.catalog, model, **arguments, within=session)
     )
@@ -347,7 +347,7 @@ def take_out_of_use(
 ) -> Response:
     """Take a version out of use."""
     caller.check(model, f"model {model!r}")
-    arguments: Any = {"actor": caller.actor, "note": body.note if body else None}
+    arguments: Any = {"actor": caller.actor, "note": (body or Note()).note}
     return _change_version(
         state,
         run_once,

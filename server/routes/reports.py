@@ -24,14 +24,12 @@ router = APIRouter(prefix="/reports", tags=["reports"])
 
 SweepId = Annotated[str, Path(description="The sweep's id.", examples=["digits-7f3a"])]
 
-# A report holds texts of trials: of exceptions, params, labels. They are escaped there; should that fail one
-# day, a script of theirs runs
-# in an origin of its own, without this origin's cookie, and can load nothing. Its own scripts, Plotly and the
-# figures, are inline.
+# A report holds texts of trials: of exceptions, params, labels. They are escaped there. Should that fail one
+# day, their script runs in an origin of its own, without this origin's cookie, and can load nothing. The
+# report's own scripts, Plotly and the figures, are inline.
 _INERT = {
     "Content-Security-Policy": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
-    "style-src 'unsafe-inline'; "
-    "img-src data: blob:; frame-ancestors 'self'",
+    "style-src 'unsafe-inline'; img-src data: blob:; frame-ancestors 'self'",
     "Cache-Control": "private, no-cache",
 }
 
@@ -80,7 +78,9 @@ def list_reports(
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
 ) -> Response:
     """The newest reports first, with their scores."""
-    names = [project] if project is not None else caller.visible_projects
+    names = caller.visible_projects
+    if project is not None:
+        names = [project]
     query = select(ReportRow, SweepRow.project).join(SweepRow, SweepRow.id == ReportRow.sweep)
     query = query.order_by(ReportRow.created_at.desc(), ReportRow.sweep).limit(limit)
     with state.catalog.read() as session:
@@ -144,11 +144,9 @@ def gates(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
     if outcome_of(state.catalog, sweep)[0] is None:
         raise NotFound(f"sweep {sweep} has no evaluation report yet")
     report = load_report(state.store, state.catalog, sweep)
-    judged = (
-        judged_again(state.store, report.data, with_rows=False)
-        if report.data.get("gates") is not None
-        else []
-    )
+    judged = []
+    if report.data.get("gates") is not None:
+        judged = judged_again(state.store, report.data, with_rows=False)
     root = state.store.root
     return answer(
         {

@@ -28,7 +28,7 @@ router = APIRouter(prefix="/runs", tags=["runs"])
 MAX_COMPARED = 50
 _FILES_SECONDS = 10.0  # that somebody who looks at a run waits for its files; then it is what the index has
 _IN_FILES_ALONE = ("determinism", "provenance", "attempts", "artifacts", "media", "checkpoints", "files")
-# addresses and folders, which are not for everybody who may look at a run
+# Addresses and folders, which not everybody who may see a run is to see.
 _OF_THE_MACHINE = ("store", "journals")
 
 
@@ -188,7 +188,7 @@ def _read_index(state: State, project: str, run: str) -> tuple[Any, str | None]:
 
 
 def _as_they_ended(state: State, runs: list[RunInfo]) -> list[RunInfo]:
-    """The runs as the catalog says that they ended, or as their records do while it is away."""
+    """Runs with the outcomes that the catalog has; while it is away, as their records say."""
     try:
         return with_stopped_runs(state.catalog, runs)
     except (DBAPIError, NoConnectionLeft) as error:

@@ -119,7 +119,7 @@ class Runs(BaseModel):
 
 
 class Statistics(BaseModel):
-    """Of the finite numbers that the runs of a group have."""
+    """Statistics of the finite numbers that a group's runs have."""
 
     mean: float = Field(examples=[0.23])
     std: float | None = Field(
@@ -176,7 +176,7 @@ async def _index_turn(state: Shared, caller: Viewer) -> AsyncIterator[None]:
         yield
 
 
-# a turn ends with the question, not when a slow client has its answer
+# A turn ends with the query, not when a slow client has received its answer.
 _IN_TURN = [Depends(_index_turn, scope="function")]
 
 
@@ -212,8 +212,11 @@ def list_runs(
     with reading(state.catalog) as session:
         projects = _projects(session, caller, project)
         view = first_view(session, projects) if first else None
-        chosen = with_all_names(session, _filter(view.filter if view else filter_text))
-        fields = _fields("columns", ",".join(view.columns) if view else columns, MAX_COLUMNS)
+        if view:
+            filter_text = view.filter
+            columns = ",".join(view.columns)
+        chosen = with_all_names(session, _filter(filter_text))
+        fields = _fields("columns", columns, MAX_COLUMNS)
         index = state_of(session)
         # Of a first view it is the tag of what was chosen, so that who asks for that next has the answer
         # already.
@@ -298,7 +301,7 @@ def list_columns(
 
 
 def etag(state: State, index: IndexState, *question: Any) -> str:
-    """The tag of an answer from the index: while it is the same, so is the answer.
+    """The ETag of an answer from the index.
 
     The key tells catalogs apart.
     """

@@ -72,7 +72,8 @@ async def log_in(
         return answer(_who(request, state, LOCAL, None))
     holder = await authentication.find_by_text(token.get_secret_value())
     if holder is None:
-        wait = await authentication.delay_refusal(request.client.host if request.client else "")
+        address = request.client.host if request.client else ""
+        wait = await authentication.delay_refusal(address)
         if wait is not None:
             return problem(
                 429,

@@ -102,8 +102,12 @@ def launch(
     check_gpu_hours(state.catalog, checked)
     here = driver == "api" and checked.snapshot is not None and checked.judged_by is None
     # Before the transaction, too: within it a second connection would be waited for while this one is held.
-    snapshot = snapshot_for(state.store, state.catalog, checked).digest if here else ""
-    sources = warm_start_sources(state.catalog, checked, caller.projects) if here else []
+    snapshot = ""
+    if here:
+        snapshot = snapshot_for(state.store, state.catalog, checked).digest
+    sources = []
+    if here:
+        sources = warm_start_sources(state.catalog, checked, caller.projects)
 
     def write(session: Session) -> tuple[int, Any]:
         row = intents.add(
@@ -129,7 +133,7 @@ def one_intent(
 
 
 def intent_answer(row: IntentRow, root: str) -> dict[str, Any]:
-    """An intent as an answer, which does not name the store's ``root``."""
+    """An intent as an answer, without the store's address."""
     return {
         "intent": row.id,
         "kind": row.kind,
@@ -146,7 +150,7 @@ def intent_answer(row: IntentRow, root: str) -> dict[str, Any]:
 
 
 def _with_dataset(state: State, caller: Caller, spec: dict[str, Any]) -> dict[str, Any]:
-    """The spec; where it names a snapshot alone, with the dataset that this is of."""
+    """The spec, completed with the dataset of the snapshot that it names."""
     if "dataset" in spec or not isinstance(spec.get("snapshot"), str):
         return spec
     with state.catalog.read() as session:

@@ -52,8 +52,7 @@ class Study(BaseModel):
     )
     status: str = Field(
         description="searching, evaluating, finished, rejected (a gate failed), held (a gate had too little "
-        "evidence) or failed; of one "
-        "that is not open waiting, launched, failed or canceled.",
+        "evidence) or failed; of one that is not open waiting, launched, failed or canceled.",
         examples=["searching"],
     )
     control: str = Field(description="What its user has asked for: run, pause or stop.", examples=["run"])
@@ -104,7 +103,9 @@ def list_studies(
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
 ) -> Response:
     """The newest sweeps first, those that are not open yet among them."""
-    names = [project] if project is not None else caller.visible_projects
+    names = caller.visible_projects
+    if project is not None:
+        names = [project]
     return answer(
         {"studies": [line.as_dict() for line in list_sweeps(state.catalog, projects=names, limit=limit)]}
     )
@@ -174,9 +175,7 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, if_none_match: IfNo
         "intent": None,
     }
     for name in ("trials", "failed", "final"):  # a large sweep has many trials, and few of them failed
-        body[name] = [
-            reasons_without_root(each, state.store.root) if each.get("error") else each for each in body[name]
-        ]
+        body[name] = [_without_root(line, state.store.root) for line in body[name]]
     return answer(body, headers=headers)
 
 
@@ -253,15 +252,17 @@ def sweep_of(state: State, caller: Caller, study: str) -> SweepRow:
 
 
 def _study_of(state: State, caller: Caller, study: str) -> SweepRow | IntentRow:
-    """A sweep's row; of one that is not open, the intent that is to become it."""
+    """A sweep's row, or the intent that is to become the sweep."""
     try:
         return sweep_of(state, caller, study)
     except NotFound:
         intent = intents.of_sweep(state.catalog, study)
         if intent is None or not caller.sees(intents.project_of(intent)):
             raise
-        # it was opened between the two looks
-        return intent if intent.status != intents.DONE else sweep_of(state, caller, study)
+        # It may have been opened between the two queries.
+        if intent.status != intents.DONE:
+            return intent
+        return sweep_of(state, caller, study)
 
 
 def _open_study(state: State, caller: Caller, study: str) -> None:
@@ -318,6 +319,13 @@ def _tag(state: State, row: SweepRow) -> str:
     )
     counted = (row.revision, *controls, report and report.created_at, version and version.stage)
     return f'"{sha256(repr((counted, [tuple(trial) for trial in trials])).encode()).hexdigest()[:24]}"'
+
+
+def _without_root(line: dict[str, Any], root: str) -> dict[str, Any]:
+    if not line.get("error"):
+        return line
+    hidden: dict[str, Any] = reasons_without_root(line, root)
+    return hidden
 
 
 def _control_answer(row: SweepRow) -> tuple[int, dict[str, Any]]:

@@ -97,7 +97,7 @@ class Started(BaseModel):
 
 @router.post("", status_code=202, response_model=Started)
 def start(body: NewRun, state: Shared, caller: Viewer, run_once: Idempotent) -> Response:
-    """Train once, with these hyperparameters, on a snapshot that there is.
+    """Train once with given hyperparameters on an existing snapshot.
 
     It is recorded at once, also while Dagster is down.
     """

@@ -13,8 +13,6 @@ ADDRESS = "http://127.0.0.1:3001"
 
 @contextmanager
 def client_of(settings: Settings, address: str = ADDRESS) -> Iterator[TestClient]:
-    """A client of a server that is up for the length of the ``with`` block; it calls the server by its own
-    machine's address.
-    """
+    """A client of a running server, for the length of the ``with`` block, by the machine's own address."""
     with TestClient(create_app(settings), base_url=address) as client:
         yield client

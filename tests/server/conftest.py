@@ -15,8 +15,7 @@ from tests.server.clients import ADDRESS, client_of
 
 @pytest.fixture(scope="session")
 def mlflow_grammar() -> None:
-    """MLflow's package, imported before a test asks for something by MLflow's API, and not by the server's
-    thread beside the test.
+    """Imports MLflow's package before tests use MLflow's API, not in the server's thread beside a test.
 
     Its modules change the filters of warnings while they are imported, and so does pytest between any two
     steps. The filters are one list for all threads: each puts back what the other had, and a warning that the

@@ -1,6 +1,4 @@
-"""A proxy that shows a server below a path of its own host, as JupyterHub's and most ingresses do, and
-nothing else.
-"""
+"""A proxy that shows a server below a path of its own host, as JupyterHub and most ingresses do."""
 
 import http.client
 import threading

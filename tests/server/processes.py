@@ -109,9 +109,7 @@ class ServerProcess:
         wait_for(lambda: not self._is_alive(), seconds, "the server has ended", every=0.01)
 
     def wait_until_it_has_read(self, size: int) -> None:
-        """Until a body that is being uploaded is in a file of the server's with so many bytes: such a file
-        has no name.
-        """
+        """Wait until the server's nameless file of an upload has so many bytes."""
 
         def read() -> bool:
             for file in Path(f"/proc/{self.pid}/fd").iterdir():

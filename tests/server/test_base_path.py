@@ -356,9 +356,7 @@ def test_mlflows_own_client_logs_below_the_path(tmp_path: Path, strips: bool) ->
 @pytest.mark.slow
 @pytest.mark.parametrize(("base_path", "strips"), [(BASE, True), (BASE, False), ("", True)])
 def test_a_run_is_sent_and_seen_live_below_the_path(tmp_path: Path, base_path: str, strips: bool) -> None:
-    """A program needs the path in the address alone; only a proxy that leaves it needs a server that knows
-    it.
-    """
+    """A program needs the path in its address; the server must know it only where the proxy leaves it."""
     (tmp_path / "note.txt").write_text("as it is")
     with (
         server_of(str(tmp_path / "root"), base_path) as server,

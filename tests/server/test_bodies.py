@@ -14,8 +14,9 @@ from server.ingest.memory_budget import BudgetExhausted, MemoryBudget
 
 
 def _request(parts: list[bytes | None], announced: int | None = None) -> Request:
-    """A request whose body comes in parts; at None nothing comes any more, and at the end of the list the
-    client has left.
+    """A request whose body comes in parts.
+
+    At None nothing more comes, and at the end of the list the client has left.
     """
     coming = iter(parts)
 

@@ -1,5 +1,6 @@
-"""No request holds a connection to the catalog while it waits for another: requests that come together would
-wait for each other.
+"""No request holds a connection to the catalog while it waits for another.
+
+Requests that come together would wait for each other.
 """
 
 import hashlib
@@ -32,9 +33,7 @@ LONGEST = 5.0  # seconds; nobody else asks, so whoever waits for a connection wa
 
 @pytest.fixture
 def lonely(either_backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    """A client of a server with one connection to its catalog, on each database; nothing runs beside its
-    requests.
-    """
+    """A client of a server with one catalog connection; nothing runs beside its requests."""
 
     def with_one_connection(*arguments: Any, **options: Any) -> sqlalchemy.Engine:
         return sqlalchemy.create_engine(
@@ -65,8 +64,9 @@ class Requests:
         headers: dict[str, str] | None = None,
         **options: Any,
     ) -> Any:
-        """The JSON of an answer; ``given`` is the route's path parameters, and ``json`` and ``params`` of the
-        request.
+        """Send a request and return its JSON.
+
+        The options are the route's path parameters, and ``json`` and ``params``.
         """
         sent = {name: options.pop(name) for name in ("json", "params") if name in options}
         path = V1 + route.format(**options)

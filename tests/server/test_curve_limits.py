@@ -1,6 +1,4 @@
-"""Limits on queries for curves: equal ones once, few at a time, none too long or too large, and a bounded
-memory of answers.
-"""
+"""Limits on curve queries: equal ones once, few at a time, bounded time, rows and memory."""
 
 import asyncio
 import threading

@@ -1,6 +1,4 @@
-"""The curves over HTTP: what comes out is what was logged, in each encoding, and nothing is read twice for
-nothing.
-"""
+"""Curves over HTTP: what was logged comes out in each encoding, and nothing is read in vain."""
 
 import json
 import struct

@@ -1,6 +1,4 @@
-"""The features that a model's champion is listed with are what a serving process looks up, and it gets what
-was pushed.
-"""
+"""The features listed with a champion are what a serving process looks up and gets."""
 
 import json
 from collections.abc import Callable
@@ -31,8 +29,9 @@ NOW = datetime(2026, 3, 3, 20, tzinfo=UTC)
 
 @pytest.fixture
 def champion(backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> ModelVersionRow:
-    """A model of labels with features, of which three days were made and what was known by then was
-    pushed.
+    """A model of labels with features.
+
+    Three days of features were made, and what was known by then was pushed.
     """
     monkeypatch.setenv("HALVING_FEATURES", str(CHECKOUT / "features"))
     monkeypatch.delenv("HALVING_ONLINE", raising=False)
@@ -44,9 +43,7 @@ def champion(backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 
 
 def last_features() -> dict[int, dict[str, Any]]:
-    """By user, the click rate and the night of the last hour that was loaded by then, worked out from the
-    rows themselves.
-    """
+    """Each user's click rate and night in the last loaded hour, computed from the rows."""
     rows = clicks.hourly()
     rows = rows.filter(pc.less_equal(rows["loaded_at"], pa.scalar(NOW, rows["loaded_at"].type)))
     last: dict[int, dict[str, Any]] = {}

@@ -1,5 +1,6 @@
-"""Runs of clients without the store's credentials: each point once, durable when acknowledged, nothing that
-others cannot read.
+"""Runs of clients without the store's credentials.
+
+Each point is there once, durable when acknowledged, and readable by others.
 """
 
 import gzip
@@ -169,9 +170,7 @@ def test_a_batch_absorbed_too_long_ago_to_compare_is_refused(local: TestClient, 
 def test_clients_with_wrong_clocks_keep_their_times_in_the_servers_order(
     local: TestClient, backend: Backend
 ) -> None:
-    """One is in 1970, the other, which goes on with the run, in the year 9999; and times that run backwards
-    are no other points.
-    """
+    """One clock is in 1970, the other in 9999; times that run backwards make no other points."""
     times = {1: 0, 2: 253_402_300_799_000}
     for attempt, time in times.items():
         run = begin(local, run="skewed")

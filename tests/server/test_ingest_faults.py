@@ -1,6 +1,4 @@
-"""Servers and clients that are killed, and many that come at once: what a client logged is in the store, each
-point once.
-"""
+"""Killed servers and clients, and many at once: every logged point is in the store once."""
 
 import concurrent.futures
 import contextlib
@@ -352,9 +350,7 @@ def test_two_hundred_clients_that_come_back_at_once_are_all_taken(server: Server
 
 
 def test_a_server_that_is_too_busy_is_asked_again_and_nothing_is_dropped(root: str) -> None:
-    """Every second batch finds no room: the journal keeps it, and sends it no sooner than after the second
-    that it is asked to wait.
-    """
+    """Every second batch finds no memory; the journal keeps it and sends it after the requested pause."""
     script = """
         import itertools, sys, time
         from server.ingest import memory_budget

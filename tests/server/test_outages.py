@@ -1,6 +1,4 @@
-"""The catalog or the store is away: the server says so soon, shows what it still can, and recovers by
-itself.
-"""
+"""While the catalog or the store is away the server says so, shows what it can, and recovers."""
 
 import secrets
 import sys

@@ -1,6 +1,4 @@
-"""The page's files: its libraries are those of the manifest, everything of it is in the package, and how
-browsers keep it.
-"""
+"""The page's files: libraries as in the manifest, a complete package, and browser caching."""
 
 import json
 import re

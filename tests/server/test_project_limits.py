@@ -1,6 +1,4 @@
-"""A token that is limited to projects: no answer tells it what there is in others, and nothing that it
-launches learns from them.
-"""
+"""A token limited to projects learns nothing about others, and neither does what it launches."""
 
 import itertools
 import json

@@ -1,5 +1,6 @@
-"""A project that was renamed, over HTTP: its earlier sweeps, reports and runs are its own by each name,
-whichever of them a token names.
+"""A renamed project over HTTP.
+
+Its earlier sweeps, reports and runs are its own by each name, whichever of them a token names.
 """
 
 from collections.abc import Callable

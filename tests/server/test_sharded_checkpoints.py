@@ -1,6 +1,4 @@
-"""Checkpoints of many processes over HTTP: each download is one file that torch loads, and a run by a server
-saves and restores them.
-"""
+"""Sharded checkpoints over HTTP: downloaded as one file for torch, saved and restored by runs."""
 
 import contextlib
 import io

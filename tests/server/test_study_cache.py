@@ -1,6 +1,4 @@
-"""The studies that a server answers for: each is read once, and one that takes long to read holds up nobody
-else.
-"""
+"""The cache of studies: each is read once, and a slow one holds up nobody else."""
 
 import threading
 from collections.abc import Iterator

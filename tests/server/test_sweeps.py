@@ -1,6 +1,4 @@
-"""Sweeps, models, datasets and reports over HTTP: what the command line shows, and what it may do: on every
-database.
-"""
+"""Sweeps, models, datasets and reports over HTTP show and do what the command line does."""
 
 import time
 from collections.abc import Callable

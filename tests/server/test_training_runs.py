@@ -1,6 +1,4 @@
-"""Training runs and studies that are asked for over HTTP: recorded at once, done once, and looked at, on
-every database.
-"""
+"""Training runs and studies requested over HTTP: recorded at once, done once, and shown."""
 
 from collections.abc import Callable
 from typing import Any

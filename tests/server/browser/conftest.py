@@ -38,8 +38,9 @@ expect.set_options(timeout=_PATIENCE_MS)
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A module's tests are run by one of xdist's workers: its browser and its server, which cost more than
-    most tests, start only there.
+    """Run a module's tests in one worker of xdist.
+
+    Its browser and its server, which cost more than most tests, start only there.
     """
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
@@ -113,9 +114,7 @@ def after(page: Page, answer: Response) -> None:
 
 
 def can_be_read(page: Page) -> None:
-    """On a phone and a desk, in light and in dark: axe finds nothing, and nothing is wider than the
-    screen.
-    """
+    """Check with axe, and that nothing is wider than the screen, on phone and desk, in light and dark."""
     if not AXE.exists():
         # Where npm is, as in CI, axe must be: its absence may not pass for a page that everybody can read.
         (pytest.fail if shutil.which("npm") else pytest.skip)(
@@ -149,9 +148,7 @@ def fits(page: Page, width: int) -> None:
 
 @pytest.fixture(scope="session")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
-    """The store of :func:`served`, to be copied, and its sweeps: it takes longer than most tests to fill
-    one.
-    """
+    """A filled store to be copied, with its sweeps; filling one takes longer than most tests."""
     root = tmp_path_factory.mktemp("filled") / "root"
     backend = Backend(root=str(root))
     finished, going = fill(backend)
@@ -161,8 +158,9 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, filled: tuple[Path, str, str]) -> Iterator[Served]:
-    """A server for this machine alone, which asks for no token; a test that changes what others look at makes
-    its own.
+    """A server for this machine alone, which asks for no token.
+
+    A test that changes what others look at makes its own.
     """
     with _serve_runs(tmp_path_factory.mktemp("served"), *filled) as served:
         yield served
@@ -206,9 +204,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def expected_errors() -> list[str]:
-    """Parts of messages that a test means to see in the console, such as the status that it provokes: it
-    appends them.
-    """
+    """Parts of console messages that a test provokes on purpose; it appends them."""
     return []
 
 

@@ -1,6 +1,4 @@
-"""What Compare's charts and names say of the runs that are shown: which metrics, whose line, which
-numbers.
-"""
+"""What Compare's charts and names say of the shown runs: metrics, lines and numbers."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -22,8 +20,10 @@ from tests.server.browser.conftest import serving
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Projects ``small`` and ``wide``, which share ``loss`` and have a metric each that the other has not,
-    with runs of two optimizers; and ``signs``, whose one run has many points, some of them below zero.
+    """A server with three projects of runs.
+
+    ``small`` and ``wide`` share ``loss`` and have a metric each that the other has not, with runs of two
+    optimizers. The one run of ``signs`` has many points, some of them below zero.
     """
     backend = Backend(root=str(tmp_path_factory.mktemp("charts") / "root"))
     for project, own in (("small", "margin"), ("wide", "gradient/norm")):
@@ -57,9 +57,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def module(url: str, page: Page) -> Callable[..., Any]:
-    """Runs a function on a module of the page: ``module("charts/curves.js", "(module, given) => …",
-    given)``.
-    """
+    """Runs a function on a module of the page: ``module("charts/curves.js", "(module, x) => …", x)``."""
     page.goto(f"{url}/login")
 
     def run(path: str, function: str, argument: object = None) -> Any:
@@ -363,10 +361,8 @@ def test_a_groups_curve_leaves_out_what_is_not_finite_and_stays_small(module: Ca
     curves = [{"x": list(range(5_000)), "value": [float(run)] * 5_000} for run in range(4)]
     (values, places) = module(
         "charts/group-curve.js",
-        (
-            f"(module, curves) => {{ curves[3].value.fill(NaN); const {{ x, value }} = ({_GROUP})(module, "
-            "curves); return [value, x]; }"
-        ),
+        f"(module, curves) => {{ curves[3].value.fill(NaN); const {{ x, value }} = ({_GROUP})(module, "
+        "curves); return [value, x]; }",
         curves,
     )
     assert set(values) == {1.0}

@@ -1,6 +1,4 @@
-"""Compare's other tabs in a browser: parameters that become a filter, media at a step, differences and what
-is equal.
-"""
+"""Compare's other tabs in a browser: parameters, media and differences."""
 
 import re
 import shutil
@@ -45,9 +43,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def url(backend: Backend, logged: Path) -> Iterator[str]:
-    """Eight runs whose loss grows with ``lr`` and has nothing to do with ``same``; the first two logged
-    media, twice.
-    """
+    """Eight runs whose loss grows with ``lr`` and not with ``same``; the first two logged media, twice."""
     shutil.copytree(logged, backend.store.root, dirs_exist_ok=True)
     with serving(Settings(root=backend.store.root)) as url:
         yield url

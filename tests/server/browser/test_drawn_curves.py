@@ -1,5 +1,6 @@
-"""What a chart of curves paints, read from its canvases: lines in colours and dashes, bands, and the run
-under the pointer.
+"""What a chart of curves paints, read from its canvases.
+
+Lines in colours and dashes, bands, and the run under the pointer.
 """
 
 import base64
@@ -37,8 +38,9 @@ _SWATCH = "(path) => [getComputedStyle(path).stroke, getComputedStyle(path).stro
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
-    """Runs whose curves are level and far from each other: ``few`` of single points, ``many`` of buckets that
-    reach 3 up and down.
+    """Runs whose curves are level and far from each other.
+
+    ``few`` has single points, ``many`` has buckets that reach 3 up and down.
     """
     backend = Backend(root=str(tmp_path / "root"))
     for number, name in enumerate(_RUNS):
@@ -127,9 +129,7 @@ def _line(pixels: np.ndarray, colour: np.ndarray) -> tuple[int, float]:
 
 
 def _thick(pixels: np.ndarray, colour: np.ndarray, column: int) -> float:
-    """How many pixels high a level curve near the line ``at`` is where it is painted, of pixels at its edges
-    their share.
-    """
+    """The painted height in pixels of a level curve near a column; edge pixels count by their share."""
     opaque = pixels[..., 3:] / 255
     colours = pixels[..., :3] * opaque + 255 * (1 - opaque)  # on white paper
     near = colours[column - 5 : column + 6, _like(pixels[column], colour) & (pixels[column, :, 3] > 150)]

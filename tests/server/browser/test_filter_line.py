@@ -1,6 +1,4 @@
-"""The line that filters the runs of Compare: names and values are completed, what is wrong is said where it
-is wrong.
-"""
+"""Compare's filter line: names and values are completed, and errors are shown where they are."""
 
 from urllib.parse import quote
 

@@ -1,6 +1,4 @@
-"""The pages of what MLflow's clients log: a model whose versions they registered, and the links that they
-print.
-"""
+"""The pages of what MLflow's clients log: registered versions, and the links that clients print."""
 
 import pytest
 from playwright.sync_api import Page, expect

@@ -1,6 +1,4 @@
-"""What the page's modules make of texts: each function imported in the browser, and given a table of
-cases.
-"""
+"""Functions of the page's modules, imported in the browser and called with tables of cases."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -150,9 +148,7 @@ def test_ranges_are_read_from_the_url_as_they_are_written_there_and_others_are_n
 
 
 def test_whole_numbers_keep_all_their_digits(modules: Page) -> None:
-    """Each is read from JSON, shown, written as JSON again, and taken for the number on an axis that is
-    nearest.
-    """
+    """Numbers keep their digits from JSON to text and back, and find the nearest place on an axis."""
     script = """async (texts) => {
         const { parsed } = await import("/lib/json.js");
         const { display } = await import("/lib/format.js");

@@ -1,6 +1,4 @@
-"""A report in a real browser: it draws its figures in its sandbox, and what it holds reaches neither this
-origin nor a network.
-"""
+"""A report in a real browser: it draws its figures in a sandbox that reaches no origin and no network."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

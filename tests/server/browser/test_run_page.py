@@ -1,5 +1,6 @@
-"""The page of a run while it trains: its curves grow, its state changes, it is canceled, and a new one goes
-on from a checkpoint.
+"""The page of a run while it trains.
+
+Its curves grow, its state changes, it is canceled, and a new run goes on from a checkpoint.
 """
 
 from collections import Counter

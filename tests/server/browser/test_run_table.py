@@ -1,5 +1,6 @@
-"""The table of runs in a browser: what is looked at stays while runs come, keys reach all of it, an empty one
-says what to do.
+"""The table of runs in a browser.
+
+The view stays while runs come, keys reach all of it, and an empty table says what to do.
 """
 
 import re

@@ -32,16 +32,15 @@ def _imported(mlflow_grammar: None) -> None:
 
 @pytest.fixture
 def without_services(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server beside whose requests nothing runs: where no test needs the index, nor models in the store,
-    its threads take longest.
+    """A server without the services that run beside requests.
+
+    Where no test needs the index, nor models in the store, their threads take longest.
     """
     monkeypatch.setattr("server.app.SERVICES", [])
 
 
 def api_of(client: TestClient) -> Api:
-    """Calls an endpoint: ``api("runs/create", experiment_id="0")``; what is answered with another status than
-    ``answered`` fails.
-    """
+    """Calls an endpoint: ``api("runs/create", experiment_id="0")``; fails unless it is ``answered``."""
 
     def call(endpoint: str, method: str = "POST", /, *, answered: int = 200, **fields: Any) -> dict[str, Any]:
         sent: dict[str, Any] = (

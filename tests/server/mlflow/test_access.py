@@ -139,8 +139,9 @@ _STATUS = {"runs/update": "FINISHED", "logged-models/{model_id}": "LOGGED_MODEL_
 def foreign(
     tmp_path_factory: pytest.TempPathFactory, catalog_file: Path, mlflow_grammar: None
 ) -> Iterator[tuple[TestClient, dict[str, dict[str, str]], str, str]]:
-    """A client of a server that asks for tokens, the headers of who may write anywhere and of eve, who may in
-    another project; a run and a logged model that are not hers.
+    """A server with tokens, and a run and a logged model that are not eve's.
+
+    Gives a client, the headers of who may write anywhere, and those of eve, who may write in another project.
     """
     root = tmp_path_factory.mktemp("foreign")
     shutil.copy(catalog_file, root / "catalog.db")

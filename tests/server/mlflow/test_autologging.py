@@ -1,6 +1,4 @@
-"""What MLflow's autologging of the frameworks logs, unchanged, in processes of their own against a server of
-its own.
-"""
+"""MLflow's autologging of the frameworks, unchanged, in processes of their own."""
 
 import json
 import subprocess

@@ -1,6 +1,4 @@
-"""Every endpoint that MLflow's own descriptors name is answered, or it is said why not; and the documentation
-has the same table.
-"""
+"""Every endpoint of MLflow is supported or has a reason, as the documentation's table says."""
 
 import os
 from pathlib import Path

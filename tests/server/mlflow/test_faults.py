@@ -1,6 +1,4 @@
-"""Faults, caused for real: servers and clients that are killed, disks that are full, a catalog and a store
-that are away.
-"""
+"""Faults, caused for real: killed servers and clients, full disks, an absent catalog and store."""
 
 import concurrent.futures
 import os
@@ -232,8 +230,9 @@ def test_a_client_that_is_killed_amid_an_upload_leaves_nothing(server: ServerPro
 
 
 def _log_at_once(addresses: list[str], run: str) -> None:
-    """Eight clients log into one run: curves of their own, a curve of all, and a param that each of them
-    would give another value.
+    """Eight clients log into one run.
+
+    Each logs a curve of its own, a common curve, and another value of a common param.
     """
     won: list[int] = []
 

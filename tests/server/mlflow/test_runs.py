@@ -213,9 +213,7 @@ def test_columns_of_params_are_numbers_and_flags_and_mlflows_api_gives_the_texts
 
 @pytest.fixture
 def many(api: Api) -> list[str]:
-    """Ten runs, the newest last: with the metric loss = number, the param n, the tag k, and every third
-    failed.
-    """
+    """Ten runs, newest last: the metric loss is the number, with param n and tag k; every third failed."""
     runs = []
     for number in range(10):
         run = api(
