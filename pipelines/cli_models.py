@@ -129,7 +129,7 @@ def run_show(arguments: argparse.Namespace) -> int:
         print_pairs(console, "aliases", data["aliases"])
         _print_versions(console, data["versions"], first=False)
         rows = [
-            [f"{event['at']:%Y-%m-%d %H:%M:%S}", event["actor"], event["told"], event["note"]]
+            [f"{event['at']:%Y-%m-%d %H:%M:%S}", event["actor"], event["summary"], event["note"]]
             for event in data["events"]
         ]
         print_table(console, ("when (UTC)", "who", "what", "why"), rows)

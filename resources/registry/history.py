@@ -17,7 +17,7 @@ def model_story(catalog: Catalog, model: str) -> dict[str, Any]:
     """A model with its versions and events, as JSON.
 
     The keys are ``model``, ``description``, ``tags``, ``aliases`` (versions by name), ``versions`` and
-    ``events``, each oldest first. An event has ``told`` too, which says it in words.
+    ``events``, each oldest first. An event has ``summary`` too, which says it in words.
 
     Raises:
         NotFound: there is no such model.
@@ -68,7 +68,7 @@ def newest_events(
 
 
 def _event_with_words(event: RegistryEventRow) -> dict[str, Any]:
-    return {**event_as_dict(event), "told": what_happened(event)}
+    return {**event_as_dict(event), "summary": what_happened(event)}
 
 
 def search_versions(catalog: Catalog, text: str) -> list[dict[str, Any]]:

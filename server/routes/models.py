@@ -197,7 +197,7 @@ class Event(BaseModel):
     after: str | None = Field(examples=["champion"])
     note: str | None = Field(description="Why, in that person's words.")
     report: str | None = Field(description="The digest of the report by which the version was judged.")
-    told: str = Field(description="The same in words.", examples=["1.0.1 promoted: staging → champion"])
+    summary: str = Field(description="The change in words.", examples=["1.0.1 promoted: staging → champion"])
 
 
 class History(BaseModel):

@@ -14,9 +14,9 @@ def unusable() -> str | None:
     needed = "needs kubectl {}.{} or newer, which has kustomize in it".format(*OLDEST)
     if not shutil.which("kubectl"):
         return needed
-    shown = subprocess.run(
+    output = subprocess.run(
         ["kubectl", "version", "--client", "--output=json"], capture_output=True, text=True, check=True
     ).stdout
-    found = json.loads(shown)["clientVersion"]
-    version = int(found["major"]), int(found["minor"].rstrip("+"))
-    return None if version >= OLDEST else f"{needed}; this is {found['gitVersion']}"
+    client = json.loads(output)["clientVersion"]
+    version = int(client["major"]), int(client["minor"].rstrip("+"))
+    return None if version >= OLDEST else f"{needed}; this is {client['gitVersion']}"

@@ -46,20 +46,20 @@ def test_the_pods_of_a_gang_are_known_to_kubernetes_and_may_do_little(name: str)
 def test_a_gang_has_as_many_pods_as_torchrun_waits_for_and_a_process_for_each_gpu(name: str) -> None:
     job = job_of(name)
     (container,) = job["template"]["spec"]["containers"]
-    given = dict(option.lstrip("-").split("=") for option in container["command"] if "=" in option)
+    options = dict(option.lstrip("-").split("=") for option in container["command"] if "=" in option)
     assert job["completionMode"] == "Indexed"
-    assert job["completions"] == job["parallelism"] == int(given["nnodes"])
-    assert container["resources"]["limits"]["nvidia.com/gpu"] == given["nproc-per-node"]
-    host, _, subdomain = given["rdzv-endpoint"].partition(":")[0].partition(".")
+    assert job["completions"] == job["parallelism"] == int(options["nnodes"])
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == options["nproc-per-node"]
+    host, _, subdomain = options["rdzv-endpoint"].partition(":")[0].partition(".")
     first = {"jobset.yaml": "train-nodes-0-0", "volcano.yaml": "train-0"}[name]
     assert (host, subdomain) == (first, "train")
 
 
 def test_volcano_places_all_pods_or_none() -> None:
-    found = objects("volcano.yaml")
+    manifests = objects("volcano.yaml")
     job = job_of("volcano.yaml")
-    group = found["PodGroup"]
-    service = found["Service"]
+    group = manifests["PodGroup"]
+    service = manifests["Service"]
     template = job["template"]
     assert as_known(service, "V1Service") == service
     assert template["metadata"]["annotations"] == {"scheduling.k8s.io/group-name": group["metadata"]["name"]}
@@ -67,10 +67,10 @@ def test_volcano_places_all_pods_or_none() -> None:
         "volcano",
         service["metadata"]["name"],
     )
-    assert service["spec"]["selector"] == {"job-name": found["Job"]["metadata"]["name"]}
+    assert service["spec"]["selector"] == {"job-name": manifests["Job"]["metadata"]["name"]}
     assert group["spec"]["minMember"] == job["completions"]
     requests = template["spec"]["containers"][0]["resources"]["requests"]
-    least = group["spec"]["minResources"]
+    minimum = group["spec"]["minResources"]
     for resource in ("cpu", "nvidia.com/gpu"):
-        assert int(least[resource]) == job["completions"] * int(requests[resource])
-    assert quantity_bytes(least["memory"]) == job["completions"] * quantity_bytes(requests["memory"])
+        assert int(minimum[resource]) == job["completions"] * int(requests[resource])
+    assert quantity_bytes(minimum["memory"]) == job["completions"] * quantity_bytes(requests["memory"])

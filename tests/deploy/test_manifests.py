@@ -109,7 +109,7 @@ def test_roles_stay_in_the_namespace_and_give_no_secret_and_no_wildcard(
 @_KUBECTL
 def test_each_account_may_do_what_the_documentation_says_and_no_more(manifests: list[dict[str, Any]]) -> None:
     roles = {item["metadata"]["name"]: item["rules"] for item in manifests if item["kind"] == "Role"}
-    given: dict[str, dict[str, set[str]]] = {
+    granted: dict[str, dict[str, set[str]]] = {
         item["metadata"]["name"]: defaultdict(set) for item in manifests if item["kind"] == "ServiceAccount"
     }
     for binding in [item for item in manifests if item["kind"] == "RoleBinding"]:
@@ -117,7 +117,7 @@ def test_each_account_may_do_what_the_documentation_says_and_no_more(manifests: 
             for subject, resource in [
                 (subject, resource) for subject in binding["subjects"] for resource in rule["resources"]
             ]:
-                given[subject["name"]][resource] |= set(rule["verbs"])
+                granted[subject["name"]][resource] |= set(rule["verbs"])
     table = re.findall(
         r"^\| `(halving-\w+)` \| .*? \| (.*) \|$", (CHECKOUT / "docs" / "deploy.md").read_text(), re.MULTILINE
     )
@@ -128,7 +128,7 @@ def test_each_account_may_do_what_the_documentation_says_and_no_more(manifests: 
         }
         for account, rights in table
     }
-    assert documented == given
+    assert documented == granted
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_webserver_and_daemon_know_no_catalog(manifests: list[dict[str, Any]]) -
 def test_the_server_asks_for_tokens_and_knows_nothing_of_dagsters_database(
     manifests: list[dict[str, Any]],
 ) -> None:
-    ((_, pod, container),) = [found for found in _containers(manifests) if found[0].startswith("server/")]
+    ((_, pod, container),) = [named for named in _containers(manifests) if named[0].startswith("server/")]
     (deployment,) = [
         item for item in manifests if item["kind"] == "Deployment" and item["metadata"]["name"] == "server"
     ]
@@ -181,9 +181,9 @@ def test_the_server_asks_for_tokens_and_knows_nothing_of_dagsters_database(
     assert [source["secretRef"]["name"] for source in container["envFrom"] if "secretRef" in source] == [
         "halving-store"
     ]
-    given = container["command"]
-    assert given[:2] == ["halving", "serve"]
-    assert Settings(host=given[given.index("--host") + 1]).asks_for_tokens
+    command = container["command"]
+    assert command[:2] == ["halving", "serve"]
+    assert Settings(host=command[command.index("--host") + 1]).asks_for_tokens
     assert {container[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe")} == {
         "/api/v1/health"
     }
@@ -254,16 +254,16 @@ def test_what_trains_takes_no_connection_but_those_of_its_own_gang(manifests: li
 def test_the_patches_that_the_documentation_shows_are_accepted(tmp_path: Path) -> None:
     folder = tmp_path / "kubernetes"
     shutil.copytree(KUBERNETES, folder)
-    shown = (CHECKOUT / "docs" / "deploy.md").read_text()
+    page = (CHECKOUT / "docs" / "deploy.md").read_text()
     path = folder / "example" / "kustomization.yaml"
-    given = yaml.safe_load(path.read_text())
-    (annotated,) = re.findall(r"```yaml\n(.*?)```", shown, re.DOTALL)
-    (admitted,) = re.findall(r"`- (\{op: add, path: /spec/ingress/.*\})`", shown)
+    overlay = yaml.safe_load(path.read_text())
+    (annotated,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (admitted,) = re.findall(r"`- (\{op: add, path: /spec/ingress/.*\})`", page)
     policy = {
         "target": {"kind": "NetworkPolicy", "name": "webserver"},
         "patch": yaml.safe_dump([yaml.safe_load(admitted)]),
     }
-    path.write_text(yaml.safe_dump({**given, "patches": [*yaml.safe_load(annotated)["patches"], policy]}))
+    path.write_text(yaml.safe_dump({**overlay, "patches": [*yaml.safe_load(annotated)["patches"], policy]}))
     built = _build(folder / "example")
     for account in [item for item in built if item["kind"] == "ServiceAccount"]:
         assert account["metadata"]["annotations"]["eks.amazonaws.com/role-arn"]
@@ -339,13 +339,13 @@ def test_the_settings_of_the_cluster_are_accepted() -> None:
 
 
 def test_no_secret_is_in_deploy() -> None:
-    given = re.compile(
+    secret = re.compile(
         r"(?i)(password|secret_access_key|secret|token)\w*['\"]?\s*[:=]\s*['\"]?[a-z0-9+/_-]{8,}"
     )
     for path in DEPLOY.rglob("*"):
         if path.is_file():
             assert "kind: Secret" not in path.read_text(), path
-            assert not given.findall(path.read_text()), path
+            assert not secret.findall(path.read_text()), path
 
 
 def test_what_we_build_on_is_pinned_by_its_digest() -> None:
@@ -383,7 +383,9 @@ def _admits(policy: dict[str, Any], labels: dict[str, str]) -> bool:
     (ingress,) = policy["ingress"]
     return any(
         source["podSelector"].get("matchLabels", {}).items() <= labels.items()
-        and all(_matches(labels, one) for one in source["podSelector"].get("matchExpressions", []))
+        and all(
+            _matches(labels, expression) for expression in source["podSelector"].get("matchExpressions", [])
+        )
         for source in ingress["from"]
         if "podSelector" in source
     )

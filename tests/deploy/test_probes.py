@@ -80,12 +80,12 @@ def test_a_server_answers_its_probes_once_it_serves(home: Path, name: str) -> No
 
 
 def _answers(probe: dict[str, Any], ports: dict[str, int], port: int) -> bool:
-    asked = probe.get("httpGet") or probe["tcpSocket"]
-    assert asked["port"] in ports
+    address = probe.get("httpGet") or probe["tcpSocket"]
+    assert address["port"] in ports
     try:
         if "httpGet" in probe:
             with urllib.request.urlopen(
-                f"http://127.0.0.1:{port}{asked['path']}", timeout=probe.get("timeoutSeconds", 1)
+                f"http://127.0.0.1:{port}{address['path']}", timeout=probe.get("timeoutSeconds", 1)
             ) as answer:
                 return answer.status == 200
         with socket.create_connection(("127.0.0.1", port), timeout=probe.get("timeoutSeconds", 1)):
@@ -110,7 +110,6 @@ def _here(command: list[str]) -> list[str]:
 
 
 def _environment(container: dict[str, Any], home: Path) -> dict[str, str]:
-    given = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
-    # its file is the pod's
-    given = {name: value for name, value in given.items() if name != "HALVING_CLUSTER"}
-    return {**os.environ, **given, "DAGSTER_HOME": str(home), "HALVING_ROOT": str(home / "root")}
+    variables = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+    variables.pop("HALVING_CLUSTER", None)  # It names a file of the pod.
+    return {**os.environ, **variables, "DAGSTER_HOME": str(home), "HALVING_ROOT": str(home / "root")}

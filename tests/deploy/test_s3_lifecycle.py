@@ -28,7 +28,7 @@ def test_each_accepted_class_has_a_rule_for_its_tag_and_s3_takes_the_rules(s3: S
         (TAG, each) for each in READ_AT_ONCE
     }
     assert all(
-        [one["StorageClass"] for one in rule["Transitions"]] == [rule["Filter"]["Tag"]["Value"]]
+        [transition["StorageClass"] for transition in rule["Transitions"]] == [rule["Filter"]["Tag"]["Value"]]
         for rule in tagged
     )
 

@@ -79,7 +79,8 @@ def test_an_intent_is_requested_until_it_has_a_run_and_becomes_the_sweep_it_name
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
     intent = add_intent(backend, parse_spec(small(max_trials=2)))
-    (first,), (again,) = tick(launch_requested, backend, instance), tick(launch_requested, backend, instance)
+    (first,) = tick(launch_requested, backend, instance)
+    (again,) = tick(launch_requested, backend, instance)
     assert first.run_key == again.run_key == f"intent/{intent.id}"
     assert carry_out(backend, instance, first).success
     assert [sweep.id for sweep in sweeps(backend)] == [intent.sweep]

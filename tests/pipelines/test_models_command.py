@@ -61,7 +61,7 @@ def test_people_approve_promote_and_roll_back_and_the_story_tells_it(two: Shell)
     )
     events = two.data("models", "show", "digits")["events"]
     assert [
-        (event["actor"], event["told"], event["note"]) for event in events if event["actor"] == "ann"
+        (event["actor"], event["summary"], event["note"]) for event in events if event["actor"] == "ann"
     ] == [
         ("ann", "1.0.1 rejected", "too slow"),
         ("ann", "1.0.1 approved", "fast now"),

@@ -314,7 +314,9 @@ def _field_of(token: Token) -> Field:
         return Field("run", token.text, column=token.column)
     head, dot, name = token.text.partition(".")
     if token.kind == "name":
-        head, dot, name = token.before[:-1], ".", token.text
+        head = token.before[:-1]
+        dot = "."
+        name = token.text
     for kind in _KINDS:
         if head == kind and dot:
             if not name:

@@ -157,7 +157,8 @@ def search_path(plan: Plan, code: Path) -> str:
 
 def _in(code: Path, argument: str) -> str:
     """A recorded argument (``checkout:a.py``, ``--config=checkout:a.yaml``) with its path in the checkout."""
-    option, equals, value = "", "", argument
+    option = equals = ""
+    value = argument
     if argument.startswith("-"):
         option, equals, value = argument.rpartition("=")
     if not value.startswith(CHECKOUT):

@@ -78,8 +78,8 @@ export function filterOf(axis, brush, values) {
     .filter((value) => Number.isFinite(numberOf(value)) && !isWithin(axis, brush, value))
     .map(Number);
   const [lowest, highest] = [
-    numbers.reduce((one, other) => Math.min(one, other)),
-    numbers.reduce((one, other) => Math.max(one, other)),
+    numbers.reduce((result, number) => Math.min(result, number)),
+    numbers.reduce((result, number) => Math.max(result, number)),
   ];
   const low = shortest(
     valueAt(axis, brush.low),

@@ -242,7 +242,7 @@ function History({ model }) {
           <tbody>${[...data.events].reverse().map(
             (/** @type {any} */ event) =>
               html`<tr key=${event.id}><td><${Timestamp} time=${event.at} /></td><td>${event.actor}</td>
-                <td>${event.told}</td><td>${event.note ?? NONE}</td></tr>`,
+                <td>${event.summary}</td><td>${event.note ?? NONE}</td></tr>`,
           )}</tbody>
         </table>
       </div>

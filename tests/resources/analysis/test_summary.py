@@ -179,7 +179,8 @@ def test_a_sweep_replayed_under_its_own_strategy_spends_and_finds_what_it_did(
     replay = replayed(
         backend, search(backend, spec, score, seconds=2.0, curves=True), {"asha": {"min_budget": 1}}, "random"
     )
-    itself, same, full = replay["itself"], *replay["replayed"]
+    itself = replay["itself"]
+    same, full = replay["replayed"]
     for name in (
         "trials",
         "completed",

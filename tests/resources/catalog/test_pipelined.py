@@ -76,10 +76,8 @@ def test_what_is_written_is_what_the_tables_say(catalog: Catalog, small_spec: Sp
     assert nothing == [[], [], []]
     assert (row.number, row.params, row.sampler_attrs, row.checkpoint) == (0, PARAMS, None, None)
     with catalog.read() as session:
-        (kept,), (ended_attempt,) = (
-            session.scalars(select(TrialRow)).all(),
-            session.scalars(select(AttemptRow)).all(),
-        )
+        (kept,) = session.scalars(select(TrialRow)).all()
+        (ended_attempt,) = session.scalars(select(AttemptRow)).all()
     assert (kept.params, kept.sampler_attrs, kept.seconds) == (PARAMS, None, 0.5)
     assert (ended_attempt.started_at, ended_attempt.ended_at, ended_attempt.error) == (
         began,

@@ -427,7 +427,7 @@ def test_the_story_of_a_model_tells_its_versions_and_its_events(
         {"champion": "1.0.0"},
         ["1.0.0"],
     )
-    assert [(event["actor"], event["told"], event["report"]) for event in story["events"]] == [
+    assert [(event["actor"], event["summary"], event["report"]) for event in story["events"]] == [
         ("sweep digits-0", "created", None),
         ("sweep digits-0", "1.0.0 registered: staging", "sha256:r"),
         ("sweep digits-0", "1.0.0 promoted: staging → champion", "sha256:r"),

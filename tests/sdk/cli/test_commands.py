@@ -373,7 +373,9 @@ def test_show_gives_as_data_what_is_in_the_files(filled: Store, command: Halving
     assert data["metrics"]["val/acc"] == {"last": 0.75, "min": 0.0, "max": 0.75, "points": 4}
     assert (data["seed"], data["tags"], data["attempts"][0]["dropped_points"]) == (5, {"kind": "k0"}, 0)
     assert data["provenance"]["packages"]["pyarrow"]
-    (artifact,), (media,), (checkpoint,) = data["artifacts"], data["media"], data["checkpoints"]
+    (artifact,) = data["artifacts"]
+    (media,) = data["media"]
+    (checkpoint,) = data["checkpoints"]
     assert Path(filled.root, artifact["file"]).read_text() == "hello"
     assert Path(filled.root, media["file"]).read_bytes().startswith(b"\x89PNG")
     assert (media["key"], checkpoint["epoch"]) == ("sample", 0)

@@ -548,10 +548,8 @@ def test_each_factor_explains_its_effect_and_a_kill_loses_only_the_training_reru
 
 
 def test_what_cannot_be_explained_by_reruns_is_refused_before_anything_is_trained(store: Store) -> None:
-    (info, _), plan = (
-        recorded_in(store, 0.0, 1.0),
-        replace(PLAN, environment={"python": {"version": "3.11.4"}}),
-    )
+    info, _ = recorded_in(store, 0.0, 1.0)
+    plan = replace(PLAN, environment={"python": {"version": "3.11.4"}})
     first = replace(info, record={**info.record, "provenance": plan.environment}), plan
 
     def with_record(**changes: Any) -> tuple[RunInfo, Plan]:

@@ -177,7 +177,8 @@ def test_only_pods_of_a_gang_have_the_fast_network_between_nodes(small_spec):
     ]
     for made in (gang, single):
         assert as_known(made, "V1Pod") == made, "Kubernetes' API knows every field"
-    (container,), (alone,) = gang["spec"]["containers"], single["spec"]["containers"]
+    (container,) = gang["spec"]["containers"]
+    (alone,) = single["spec"]["containers"]
     devices = {"rdma/hca_shared_devices_a": "1", "vpc.amazonaws.com/efa": "4", "hugepages-2Mi": "5Gi"}
     own = {"memory": "32Gi", "nvidia.com/gpu": "1"}
     assert container["resources"] == {
