@@ -174,7 +174,7 @@ def figures(measured: Measured) -> dict[str, float]:
         values[f"{kind}_second"] = starts * values[f"{kind}_attempt"]
     values["segment_second"] = values["segments_writes"] * starts
     values["asked_back_look"] = pod._ASKED_BACK_LOOK_SECONDS
-    values["mail_second"] = TRIALS / mailbox._LONGEST_SECONDS + TRIALS / values["asked_back_look"]
+    values["mail_second"] = TRIALS / mailbox._MAX_SECONDS + TRIALS / values["asked_back_look"]
     values["compaction_rate"] = cell("compaction", "", "attempts/s", "Both")
     values["compaction_hour"] = 3600 * values["compaction_rate"]
     values["compaction_workers"] = math.ceil(WORKERS * starts / values["compaction_rate"])

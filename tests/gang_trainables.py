@@ -105,7 +105,7 @@ def _sample_often(run: Run) -> list[int]:
 
     assert run._system is not None
     run._system.stop()
-    run._system = run._sampled(
+    run._system = run._start_system_metrics(
         log, _SAMPLE_SECONDS, (lambda: run._saver.interval.seconds) if run.rank == 0 else None
     )
     return samples

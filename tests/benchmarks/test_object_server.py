@@ -88,7 +88,7 @@ def test_several_processes_read_each_run_once_and_the_index_has_all(
     for name in ("HALVING_JOURNAL", *CREDENTIALS):  # which it sets, as in a process of its own
         monkeypatch.setenv(name, os.environ.get(name, ""))
     runs = 600  # so many are worth processes of their own, where there are several cores
-    counts = index_on_s3.made(str(tmp_path), runs, compacted=False)["counts"]
+    counts = index_on_s3.make_index(str(tmp_path), runs, compacted=False)["counts"]
     assert (counts["HEAD"], counts["GET"]) == (3 * runs, 3 * runs)
     assert 2 * runs < counts["LIST"] < 2 * runs + 10
     with closing(Catalog(f"sqlite:///{tmp_path}/index.db")) as catalog:

@@ -200,6 +200,6 @@ def test_a_token_is_asked_for_when_a_connection_is_opened(database: Watched) -> 
     tokens = Tokens()
     storage = PooledPostgresStorage(database.url, token_provider=tokens)
     assert storage.run_storage.get_runs() == []
-    before = tokens.given
+    before = tokens.count
     assert storage.run_storage.get_runs() == []
-    assert (before > 0, tokens.given) == (True, before)
+    assert (before > 0, tokens.count) == (True, before)

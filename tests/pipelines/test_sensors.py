@@ -104,7 +104,7 @@ def test_a_paused_trial_in_the_top_share_is_resumed_under_its_next_rung_and_atte
         waiting = tick(start_trials, backend, instance)[0]
         number = int(str(waiting.partition_key)[-4:])
         assignment = open_scheduler.claim(number, "worker")
-        open_scheduler.reached(assignment, ReachedRung(1, {"score": value}, "sha256:c"), 1.0)
+        open_scheduler.report_rung(assignment, ReachedRung(1, {"score": value}, "sha256:c"), 1.0)
     assert f"{open_scheduler.id}.0000/r1/a2" in [
         request.run_key for request in tick(start_trials, backend, instance)
     ]
@@ -134,7 +134,7 @@ def test_a_trial_that_goes_on_with_other_resources_gets_a_run_whose_pod_has_thos
     (first,) = tick(start_trials, backend, instance)
     assignment = scheduler.claim(0, "worker")
     scheduler.report_rung(assignment, ReachedRung(1, {"score": 0.5}, "sha256:c"), 1.0)
-    scheduler.resized(assignment, 1.0)
+    scheduler.report_resize(assignment, 1.0)
     (second,) = tick(start_trials, backend, instance)
     assert [request.run_key for request in (first, second)] == [
         f"{scheduler.id}.0000/r0/a1",

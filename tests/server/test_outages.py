@@ -131,7 +131,7 @@ def test_without_its_store_the_server_shows_the_index_and_hides_the_address(
         whole = client.get("/runs/p/a").json()
         if outage is Gate.swallow:
             monkeypatch.setattr(StoreThreads, "read", partialmethod(StoreThreads.read, seconds=0.5))
-            monkeypatch.setattr(run_records, "_SHOWN_SECONDS", 0.5)
+            monkeypatch.setattr(run_records, "_FILES_SECONDS", 0.5)
             monkeypatch.setattr(state.curves._limiter, "seconds", 0.5)
         outage(line)
         try:

@@ -176,7 +176,7 @@ def test_a_decision_takes_two_round_trips_and_a_heartbeat_one(postgres: Postgres
             assert trips == 2, "the look for lost trials is in the first of them"
             assert trips_of(scheduler.heartbeat, assignment)[1] == 1
             report = ReachedRung(assignment.granted, {"score": 0.5}, "sha256:c")
-            assert trips_of(scheduler.reached, assignment, report, 1.0)[1] == 2
+            assert trips_of(scheduler.report_rung, assignment, report, 1.0)[1] == 2
 
         def decide_nothing() -> None:
             with scheduler._transactions.deciding():

@@ -112,7 +112,9 @@ class Crew:
             self.at_work[assignment.trial] -= 1
             value = assignment.params["x"] + 1 / epochs
             if not isinstance(
-                scheduler.reached(assignment, ReachedRung(epochs, {"score": value}, f"sha256:{epochs}"), 0.2),
+                scheduler.report_rung(
+                    assignment, ReachedRung(epochs, {"score": value}, f"sha256:{epochs}"), 0.2
+                ),
                 Continue,
             ):
                 break

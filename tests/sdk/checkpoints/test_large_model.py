@@ -303,7 +303,7 @@ def test_a_script_that_fails_says_that_its_checkpoint_was_not_written_in_time(
     store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("halving.run.run._END_SECONDS", 0.1)
-    monkeypatch.setattr("halving.run.run._LAST_SECONDS", 0.1)
+    monkeypatch.setattr("halving.run.run._MIN_END_SECONDS", 0.1)
     with (
         pytest.warns(UserWarning, match="the last checkpoint of r .*: it was still being written"),
         pytest.raises(KeyboardInterrupt),

@@ -134,7 +134,7 @@ TEXTS = {
 
 
 @pytest.fixture
-def parse_text(api: Api, client: TestClient) -> list[str]:
+def typed_runs(api: Api, client: TestClient) -> list[str]:
     """Six runs, the newest last, with the params of TEXTS, in the index."""
     runs = []
     for number in range(6):
@@ -169,19 +169,21 @@ TYPED_FILTERS = [
 """Filters of ours, and the numbers of the runs that they choose, in their order."""
 
 
-def test_our_filters_take_numbers_and_flags_in_params_as_such(client: TestClient, typed: list[str]) -> None:
+def test_our_filters_take_numbers_and_flags_in_params_as_such(
+    client: TestClient, typed_runs: list[str]
+) -> None:
     store = client.app.state.halving.store  # type: ignore[attr-defined]
     runs = list_runs(store)
     for chosen, numbers in TYPED_FILTERS:
         answer = client.get("/runs", params={"filter": chosen}).json()
-        assert [typed.index(entry["run"]) for entry in answer["runs"]] == numbers, chosen
-        assert [typed.index(info.run) for info in match_runs(store, runs, parse_filter(chosen))] == numbers, (
-            chosen
-        )
+        assert [typed_runs.index(entry["run"]) for entry in answer["runs"]] == numbers, chosen
+        assert [
+            typed_runs.index(info.run) for info in match_runs(store, runs, parse_filter(chosen))
+        ] == numbers, chosen
 
 
 def test_columns_of_params_are_numbers_and_flags_and_mlflows_api_gives_the_texts(
-    client: TestClient, api: Api, typed: list[str]
+    client: TestClient, api: Api, typed_runs: list[str]
 ) -> None:
     rows = client.get(
         "/runs", params={"columns": "params.lr,params.amp,params.id", "filter": "params.lr < 0.6"}
@@ -196,7 +198,7 @@ def test_columns_of_params_are_numbers_and_flags_and_mlflows_api_gives_the_texts
         for row in client.get("/runs/columns", params={"filter": "params.lr < 1"}).json()["params"]
     }
     assert kinds["lr"] == "number"
-    for number, run in enumerate(typed):
+    for number, run in enumerate(typed_runs):
         params = {
             row["key"]: row["value"] for row in api("runs/get", "GET", run_id=run)["run"]["data"]["params"]
         }
@@ -208,7 +210,7 @@ def test_columns_of_params_are_numbers_and_flags_and_mlflows_api_gives_the_texts
     assert [
         row["info"]["run_id"]
         for row in api("runs/search", experiment_ids=["0"], filter="params.lr = '0.5'")["runs"]
-    ] == typed[:1]
+    ] == typed_runs[:1]
 
 
 @pytest.fixture
