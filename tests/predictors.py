@@ -108,11 +108,11 @@ def speaking_for_itself(run: TrainedRun, table: pa.Table) -> list[str]:
 
 
 def exiting_beside_a_child(run: TrainedRun, table: pa.Table) -> list[str]:
-    _mark_run(run)
+    _mark(run)
     os._exit(3)
 
 
-def _mark_run(run: TrainedRun) -> None:
+def _mark(run: TrainedRun) -> None:
     """Start a process in its own session, and write both processes' ids into the store's folder."""
     child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     file = Path(run.store.root, "pids")
@@ -120,13 +120,13 @@ def _mark_run(run: TrainedRun) -> None:
     file.with_suffix(".new").rename(file)
 
 
-def waiting_mark_run(run: TrainedRun, table: pa.Table) -> list[str]:
-    _mark_run(run)
+def waiting_and_marked(run: TrainedRun, table: pa.Table) -> list[str]:
+    _mark(run)
     return waiting(run, table)
 
 
 def filling_beside_a_child(run: TrainedRun, table: pa.Table) -> list[str]:
-    _mark_run(run)
+    _mark(run)
     return filling(run, table)
 
 

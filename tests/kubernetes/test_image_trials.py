@@ -103,14 +103,14 @@ def look_around(run):
         writable = True
     except OSError:
         writable = False
-    found = {
+    surroundings = {
         "env": dict(os.environ),
         "uid": os.getuid(),
         "writable": writable,
         "token": Path("/var/run/secrets").exists(),
     }
-    Path("/tmp/found.json").write_text(json.dumps(found))
-    run.log_artifact("/tmp/found.json")
+    Path("/tmp/surroundings.json").write_text(json.dumps(surroundings))
+    run.log_artifact("/tmp/surroundings.json")
     train(run)
 
 

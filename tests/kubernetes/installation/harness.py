@@ -39,12 +39,12 @@ mutation Launch($params: ExecutionParams!) {
 
 _KILL_NEWEST = """
 import os, pathlib, signal, sys
-found = [
+processes = [
     int(at.parent.name)
     for at in pathlib.Path("/proc").glob("[0-9]*/cmdline")
     if sys.argv[1].encode() in at.read_bytes()
 ]
-os.kill(max(number for number in found if number != os.getpid()), signal.SIGKILL)
+os.kill(max(number for number in processes if number != os.getpid()), signal.SIGKILL)
 """
 
 

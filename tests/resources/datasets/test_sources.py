@@ -813,8 +813,9 @@ query_source._MEMORY = "64MiB"
 query = "SELECT i, repeat('x', 100) AS text FROM range(2_000_000) t(i) ORDER BY hash(i)"
 (part,), *_ = open_query(query, "dataset.source")
 rows = part.read()
+first = next(rows).num_rows
 spilled = any(Path(tempfile.gettempdir()).rglob("duckdb_temp*"))
-print(next(rows).num_rows, spilled, os.listdir("."), flush=True)
+print(first, spilled, os.listdir("."), flush=True)
 rows.close()
 print(list(Path(tempfile.gettempdir()).glob("halving-duckdb-*/*")))
 """

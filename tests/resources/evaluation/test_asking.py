@@ -58,7 +58,7 @@ def is_running(pid: int) -> bool:
 @pytest.mark.slow
 def test_a_predictor_and_what_it_has_started_end_with_the_process_that_asked(tmp_path: Path) -> None:
     asking = multiprocessing.get_context("spawn").Process(
-        target=ask, args=(question(tmp_path, "waiting_marked"), EvaluationLimits())
+        target=ask, args=(question(tmp_path, "waiting_and_marked"), EvaluationLimits())
     )
     asking.start()
     wait_for(lambda: len(pids(tmp_path)) == 2, 300, "the predictor runs")
@@ -73,7 +73,7 @@ def test_a_predictor_and_what_it_has_started_end_with_the_process_that_asked(tmp
     ("predictor", "limits", "said"),
     [
         ("filling_beside_a_child", {"memory": "400Mi"}, r"evaluation_limits\.memory = 400Mi"),
-        ("waiting_marked", {"seconds": 10}, r"evaluation_limits\.seconds"),
+        ("waiting_and_marked", {"seconds": 10}, r"evaluation_limits\.seconds"),
         ("exiting_beside_a_child", {}, "exit code 3"),
     ],
 )

@@ -46,10 +46,10 @@ for epoch in run.epochs(4):
     if epoch == 2 and run.attempt == 1:
         break  # its checkpoint counts, as where one process leaves its loop
 run.finish()
-told = {"id": run.id, "attempt": run.attempt, "rank": run.rank, "of": run.world_size}
-told |= {"params": run.params, "seen": seen}
-told |= {"max": run.max_epochs, "epoch": run.epoch, "weights": model.weight.tolist()}
-open(f"told-{run.attempt}-{run.rank}.json", "w").write(json.dumps(told))
+report = {"id": run.id, "attempt": run.attempt, "rank": run.rank, "of": run.world_size}
+report |= {"params": run.params, "seen": seen}
+report |= {"max": run.max_epochs, "epoch": run.epoch, "weights": model.weight.tolist()}
+open(f"report-{run.attempt}-{run.rank}.json", "w").write(json.dumps(report))
 """
 
 
@@ -57,7 +57,7 @@ def test_a_script_that_torchrun_starts_twice_has_one_run_which_goes_on(store: St
     (tmp_path / "train.py").write_text(SCRIPT)
 
     def records_of(attempt: int) -> list[dict[str, Any]]:
-        return [json.loads((tmp_path / f"told-{attempt}-{rank}.json").read_text()) for rank in (0, 1)]
+        return [json.loads((tmp_path / f"report-{attempt}-{rank}.json").read_text()) for rank in (0, 1)]
 
     command = [
         sys.executable,

@@ -10,8 +10,8 @@ from server.settings import Settings
 from tests.server.browser.conftest import Served, serving
 
 _CALL = (
-    "async ([module, name, cases]) => { const found = (await import(module))[name]; return "
-    "cases.map((each) => found(...each)); }"
+    "async ([module, name, cases]) => { const named = (await import(module))[name]; return "
+    "cases.map((each) => named(...each)); }"
 )
 
 

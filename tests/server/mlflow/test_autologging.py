@@ -52,13 +52,13 @@ import requests
 
 send = requests.Session.send
 
-def noted(self, request, **given):
-    answer = send(self, request, **given)
+def note(self, request, **options):
+    answer = send(self, request, **options)
     with Path(sys.argv[3]).open("a") as file:
         file.write(f"{answer.status_code} {request.method} {request.path_url.partition('?')[0]}\\n")
     return answer
 
-requests.Session.send = noted  # autologging makes a mere warning of a request that failed
+requests.Session.send = note  # autologging makes a mere warning of a request that failed
 from mlflow import MlflowClient
 
 client = MlflowClient()
@@ -190,9 +190,9 @@ class Rows(torch.utils.data.Dataset):
 small = BertConfig(
     vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
 )
-given = dict(num_train_epochs=2, per_device_train_batch_size=4, logging_steps=1, learning_rate=0.01)
-given |= dict(use_cpu=True, disable_tqdm=True)
-arguments = TrainingArguments("out", report_to="mlflow", save_strategy="no", **given)
+options = dict(num_train_epochs=2, per_device_train_batch_size=4, logging_steps=1, learning_rate=0.01)
+options |= dict(use_cpu=True, disable_tqdm=True)
+arguments = TrainingArguments("out", report_to="mlflow", save_strategy="no", **options)
 with mlflow.start_run() as run:
     model = BertForSequenceClassification(small)
     trainer = Trainer(model, arguments, train_dataset=Rows(), eval_dataset=Rows())
