@@ -10,11 +10,11 @@ from pydantic import Field
 from assets.events import Materialized, expected_failures
 from halving import Store
 from halving.errors import InvalidInput, NotFound
+from halving.text import comma_list
 from resources.backend import Backend
 from resources.features.registry import check_registered, register
 from resources.features.view import FeatureView
 from resources.features.wanted import online_address, project_views
-from resources.sweep_spec.base import listed
 
 if TYPE_CHECKING:
     from resources.features.materialize import Materialized as MaterializedDay
@@ -79,8 +79,8 @@ def feature_view(view: FeatureView) -> dg.AssetsDefinition:
     @dg.asset(
         key=asset_key(view.key),
         description=(
-            f"The features {listed(view.features)} of {listed(view.entity)}, by the day of their events; "
-            f"of {view.source.place}."
+            f"The features {comma_list(view.features)} of {comma_list(view.entity)}, by the day of their "
+            f"events; of {view.source.place}."
         ),
         group_name=GROUP,
         partitions_def=dg.DailyPartitionsDefinition(start_date=(view.start or _FIRST_DAY).isoformat()),

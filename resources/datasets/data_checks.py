@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from halving import Dataset
+from halving.text import comma_list
 from resources.datasets.diff import compare
 from resources.datasets.lone_predictor import lone_predictors, places_by_target, reason_without_any
 from resources.datasets.repeated_hashes import find_repeats
@@ -31,7 +32,6 @@ from resources.datasets.shown_rows import (
     sampled_rows,
 )
 from resources.datasets.statistics import Statistics, all_columns, comparable, missing
-from resources.sweep_spec.base import listed
 from resources.sweep_spec.dataset import REQUIRED_SPLITS, Bounds, DatasetSource
 
 CHECKS = {
@@ -107,7 +107,7 @@ def _schema_as_before(dataset: Dataset, source: DatasetSource, before: Mapping[s
     if before is None:
         return True, "it is the dataset's first snapshot", []
     schema = compare(before, dataset.manifest)["schema"]
-    changes = [f"{change}: {listed(columns)}" for change, columns in schema.items() if columns]
+    changes = [f"{change}: {comma_list(columns)}" for change, columns in schema.items() if columns]
     if not changes:
         return True, "as before", []
     return False, f"since {before['digest']} columns were {'; '.join(changes)}", []
@@ -120,7 +120,10 @@ def _nulls(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | 
     if unknown := sorted(set(allowed) - set(columns)):
         return (
             False,
-            f"checks.nulls names columns that are not there: {listed(unknown)}; there are {listed(columns)}",
+            (
+                f"checks.nulls names columns that are not there: {comma_list(unknown)}; "
+                f"there are {comma_list(columns)}"
+            ),
             [],
         )
     wrong = {
@@ -129,8 +132,8 @@ def _nulls(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | 
         if columns[name]["nulls"] > share * total
     }
     if not wrong:
-        return True, f"{listed(sorted(allowed))} have no more null or NaN than they may", []
-    reason = listed(
+        return True, f"{comma_list(sorted(allowed))} have no more null or NaN than they may", []
+    reason = comma_list(
         f"{name} has {share:.2%} null or NaN, and may have {allowed[name]:.2%}"
         for name, share in sorted(wrong.items())
     )
@@ -151,7 +154,7 @@ def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] |
         for name in ranges
         if name not in scalar_columns or not isinstance(columns[name].get("min", 0), int | float)
     ):
-        return False, f"checks.ranges names columns that are not numbers: {listed(unknown)}", []
+        return False, f"checks.ranges names columns that are not numbers: {comma_list(unknown)}", []
     wrong = {
         name: f"{name} goes from {_end(columns[name]['min'])} to {_end(columns[name]['max'])}, "
         f"and may from {_end(bounds.min)} to {_end(bounds.max)}"
@@ -165,20 +168,20 @@ def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] |
         lambda rows: any_of(_outside(rows.column(name), ranges[name]) for name in wrong),
         lambda statistics: any(_leaves(ranges[name], statistics[name]) for name in wrong),
     )
-    return False, listed(wrong.values()), examples
+    return False, comma_list(wrong.values()), examples
 
 
 def _within(ranges: Mapping[str, Bounds], columns: Statistics) -> str:
     """Why the check of ranges passes; missing values, which cannot leave a range, are mentioned."""
     if not ranges:
         return "the spec has no ranges"
-    within = f"{listed(sorted(ranges))} stay in their ranges"
+    within = f"{comma_list(sorted(ranges))} stay in their ranges"
     left_out = [
         f"{name} ({columns[name]['nulls']:,} rows)" for name in sorted(ranges) if columns[name]["nulls"]
     ]
     if not left_out:
         return within
-    return f"{within}; null and NaN are left to checks.nulls: {listed(left_out)}"
+    return f"{within}; null and NaN are left to checks.nulls: {comma_list(left_out)}"
 
 
 def _outside(values: pa.Array, bounds: Bounds) -> pa.Array:
@@ -247,7 +250,7 @@ def _kind_of_rows(source: DatasetSource) -> str:
 def _by_identity(source: DatasetSource) -> str:
     """For a reason: the columns by which rows are compared, unless these are all."""
     identity = source.checks.identity
-    return f", by {listed(identity)}" if identity else ""
+    return f", by {comma_list(identity)}" if identity else ""
 
 
 def _leaked_groups(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -268,7 +271,7 @@ def _time_order(dataset: Dataset, source: DatasetSource, before: Mapping[str, An
         return True, "the spec has no checks.time_column", []
     statistics: dict[str, Statistics] = dataset.manifest["statistics"]
     if column not in dataset.manifest["schema"]:
-        columns = listed(dataset.manifest["schema"])
+        columns = comma_list(dataset.manifest["schema"])
         return False, f"checks.time_column = {column!r} is not there; the columns are {columns}", []
     try:
         first = _parse_time(statistics["test"][column]["min"])
@@ -307,7 +310,7 @@ def _lone_predictor(dataset: Dataset, source: DatasetSource, before: Mapping[str
     if not scores:
         return True, reason_without_predictors(dataset, source), []
     reason = "predict the target by themselves, on rows that they were not fitted to"
-    return False, f"{reason}: {listed(scores)}; were they made of it?", rows
+    return False, f"{reason}: {comma_list(scores)}; were they made of it?", rows
 
 
 def lone_predictors_of(
@@ -378,7 +381,7 @@ def _small_classes(dataset: Dataset, source: DatasetSource, before: Mapping[str,
             small.setdefault(split, set()).add(name)
     lines = [f"{name} in {split}: {count}" for (name, split), count in wrong.items()]
     more = " and more" if len(lines) > 10 else ""
-    reason = f"fewer than {min_rows} rows of a class: {listed(lines[:10])}{more}"
+    reason = f"fewer than {min_rows} rows of a class: {comma_list(lines[:10])}{more}"
     return False, reason, rows_of_classes(dataset, source.target, small)
 
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from halving import Dataset
 from halving.data.shards import shards_of
+from halving.text import comma_list
 from resources.datasets.data_checks import DataCheck, check_one, lone_predictors_of, reason_without_predictors
 from resources.datasets.row_hashes import Words, column_words, hash_rows
 from resources.datasets.shard_writing import rows_of
 from resources.datasets.shown_rows import Row, look_up
-from resources.sweep_spec.base import listed
 from resources.sweep_spec.dataset import DatasetSource
 
 _CONTENT = ("sha256", "etag")  # columns that identify the content of a row that is a file
@@ -45,7 +45,9 @@ def leaks_of(
     identity = source.checks.identity
     checks = [_leaked_features(dataset, source, held_out, ignored)]
     if identity:
-        checks.append(_judge_overlap("leaked_rows", dataset, source, held_out, identity, listed(identity)))
+        checks.append(
+            _judge_overlap("leaked_rows", dataset, source, held_out, identity, comma_list(identity))
+        )
     return [
         *checks,
         check_one("leaked_groups", dataset, source, blocking=True),
@@ -134,7 +136,7 @@ def _lone_predictor(dataset: Dataset, source: DatasetSource, accepted: Sequence[
         if accepted:
             reason += " but those that may"
         return DataCheck("lone_predictor", True, reason, True)
-    reason = f"{listed(scores)} predict the target by themselves: as a rule they were made of it"
+    reason = f"{comma_list(scores)} predict the target by themselves: as a rule they were made of it"
     return DataCheck("lone_predictor", False, reason, True, rows)
 
 

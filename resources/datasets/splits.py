@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from halving.errors import InvalidInput
 from halving.identifiers import NAME_RULE, check_name
+from halving.text import comma_list
 from resources.datasets.previous_snapshot import PreviousKey
 from resources.datasets.row_hashes import Words, column_words, hash_family, hash_rows, mix
-from resources.sweep_spec.base import listed
 from resources.sweep_spec.dataset import DatasetSource
 
 _MAX_SPLITS = 100
@@ -127,7 +127,7 @@ def _check_key(previous_key: PreviousKey, schema: pa.Schema) -> None:
     if changes:
         raise InvalidInput(
             f"dataset.group is needed: the rows of {previous_key.snapshot} were dealt by the hash of "
-            f"{listed(list(previous_key.types))}, of which now {listed(changes)}. "
+            f"{comma_list(list(previous_key.types))}, of which now {comma_list(changes)}. "
             "So all rows would be dealt anew, and rows of the test split be trained on. "
             "Give group, columns that tell rows from each other and stay as they are; "
             "or redeal: true, which deals all rows anew all the same"
@@ -185,7 +185,7 @@ def _by_column(column: str) -> Callable[[pa.RecordBatch, Mapping[str, Words]], D
                 ) from None
         splits.update(names)
         if len(splits) > _MAX_SPLITS:
-            examples = listed(sorted(splits)[:_MAX_NAMED])
+            examples = comma_list(sorted(splits)[:_MAX_NAMED])
             raise InvalidInput(
                 f"dataset.split_column = {column!r} is not accepted: more than {_MAX_SPLITS} splits "
                 f"({examples}, …)"

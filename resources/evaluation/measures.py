@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halving.errors import InvalidInput
+from halving.text import comma_list
 from resources.evaluation.confusion_metrics import FROM_CONFUSION, SHARES_OF_RIGHT
 from resources.evaluation.predictions import Predictions
 from resources.evaluation.ranked import OF_RANKS, Ranked
 from resources.evaluation.resampling import Resampled
-from resources.sweep_spec.base import listed
 from resources.sweep_spec.metrics import (
     CLASS_SCORERS,
     NUMBER_SCORERS,
@@ -64,14 +64,15 @@ def check_fits(predictions: Predictions, metric: str) -> None:
     """
     if predictions.target is None:
         raise InvalidInput(
-            f"metric {metric!r} is not accepted: the evaluator gave scores of {listed(predictions.scores)} "
-            "only"
+            f"metric {metric!r} is not accepted: the evaluator gave scores of "
+            f"{comma_list(predictions.scores)} only"
         )
     accepted = NUMBER_SCORERS if predictions.classes is None else CLASS_SCORERS
     if metric not in accepted:
         kind = "a number" if predictions.classes is None else "a class"
         raise InvalidInput(
-            f"metric {metric!r} is not accepted: the target is {kind}; give one of {listed(sorted(accepted))}"
+            f"metric {metric!r} is not accepted: the target is {kind}; give one of "
+            f"{comma_list(sorted(accepted))}"
         )
     if metric in PROBABILITY_SCORERS and predictions.probabilities is None:
         raise InvalidInput(
@@ -81,7 +82,7 @@ def check_fits(predictions: Predictions, metric: str) -> None:
         )
     if metric in TWO_CLASS_SCORERS and predictions.classes is not None and len(predictions.classes) > 2:
         several = sorted(name for name in accepted if name.startswith(f"{metric}_"))
-        remedy = f"; give one of {listed(several)}" if several else "; leave it out"
+        remedy = f"; give one of {comma_list(several)}" if several else "; leave it out"
         raise InvalidInput(
             f"metric {metric!r} is not accepted: it is of two classes, and there are "
             f"{len(predictions.classes)}{remedy}"

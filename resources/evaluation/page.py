@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from halving.cli.output import duration
+from halving.text import comma_list
 from resources.analysis.summary import SweepSummary, outcome
 from resources.analysis.time_spent import SHARES
 from resources.analysis.timeline import Timeline
@@ -16,7 +17,6 @@ from resources.evaluation.figures.params import ParamFigures
 from resources.evaluation.figures.style import Figure, draw_guarded
 from resources.evaluation.looks import WORN_FROM
 from resources.sweep_spec import SweepSpec
-from resources.sweep_spec.base import listed
 from resources.sweep_spec.space import choice_name
 
 _TRIALS = 200  # rows in the table of all trials
@@ -228,7 +228,7 @@ def _verdict(report: dict[str, Any]) -> str:
     failed = [gate["name"].replace("_", " ") for gate in gates if gate["outcome"] == "fail"]
     unsure = [gate["name"].replace("_", " ") for gate in gates if gate["outcome"] == "too little evidence"]
     if failed:
-        return f"Not promoted: {listed(dict.fromkeys(failed))} failed."
+        return f"Not promoted: {comma_list(dict.fromkeys(failed))} failed."
     if unsure:
-        return f"Promotion is held back: too little evidence for {listed(dict.fromkeys(unsure))}."
+        return f"Promotion is held back: too little evidence for {comma_list(dict.fromkeys(unsure))}."
     return "All gates passed." if gates else ""

@@ -15,12 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from halving.errors import InvalidInput
+from halving.text import comma_list, did_you_mean
 from resources.evaluation.columns import encode_arrow, join_columns, object_array
 from resources.evaluation.measures import measure
 from resources.evaluation.predictions import Predictions
 from resources.evaluation.resampling import Resampled, interval_of
 from resources.evaluation.statistics.clusters import Clusters
-from resources.sweep_spec.base import did_you_mean, listed
 from resources.sweep_spec.constraints import constraint
 from resources.sweep_spec.evaluation import is_column
 
@@ -57,7 +57,7 @@ def check_slices(slices: Sequence[str], schema: Mapping[str, str]) -> None:
                 hint = did_you_mean(name, schema)
                 raise InvalidInput(
                     f"slices.{index} = {condition!r} is not accepted: the snapshot has no column "
-                    f"{name!r}{hint}; it has {listed(schema)}"
+                    f"{name!r}{hint}; it has {comma_list(schema)}"
                 )
             if not schema[name].startswith(_ACCEPTED_TYPES):
                 raise InvalidInput(

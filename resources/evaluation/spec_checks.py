@@ -4,10 +4,10 @@ from collections.abc import Collection
 from typing import Any
 
 from halving.errors import InvalidInput
+from halving.text import comma_list
 from resources.datasets.statistics import all_columns
 from resources.evaluation.slices import check_slices
 from resources.sweep_spec import SweepSpec
-from resources.sweep_spec.base import listed
 from resources.sweep_spec.evaluation import judged_as_number
 from resources.sweep_spec.metrics import CLASS_SCORERS, TWO_CLASS_SCORERS
 
@@ -35,7 +35,7 @@ def check_evaluation(spec: SweepSpec, manifest: dict[str, Any]) -> None:
             raise InvalidInput(
                 f"metrics.{index} = {metric!r} is not accepted: it is of two classes, and "
                 f"{manifest['target']!r} has {len(classes)}; give one of "
-                f"{listed(several or sorted(CLASS_SCORERS - TWO_CLASS_SCORERS))}"
+                f"{comma_list(several or sorted(CLASS_SCORERS - TWO_CLASS_SCORERS))}"
             )
 
 
@@ -45,5 +45,5 @@ def _check_leakage(spec: SweepSpec, columns: Collection[str]) -> None:
         if unknown := [name for name in ignored if name not in columns]:
             raise InvalidInput(
                 f"gates.{index}.leakage.ignore = {unknown[0]!r} is not accepted: the snapshot has no such "
-                f"column; its columns are {listed(columns)}"
+                f"column; its columns are {comma_list(columns)}"
             )

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 
 from halving.errors import HalvingError, InvalidInput
+from halving.text import comma_list
 from halving.trial.bounds import problem
 from halving.trial.messages import ReachedRung
 from resources.catalog import Catalog, statements
@@ -24,7 +25,6 @@ from resources.scheduling.suggestion_prefetch import LoopPrefetch
 from resources.search.decide import Continue, Fail, Finish, Wait
 from resources.search.state import Control
 from resources.sweep_spec import SweepSpec
-from resources.sweep_spec.base import listed
 from resources.sweep_spec.functions import check_sampler
 
 LEASE_SECONDS = 600.0
@@ -161,7 +161,7 @@ class ExternalLoops:
         sampler, options = spec.sampler
         options_text = "no options"
         if options:
-            options_text = f"options {listed(f'{name} = {value!r}' for name, value in options.items())}"
+            options_text = f"options {comma_list(f'{name} = {value!r}' for name, value in options.items())}"
         return (
             f"sweep {self.scheduler.id} cannot choose the params of its next trial: "
             f"strategy.{spec.strategy.name} with sampler {sampler!r} and {options_text} fails: "
@@ -388,8 +388,8 @@ class ExternalLoops:
         wanted = [*(objective.metric for objective in spec.objectives), *spec.bounds]
         if missing := [metric for metric in wanted if metric not in values]:
             raise InvalidInput(
-                f"values = {listed(sorted(values))} is not accepted: {listed(missing)} is missing; at a "
-                f"rung tell {listed(wanted)}"
+                f"values = {comma_list(sorted(values))} is not accepted: {comma_list(missing)} is missing; "
+                f"at a rung tell {comma_list(wanted)}"
             )
 
     def _find_divergence(self, values: dict[str, float], epoch: int) -> str | None:

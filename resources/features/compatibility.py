@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from halving.errors import InvalidInput
+from halving.text import comma_list
 from resources.features.view import FeatureView
-from resources.sweep_spec.base import listed
 
 _MEANING = ("entity", "event_time", "created", "delay", "timezone", "ttl", "transform")
 
@@ -84,5 +84,5 @@ def _describe_change(name: str, before: Any, after: Any) -> str:
 
 def _value_text(value: Any) -> str:
     if isinstance(value, list):
-        return listed(value)
+        return comma_list(value)
     return "not given" if value is None else str(value)

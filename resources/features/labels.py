@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from halving.errors import InvalidInput
 from halving.features.definition import Definition, arrow_type
 from halving.features.packing import entity_column
+from halving.text import comma_list
 from resources.features.iso_texts import DAY, EXAMPLE, FINER, TIME, ZONED_TIME
-from resources.sweep_spec.base import listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -149,7 +149,7 @@ def _check_columns(
             what = "time of the labels" if name == time else f"entity of {entity[name].key}"
             raise InvalidInput(
                 f"the labels are not accepted: they have no column {name!r} ({what}), but "
-                f"{listed(schema.names)}"
+                f"{comma_list(schema.names)}"
             )
     kind = schema.field(time).type
     if pa.types.is_dictionary(kind):

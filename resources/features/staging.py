@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from halving.errors import InvalidInput
 from halving.features.packing import entity_type
 from halving.features.whole_numbers import BITS, REMEDY
+from halving.text import comma_list
 from resources.features.engine import columns, fault_of, identifier, text
 from resources.features.iso_texts import EXAMPLE, FINER, TIME, ZONED_TIME
 from resources.features.partitions import Partition
 from resources.features.source import SOURCE, open_source
 from resources.features.view import EVENT, KNOWN_AT, FeatureView, micros_of
-from resources.sweep_spec.base import listed
 
 if TYPE_CHECKING:
     import duckdb
@@ -182,7 +182,7 @@ def check_unique(connection: "duckdb.DuckDBPyConnection", view: FeatureView, rel
         f"{key} LIMIT {_EXAMPLES}"
     ).to_arrow_table()
     if rows.num_rows:
-        named = f"({listed([*view.entity, view.event_time, *([view.created] if view.created else [])])})"
+        named = f"({comma_list([*view.entity, view.event_time, *([view.created] if view.created else [])])})"
         raise InvalidInput(
             f"the rows of the feature view {view.key} are not accepted: {named} is not unique, for example "
             f"{_rows_text(rows)}; keep one row of each in the source"
@@ -209,7 +209,7 @@ def _check_columns(view: FeatureView, types: Mapping[str, str]) -> None:
         if name not in types:
             raise InvalidInput(
                 f"{field} = {name!r} of the feature view {view.key} is not accepted: the source has "
-                f"{listed(types)}; name one of these"
+                f"{comma_list(types)}; name one of these"
             )
     if reserved := {EVENT, KNOWN_AT} & set(map(str.lower, types)):
         raise InvalidInput(
@@ -372,7 +372,7 @@ def _rows_text(rows: "pa.Table") -> str:
     """Rows for people: ``user_id = 3, ts = 2026-11-25 10:00:00+00:00``."""
     lines = []
     for row in rows.to_pylist():
-        lines.append(listed(f"{name} = {_value_text(value)}" for name, value in row.items()))
+        lines.append(comma_list(f"{name} = {_value_text(value)}" for name, value in row.items()))
     return " | ".join(lines)
 
 

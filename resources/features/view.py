@@ -12,18 +12,10 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from halving.errors import InvalidInput
 from halving.features.definition import NESTED_REMEDY, TYPES, Definition
 from halving.features.reference import IDENTIFIER, IDENTIFIER_RULE, Reference
+from halving.text import comma_list, did_you_mean
 from halving.trial.import_string import import_function
 from resources.project_code import code_digest
-from resources.sweep_spec.base import (
-    MAX_COUNT,
-    MAX_VALUES,
-    FunctionPath,
-    Strict,
-    TimeZone,
-    did_you_mean,
-    listed,
-    must,
-)
+from resources.sweep_spec.base import MAX_COUNT, MAX_VALUES, FunctionPath, Strict, TimeZone, must
 from resources.sweep_spec.parsing import problems_of_model
 from resources.sweep_spec.yaml_text import read_yaml
 
@@ -45,7 +37,7 @@ def _duration(value: str) -> str:
     match = _DURATION.fullmatch(value)
     if match is None or int(match[1]) * _UNITS[match[2]] > _MAX_DURATION:
         raise ValueError(
-            f"give a whole number and a unit of {listed(_UNITS)}, for example 7d, and at most 36525d"
+            f"give a whole number and a unit of {comma_list(_UNITS)}, for example 7d, and at most 36525d"
         )
     return value
 
@@ -53,10 +45,10 @@ def _duration(value: str) -> str:
 def _feature_type(value: str) -> str:
     kind = value.removesuffix(_NOT_NULL)
     if _NESTED.match(kind):
-        raise ValueError(f"give one of {listed(TYPES)}; {NESTED_REMEDY}")
+        raise ValueError(f"give one of {comma_list(TYPES)}; {NESTED_REMEDY}")
     if kind not in TYPES:
         raise ValueError(
-            f"give one of {listed(TYPES)}{did_you_mean(kind, TYPES)}; after it may be said: not null"
+            f"give one of {comma_list(TYPES)}{did_you_mean(kind, TYPES)}; after it may be said: not null"
         )
     return value
 
@@ -94,7 +86,7 @@ class Source(Strict):
     def _check_places(self) -> Self:
         places = [name for name in ("files", "delta", "function") if getattr(self, name) is not None]
         if len(places) != 1:
-            raise ValueError(f"give exactly one of files, delta, function; got {listed(places)}")
+            raise ValueError(f"give exactly one of files, delta, function; got {comma_list(places)}")
         if (self.delta is None) != (self.version is None):
             raise ValueError(
                 "give version with delta, and only with it: the table's version that is read, so that it "
@@ -147,7 +139,7 @@ class FeatureView(Strict):
         alias="schema",
         min_length=1,
         max_length=MAX_VALUES,
-        description=f"The features by name, each with a type of {listed(TYPES)}.",
+        description=f"The features by name, each with a type of {comma_list(TYPES)}.",
     )
     start: date | None = Field(
         default=None, description="The first day that Dagster offers to materialise (default: 2024-01-01)."
@@ -174,7 +166,7 @@ class FeatureView(Strict):
         counts = Counter(map(str.lower, names))  # SQL takes names that differ by case alone for one
         if twice := sorted({name for name in names if counts[name.lower()] > 1}):
             raise ValueError(
-                f"entity and schema have {listed(twice)} twice, whatever the case: give each another name"
+                f"entity and schema have {comma_list(twice)} twice, whatever the case: give each another name"
             )
         return self
 
@@ -282,7 +274,7 @@ def view_of(reference: Reference, views: dict[str, FeatureView]) -> FeatureView:
         hint = did_you_mean(reference.feature, view.features)
         raise InvalidInput(
             f"feature {str(reference)!r} is not accepted: {view.key} has no such feature{hint}; it has "
-            f"{listed(view.features)}"
+            f"{comma_list(view.features)}"
         )
     return view
 
@@ -314,7 +306,7 @@ def micros_of(duration: str) -> int:
     match = _DURATION.fullmatch(duration)
     if match is None:
         raise InvalidInput(
-            f"{duration!r} is not accepted: give a whole number and a unit of {listed(_UNITS)}, for "
+            f"{duration!r} is not accepted: give a whole number and a unit of {comma_list(_UNITS)}, for "
             "example 7d"
         )
     return int(match[1]) * _UNITS[match[2]]

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from halving.errors import InvalidInput
+from halving.text import did_you_mean
 from resources.search.decide import ranking
 from resources.search.rules import violation
 from resources.search.simulation import SimulatedWorkers, simulate
 from resources.search.state import Result, Status
 from resources.sweep_spec import SweepSpec, parse_spec
-from resources.sweep_spec.base import did_you_mean
 from resources.sweep_spec.parsing import model_inside
 from resources.sweep_spec.strategy import Strategy
 from resources.sweep_spec.sweep import Objective

@@ -1,10 +1,9 @@
 """The base of all parts of the spec: strict models, choices of one key, and types of simple values."""
 
-import difflib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import UnionType
 from typing import Annotated, Any, Self, Union, get_args, get_origin
 from zoneinfo import ZoneInfo
@@ -23,6 +22,7 @@ from pydantic import (
 
 from halving.errors import InvalidInput
 from halving.identifiers import NAME_RULE, check_name
+from halving.text import comma_list
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -59,8 +59,8 @@ class OneOf(Strict):
     def _check_exactly_one(self) -> Self:
         if len(self.model_fields_set) != 1:
             raise ValueError(
-                f"give exactly one of {listed(field_names(type(self)))}; got "
-                f"{listed(sorted(self.model_fields_set))}"
+                f"give exactly one of {comma_list(field_names(type(self)))}; got "
+                f"{comma_list(sorted(self.model_fields_set))}"
             )
         return self
 
@@ -93,18 +93,6 @@ class Bounds(Strict):
 def field_names(model: type[BaseModel]) -> list[str]:
     """The names of a model's fields as YAML has them, sorted."""
     return sorted(field.alias or name for name, field in model.model_fields.items())
-
-
-def listed(values: Iterable[Any]) -> str:
-    """Join values with commas, ``1, 3, 9``, for people; ``nothing`` if there are none."""
-    return ", ".join(map(str, values)) or "nothing"
-
-
-def did_you_mean(written: Any, accepted: Iterable[Any]) -> str:
-    """``, did you mean 'tpe'?`` if something accepted looks like what was written, else nothing."""
-    by_text = {str(value): value for value in accepted}
-    matches = difflib.get_close_matches(str(written), by_text, n=1)
-    return f", did you mean {by_text[matches[0]]!r}?" if matches else ""
 
 
 def is_import_path(value: str) -> bool:

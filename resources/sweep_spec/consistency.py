@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from halving.errors import InvalidInput
-from resources.sweep_spec.base import did_you_mean, listed
+from halving.text import comma_list, did_you_mean
 from resources.sweep_spec.constraints import constraint, is_word, quote_name
 from resources.sweep_spec.final import TEST, TRAIN
 from resources.sweep_spec.metrics import CLASS_METRICS, NUMBER_METRICS, SCORERS
@@ -141,7 +141,7 @@ def _rungs_of_resources(spec: SweepSpec) -> Iterator[str]:
                 yield _refusal(
                     f"resources.{field}",
                     counts,
-                    f"there is no rung of {budget} epochs; the rungs are {listed(rungs)}",
+                    f"there is no rung of {budget} epochs; the rungs are {comma_list(rungs)}",
                 )
         if first not in (1, rungs[0]):
             remedy = "begin with 1, the first rung"
@@ -288,7 +288,7 @@ def _conditions(spec: SweepSpec) -> Iterator[str]:
                 continue
             for choice in wanted:
                 if choice not in choices:
-                    hint = f"{did_you_mean(choice, choices)}; it has {listed(map(spell, choices))}"
+                    hint = f"{did_you_mean(choice, choices)}; it has {comma_list(map(spell, choices))}"
                     yield _refusal(path, choice, f"{parent} has no such choice{hint}")
     if all_exist:
         try:
@@ -319,7 +319,7 @@ def _way_to_write(expression: str, spec: SweepSpec) -> str:
     """How to write the parameters whose names are no words, but stand in the expression unquoted."""
     bare = _TEXT.sub("", expression)
     names = [name for name in spec.space if name in bare and not is_word(name)]
-    return f"; write {listed(quote_name(name) for name in names)}" if names else ""
+    return f"; write {comma_list(quote_name(name) for name in names)}" if names else ""
 
 
 def _points(spec: SweepSpec) -> list[str]:

@@ -17,7 +17,7 @@ import simpleeval
 
 from halving.errors import InvalidInput
 from halving.python_source import parse_python
-from resources.sweep_spec.base import did_you_mean, listed
+from halving.text import comma_list, did_you_mean
 
 _FUNCTIONS = {"min": min, "max": max, "abs": abs, "log": math.log, "sqrt": math.sqrt}
 _OF_ONE = ("abs", "log", "sqrt")  # functions of one argument
@@ -88,7 +88,7 @@ class Constraint:
         except (ArithmeticError, ValueError):
             return False
         except (TypeError, simpleeval.InvalidExpression) as error:
-            compared = listed(f"{name} = {params[name]!r}" for name in sorted(self.names))
+            compared = comma_list(f"{name} = {params[name]!r}" for name in sorted(self.names))
             raise InvalidInput(
                 f"constraint {self.expression!r} has no answer for {compared}: {error}; "
                 "compare numbers with numbers, texts with texts"
@@ -177,7 +177,7 @@ def _is_flat(tree: ast.AST, depth: int) -> bool:
 def _check_call(node: ast.Call) -> None:
     if not isinstance(node.func, ast.Name) or node.func.id not in _FUNCTIONS or node.keywords:
         hint = did_you_mean(ast.unparse(node.func), _FUNCTIONS)
-        raise InvalidInput(f"{ast.unparse(node)!r} is no call of {listed(_FUNCTIONS)}{hint}; {_GRAMMAR}")
+        raise InvalidInput(f"{ast.unparse(node)!r} is no call of {comma_list(_FUNCTIONS)}{hint}; {_GRAMMAR}")
     name = node.func.id
     count = len(node.args)
     if (name in _OF_ONE and count != 1) or (name not in _OF_ONE and count < 2):

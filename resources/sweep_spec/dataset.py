@@ -16,6 +16,7 @@ from pydantic import (
 
 from halving.errors import InvalidInput
 from halving.features.reference import REFERENCE_RULE, parse_reference, parse_references
+from halving.text import comma_list
 from resources.sweep_spec.base import (
     MAX_TEXT_LENGTH,
     MAX_VALUES,
@@ -25,7 +26,6 @@ from resources.sweep_spec.base import (
     Strict,
     TimeZone,
     is_import_path,
-    listed,
 )
 
 REQUIRED_SPLITS = ("test", "train", "validation")
@@ -108,7 +108,9 @@ class Source(Strict):
             kind for kind in ("files", "folder", "sql", "delta", "iceberg") if getattr(self, kind) is not None
         ]
         if len(kinds) != 1:
-            raise ValueError(f"give exactly one of files, folder, sql, delta, iceberg; got {listed(kinds)}")
+            raise ValueError(
+                f"give exactly one of files, folder, sql, delta, iceberg; got {comma_list(kinds)}"
+            )
         for field, owner in (
             ("format", "files"),
             ("encoding", "files"),
@@ -121,7 +123,7 @@ class Source(Strict):
                 raise ValueError(f"{field} belongs to {owner}, not to {kinds[0]}; leave it out")
         if self.encoding is not None and self.format not in (None, *TEXT_FORMATS):
             raise ValueError(
-                f"encoding belongs to files of {listed(TEXT_FORMATS)}, not of {self.format}; leave it out"
+                f"encoding belongs to files of {comma_list(TEXT_FORMATS)}, not of {self.format}; leave it out"
             )
         for field, owner in (("version", "delta"), ("snapshot", "iceberg")):
             if kinds[0] == owner and getattr(self, field) is None:
@@ -144,7 +146,7 @@ class Source(Strict):
         """For people: ``delta s3://lake/clicks version 418``."""
         fields = self.model_dump(exclude_none=True, exclude_defaults=True)
         if isinstance(self.files, list):
-            fields["files"] = listed(self.files)
+            fields["files"] = comma_list(self.files)
         return " ".join(f"{name} {value}" for name, value in fields.items())
 
 
@@ -385,21 +387,23 @@ class DatasetSource(Strict):
     def _check_rows(self) -> Self:
         if self.features is None and self.labels is None and self.source is not None:
             if unused := [field for field in ("label_time", "timezone") if getattr(self, field) is not None]:
-                raise ValueError(f"{listed(unused)} would have no effect without features; leave it out")
+                raise ValueError(f"{comma_list(unused)} would have no effect without features; leave it out")
         elif self.features is not None and self.labels is not None and self.source is None:
             parse_references(self.features, [self.target])  # Each becomes a column of its own.
         else:
             fields = [field for field in ("source", "labels", "features") if getattr(self, field) is not None]
             raise ValueError(
-                f"give source, or labels with the features that are joined to them; got {listed(fields)}"
+                f"give source, or labels with the features that are joined to them; got {comma_list(fields)}"
             )
         return self
 
     @model_validator(mode="after")
     def _check_whole(self) -> Self:
         if missing := set(REQUIRED_SPLITS) - set(self.splits):
-            raise ValueError(f"splits has {listed(self.splits)}, but must have {listed(sorted(missing))} too")
-        shares = listed(f"{name} {share:g}" for name, share in self.splits.items())
+            raise ValueError(
+                f"splits has {comma_list(self.splits)}, but must have {comma_list(sorted(missing))} too"
+            )
+        shares = comma_list(f"{name} {share:g}" for name, share in self.splits.items())
         if any(share <= 0 for share in self.splits.values()) or not math.isclose(
             sum(self.splits.values()), 1, abs_tol=1e-9
         ):
@@ -411,7 +415,7 @@ class DatasetSource(Strict):
             raise ValueError("split_column and split_times are two ways to split; give one of them")
         if ways and (unused := [field for field in ("splits", "folds", "seed") if _differs(self, field)]):
             raise ValueError(
-                f"{ways[0]} says each row's split, so {listed(unused)} would have no effect; leave it out"
+                f"{ways[0]} says each row's split, so {comma_list(unused)} would have no effect; leave it out"
             )
         if self.redeal and (
             way := next(
@@ -449,7 +453,7 @@ class DatasetSource(Strict):
         For example ``files data/*.parquet``, or ``my_project:labels with clicks@1:ctr``.
         """
         rows = str(self.origin[1])
-        return f"{rows} with {listed(self.features)}" if self.features else rows
+        return f"{rows} with {comma_list(self.features)}" if self.features else rows
 
     @property
     def shard_bytes(self) -> int:

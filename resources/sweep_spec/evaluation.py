@@ -6,7 +6,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from halving.errors import InvalidInput
-from resources.sweep_spec.base import Strict, listed
+from halving.text import comma_list
+from resources.sweep_spec.base import Strict
 from resources.sweep_spec.constraints import constraint
 from resources.sweep_spec.metrics import (
     CLASS_METRICS,
@@ -91,13 +92,13 @@ def judged_as_number(target_type: str, metrics: Iterable[str], gate_metrics: Map
             kind = "as a number" if number else "as a class"
             raise InvalidInput(
                 f"{field} = {metric!r} is not accepted for a target of type {target_type}, judged {kind}: "
-                f"give one of {listed(sorted(fitting))}"
+                f"give one of {comma_list(sorted(fitting))}"
             )
     accepted = list(metrics) or usual
     for field, metric in gate_metrics.items():
         if metric not in accepted:
             raise InvalidInput(
                 f"{field} = {metric!r} is not accepted: it is not among the metrics; give one of "
-                f"{listed(accepted)}"
+                f"{comma_list(accepted)}"
             )
     return number

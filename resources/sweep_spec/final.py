@@ -6,7 +6,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from halving.errors import InvalidInput
-from resources.sweep_spec.base import MAX_COUNT, Name, Strict, did_you_mean, listed
+from halving.text import comma_list, did_you_mean
+from resources.sweep_spec.base import MAX_COUNT, Name, Strict
 from resources.sweep_spec.dataset import REQUIRED_SPLITS
 
 TEST, TRAIN, VALIDATION = REQUIRED_SPLITS
@@ -39,7 +40,7 @@ class Final(Strict):
         for split in self.on:
             if split not in splits:
                 hint = did_you_mean(split, splits)
-                return f"the dataset has no split {split!r}{hint}; it has {listed(splits)}"
+                return f"the dataset has no split {split!r}{hint}; it has {comma_list(splits)}"
         return None
 
     def check_splits(self, splits: Collection[str]) -> None:

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from halving.text import comma_list
 from resources.sweep_spec.base import (
     MAX_TEXT_LENGTH,
     MAX_VALUES,
@@ -13,7 +14,6 @@ from resources.sweep_spec.base import (
     OneOf,
     Strict,
     field_names,
-    listed,
 )
 from resources.sweep_spec.requirements import Memory
 
@@ -219,7 +219,9 @@ def _gate_of(value: Any) -> Any:
         return gate
     if isinstance(value, Gate):
         return value
-    raise ValueError(f"give a name, or a name with its settings; the gates are {listed(field_names(Gate))}")
+    raise ValueError(
+        f"give a name, or a name with its settings; the gates are {comma_list(field_names(Gate))}"
+    )
 
 
 Gates = Annotated[list[Annotated[Gate, BeforeValidator(_gate_of)]], Field(max_length=MAX_VALUES)]

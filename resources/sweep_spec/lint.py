@@ -7,7 +7,7 @@ too few trials reach.
 
 from collections.abc import Iterator
 
-from resources.sweep_spec.base import listed
+from halving.text import comma_list
 from resources.sweep_spec.space import Parameter
 from resources.sweep_spec.strategy import STARTUP_TRIALS, EarlyStopping, Nsga2Search, SuccessiveHalving
 from resources.sweep_spec.sweep import SweepSpec
@@ -89,7 +89,7 @@ def _schedule(spec: SweepSpec) -> Iterator[str]:
     if spec.training.lr_schedule in ("step", "constant"):
         return
     last = spec.budgets[-1]
-    rungs = listed(spec.budgets)
+    rungs = comma_list(spec.budgets)
     named = {name: parameter for name, parameter in spec.space.items() if name.lower() in _LENGTHS}
     searched = [name for name, parameter in named.items() if not parameter.is_fixed]
     incomparable = searched if len(spec.budgets) > 1 else []
@@ -141,8 +141,8 @@ def _unknown_length(spec: SweepSpec) -> Iterator[str]:
             if schedule in _ANNEALING:
                 yield (
                     f"{field} = {schedule!r} of unknown length: results at the rungs "
-                    f"{listed(spec.budgets)} are comparable only if all trials anneal over the same epochs; "
-                    "anneal over run.max_epochs (the last rung), "
+                    f"{comma_list(spec.budgets)} are comparable only if all trials anneal over the same "
+                    "epochs; anneal over run.max_epochs (the last rung), "
                     f"and state training.schedule_epochs = {spec.budgets[-1]}"
                 )
 
@@ -163,12 +163,12 @@ def _rungs(spec: SweepSpec) -> Iterator[str]:
     budgets = f"{path}.min_budget = {strategy.min_budget} with max_budget = {strategy.max_budget}"
     if count < 3:
         yield (
-            f"{budgets}: the rungs {listed(spec.budgets)} are too few to save much; "
+            f"{budgets}: the rungs {comma_list(spec.budgets)} are too few to save much; "
             "give a lower min_budget or reduction_factor, for 3 to 5 rungs"
         )
     if count > 5:
         yield (
-            f"{budgets}: with {count} rungs, at {listed(spec.budgets)} epochs, the first ones decide by "
+            f"{budgets}: with {count} rungs, at {comma_list(spec.budgets)} epochs, the first ones decide by "
             "very little training; give a higher min_budget or reduction_factor, for 3 to 5 rungs"
         )
 
@@ -180,7 +180,7 @@ def _reach(spec: SweepSpec) -> Iterator[str]:
         enough = max(_enough(spec, number) for number in short)
         bracket = f" of bracket {short[0] + 1}" if len(spec.ladders) > 1 else ""
         yield (
-            f"max_trials = {spec.max_trials}: few for the rungs{bracket} at {listed(ladder)} epochs, "
+            f"max_trials = {spec.max_trials}: few for the rungs{bracket} at {comma_list(ladder)} epochs, "
             f"of which about {spec.reachable(short[0])} will be reached; "
             f"give max_trials = {enough} or more, or a higher min_budget"
         )

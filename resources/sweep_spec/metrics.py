@@ -4,7 +4,7 @@ They are listed here because scikit-learn takes half a second to import; a test 
 Scorers of clusterings, and of several labels a row, are left out: a row has one target.
 """
 
-from resources.sweep_spec.base import did_you_mean, listed
+from halving.text import comma_list, did_you_mean
 
 CLASS_METRICS = ["accuracy", "f1_macro"]
 NUMBER_METRICS = ["r2", "mae", "rmse"]
@@ -103,6 +103,6 @@ def check_metric(metric: str) -> str:
     if metric not in SCORERS:
         raise ValueError(
             f"scikit-learn has no such scorer for a table{did_you_mean(metric, sorted(SCORERS))}; there are "
-            f"{listed(sorted(SCORERS))}"
+            f"{comma_list(sorted(SCORERS))}"
         )
     return metric

@@ -7,7 +7,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from halving.errors import InvalidInput
-from resources.sweep_spec.base import did_you_mean, field_names, listed
+from halving.text import comma_list, did_you_mean
+from resources.sweep_spec.base import field_names
 from resources.sweep_spec.consistency import contradictions
 from resources.sweep_spec.strategy import Strategy
 from resources.sweep_spec.sweep import NO_TRAINABLE, SweepSpec
@@ -114,10 +115,10 @@ def _problem(detail: Any, model: type[BaseModel]) -> str:
     if detail["type"] == "extra_forbidden":
         accepted = _fields_beside(detail["loc"], model)
         hint = did_you_mean(detail["loc"][-1], accepted)
-        more = f"{hint}; accepted are {listed(accepted)}{_strategies_with(detail['loc'])}"
+        more = f"{hint}; accepted are {comma_list(accepted)}{_strategies_with(detail['loc'])}"
         return f"{path} = {value!r:.80} is not accepted: there is no such field{more}"
     if detail["type"] == "model_type":
-        fields = listed(_fields_beside((*detail["loc"], ""), model))
+        fields = comma_list(_fields_beside((*detail["loc"], ""), model))
         return f"{path} = {value!r:.80} is not accepted: give fields and values; the fields are {fields}"
     if isinstance(value, dict) and detail["type"] == "value_error":
         return f"{path} is not accepted: {message}"
@@ -133,7 +134,7 @@ def _strategies_with(location: tuple[str | int, ...]) -> str:
         for name, field in Strategy.model_fields.items()
         if (model := model_inside(field.annotation)) and location[-1] in field_names(model)
     ]
-    return f"; {location[-1]} is a field of {listed(strategies)}" if strategies else ""
+    return f"; {location[-1]} is a field of {comma_list(strategies)}" if strategies else ""
 
 
 def _fields_beside(location: tuple[str | int, ...], model: type[BaseModel]) -> list[str]:

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from halving.errors import InvalidInput
-from resources.sweep_spec.base import did_you_mean, listed
+from halving.text import comma_list, did_you_mean
 from resources.sweep_spec.constraints import constraint
 from resources.sweep_spec.space import FloatRange, IntRange, Parameter, is_same, spell
 from resources.sweep_spec.sweep import SweepSpec
@@ -304,7 +304,7 @@ def _contains(parameter: Parameter, value: Any) -> bool:
 def _describe_accepted(parameter: Parameter) -> str:
     domain = parameter.chosen
     if isinstance(domain, list):
-        return spell(domain[0]) if len(domain) == 1 else f"one of {listed(map(spell, domain))}"
+        return spell(domain[0]) if len(domain) == 1 else f"one of {comma_list(map(spell, domain))}"
     kind = "a number" if isinstance(domain, FloatRange) else "a whole number"
     steps = f" in steps of {domain.step}" if domain.step not in (None, 1) else ""
     return f"{kind} from {domain.low} to {domain.high}{steps}"

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from resources.sweep_spec.base import MAX_VALUES, Choice, Strict, listed
+from halving.text import comma_list
+from resources.sweep_spec.base import MAX_VALUES, Choice, Strict
 
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,400}\s*")
 
@@ -159,7 +160,9 @@ class Parameter(Strict):
         if not isinstance(fields, dict) or "constant" not in fields or fields["constant"] is not None:
             return fields
         if others := [kind for kind in _KINDS if fields.get(kind) is not None]:
-            raise ValueError(f"give exactly one of {listed(_KINDS)}; got {listed([*others, 'constant'])}")
+            raise ValueError(
+                f"give exactly one of {comma_list(_KINDS)}; got {comma_list([*others, 'constant'])}"
+            )
         return {**fields, "categorical": [None]}
 
     @model_validator(mode="after")
@@ -167,7 +170,7 @@ class Parameter(Strict):
         values = (self.float_, self.int_, self.categorical, self.constant)
         kinds = [kind for kind, value in zip(_KINDS, values, strict=True) if value is not None]
         if len(kinds) != 1:
-            raise ValueError(f"give exactly one of {listed(_KINDS)}; got {listed(kinds)}")
+            raise ValueError(f"give exactly one of {comma_list(_KINDS)}; got {comma_list(kinds)}")
         choices = self.categorical or []
         names = [choice_name(value) for value in choices]
         for index, value in enumerate(choices):

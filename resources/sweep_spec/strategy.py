@@ -5,7 +5,8 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from resources.sweep_spec.base import MAX_COUNT, OneOf, Strict, did_you_mean, is_import_path, must
+from halving.text import did_you_mean
+from resources.sweep_spec.base import MAX_COUNT, OneOf, Strict, is_import_path, must
 
 SAMPLERS = {
     "random": "optuna.samplers:RandomSampler",

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from halving.errors import InvalidInput
 from halving.identifiers import NAME_RULE, check_name
+from halving.text import comma_list
 from resources.sweep_spec.base import (
     MAX_COUNT,
     MAX_PARAMETERS,
@@ -19,7 +20,6 @@ from resources.sweep_spec.base import (
     Metric,
     Name,
     Strict,
-    listed,
 )
 from resources.sweep_spec.dataset import DatasetSource
 from resources.sweep_spec.evaluation import EvaluationLimits, ScorerName, Serving, Slice
@@ -420,7 +420,7 @@ class SweepSpec(Strict):
     @property
     def rungs(self) -> str:
         """The rungs, in words."""
-        return "rungs at " + " and ".join(listed(ladder) for ladder in self.ladders) + " epochs"
+        return "rungs at " + " and ".join(comma_list(ladder) for ladder in self.ladders) + " epochs"
 
     @property
     def sampler(self) -> tuple[str, dict[str, Any]]:

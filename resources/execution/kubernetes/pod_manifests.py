@@ -7,11 +7,11 @@ from hashlib import sha256
 from typing import Any
 
 from halving.errors import InvalidInput
+from halving.text import did_you_mean
 from resources.execution.kubernetes.cluster_config import ClusterConfig, Nodes
 from resources.execution.kubernetes.trial_pod_settings import OWN_VOLUMES, GangPods
 from resources.scheduling.assignment import Assignment
 from resources.sweep_spec import SweepSpec
-from resources.sweep_spec.base import did_you_mean
 from resources.sweep_spec.requirements import AttemptResources, Needs
 
 SWEEP_LABEL = "halving/sweep"
