@@ -67,7 +67,7 @@ def init(
         deterministic: let this process compute the same from the same ``seed`` (0 if none is given), as far
             as its libraries can: torch's deterministic algorithms, cuBLAS' workspace, the workers of data
             loaders. It imports torch where that is installed. To have Python's ``hash`` fixed, too, start the
-            process with ``PYTHONHASHSEED=0``. ``docs/trust.md`` says what it costs.
+            process with ``PYTHONHASHSEED=0``. ``docs/rerun.md`` says what it costs.
         distributed: False: a run of this process alone, whichever others train with it; so it may be called
             on one rank only.
         system_metrics: seconds between samples of CPU, memory, disk, network and GPUs (extras ``system`` and
