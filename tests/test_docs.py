@@ -13,12 +13,12 @@ from resources.sweep_spec import parse_spec
 from tests.backends import SMALL
 
 DOCS = Path(__file__).parent.parent / "docs"
-SEARCH, TRAINING, DATA = (
+SEARCH, TRAINING, GANGS, DATA = (
     re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-    for page in ("search.md", "training.md", "data.md")
+    for page in ("search.md", "training.md", "gangs.md", "data.md")
 )
-SETTINGS = [example for example in TRAINING if example.startswith("trial_pods:")]
-EXAMPLES = [example for example in SEARCH + TRAINING if example not in SETTINGS]
+SETTINGS = [example for example in GANGS if example.startswith("trial_pods:")]
+EXAMPLES = [example for example in SEARCH + TRAINING + GANGS if example not in SETTINGS]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
