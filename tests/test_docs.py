@@ -13,9 +13,9 @@ from resources.sweep_spec import parse_spec
 from tests.backends import SMALL
 
 DOCS = Path(__file__).parent.parent / "docs"
-SEARCH, TRAINING, GANGS, DATA = (
+SEARCH, TRAINING, GANGS, DATA, FEATURES = (
     re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-    for page in ("search.md", "training.md", "gangs.md", "data.md")
+    for page in ("search.md", "training.md", "gangs.md", "data.md", "features.md")
 )
 SETTINGS = [example for example in GANGS if example.startswith("trial_pods:")]
 EXAMPLES = [example for example in SEARCH + TRAINING + GANGS if example not in SETTINGS]
@@ -32,7 +32,7 @@ def test_every_example_of_the_clusters_settings_is_accepted(example: str) -> Non
     ClusterConfig.model_validate(yaml.safe_load(example))
 
 
-@pytest.mark.parametrize("example", DATA, ids=range(len(DATA)))
+@pytest.mark.parametrize("example", DATA + FEATURES, ids=range(len(DATA + FEATURES)))
 def test_every_example_of_data_is_accepted(example: str) -> None:
     fields: dict[str, Any] = yaml.safe_load(example)
     if "entity" in fields:
@@ -59,4 +59,5 @@ def test_there_are_examples() -> None:
     assert len(SEARCH) >= 5
     assert len(TRAINING) >= 4
     assert SETTINGS
-    assert len(DATA) >= 4
+    assert len(DATA) >= 2
+    assert len(FEATURES) >= 2
