@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from sqlalchemy import Select, select
 
 from halving import Dataset, Store
-from halving.data.dataset import snapshot_folder
 from halving.data.shards import shards_of
+from halving.data.snapshot import snapshot_folder
 from halving.errors import NotFound
 from halving.store.retry import warn
 from resources.catalog import Catalog, SnapshotRow

@@ -16,8 +16,8 @@ from typing import Any
 from sqlalchemy import select
 
 from halving import Store
-from halving.data.dataset import snapshot_folder
 from halving.data.shards import shards_of
+from halving.data.snapshot import snapshot_folder
 from halving.errors import AlreadyExists, NotFound
 from halving.store.retry import warn_once
 from resources.catalog import Catalog, SnapshotRow, utcnow

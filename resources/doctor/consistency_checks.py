@@ -9,8 +9,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from halving import NotFound, Store
-from halving.data.dataset import snapshot_folder
 from halving.data.shards import shards_of
+from halving.data.snapshot import snapshot_folder
 from halving.doctor.checks import ERROR, OK, WARNING, Finding
 from halving.errors import Damaged
 from halving.query.runs import in_threads, list_names, read_run

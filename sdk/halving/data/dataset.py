@@ -1,15 +1,14 @@
-"""Reading a dataset snapshot, which consists of immutable shards of one split each."""
+"""Reading a dataset's rows: as tables, as record batches, or by a loader that can be resumed."""
 
-import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from halving.data.loader_states import LoaderStates
 from halving.data.shards import Shard, shards_of
-from halving.errors import InvalidInput, NotFound, StoreError
+from halving.data.snapshot import Snapshot
+from halving.errors import InvalidInput
 from halving.records.hardware import available_memory
-from halving.store.retry import Outage, retry_while_unavailable
 from halving.store.store import Store
 
 if TYPE_CHECKING:
@@ -17,12 +16,8 @@ if TYPE_CHECKING:
 
     from halving.data.loader import Loader
 
-_Result = TypeVar("_Result")
-_FOLD = "fold-"
-_TRAIN = "train"
 
-
-class Dataset:
+class Dataset(Snapshot):
     """One snapshot, named by its content: ``name`` and ``digest`` (``sha256:…`` of the list of its shards).
 
     While the store is unavailable, reading waits for up to ten minutes. A trial that has to end waits for
@@ -33,130 +28,13 @@ class Dataset:
             train and validation.
 
     Attributes:
-        give_up_at: the time until which reading waits; see
-            :func:`halving.store.retry.retry_while_unavailable`. A run sets it for its own dataset.
-        outage: the outage of the store, shared by everything that reads this snapshot in this process.
+        loader_states: the states of the loaders that :meth:`loader` has opened, which a run's checkpoint
+            keeps.
     """
 
-    give_up_at: Callable[[], float]
-
-    def __init__(self, store: Store, name: str, digest: str, train_on: Sequence[str] = (_TRAIN,)) -> None:
-        self.store = store
-        self.name = name
-        self.digest = digest
-        self.train_on = tuple(train_on)
-        self.give_up_at = lambda: math.inf
-        self.outage = Outage()
-
-    def __repr__(self) -> str:
-        return f"Dataset({self.name!r}, {self.digest!r})"
-
-    def __reduce__(self) -> "tuple[type[Dataset], tuple[Store, str, str, tuple[str, ...]]]":
-        # A data loader's process gets the dataset without the run.
-        return Dataset, (self.store, self.name, self.digest, self.train_on)
-
-    @property
-    def folder(self) -> str:
-        """The snapshot's folder in the store."""
-        return snapshot_folder(self.name, self.digest)
-
-    @cached_property
-    def manifest(self) -> dict[str, Any]:
-        """The snapshot's contents as its manifest lists them.
-
-        They are ``shards`` by split, ``rows``, ``bytes``, ``schema``, ``splits``, ``target``, ``statistics``
-        and ``lineage``.
-
-        Raises:
-            NotFound: there is no such snapshot in the store.
-        """
-        try:
-            manifest: dict[str, Any] = json.loads(
-                self._retry(partial(self.store.read, f"{self.folder}/manifest.json"))
-            )
-        except NotFound:
-            remedy = ""
-            if self.store.folder is not None:
-                remedy = "; `dvc pull` in its datasets folder brings it back"
-            raise NotFound(
-                f"no dataset snapshot {self.name} {self.digest} in the store {self.store.root}{remedy}"
-            ) from None
-        if "shards" not in manifest:
-            raise StoreError(
-                f"the snapshot {self.folder} is of an older version, which had no shards; take it again"
-            )
-        return manifest
-
-    @property
-    def target(self) -> str:
-        """The name of the column to predict."""
-        return str(self.manifest["target"])
-
-    @property
-    def splits(self) -> Mapping[str, int]:
-        """The number of rows in each split."""
-        stored: dict[str, int] = self.manifest["splits"]
-        if self.train_on == (_TRAIN,) or self.folds:
-            return dict(stored)
-        return {**stored, _TRAIN: sum(stored[name] for name in self.train_on)}
-
-    @property
-    def folds(self) -> int:
-        """The number of folds that all rows except the test split's are dealt into; 0 without folds."""
-        return sum(name.startswith(_FOLD) for name in self.manifest["splits"])
-
-    def shards(self, split: str, fold: int | None = None) -> list[Shard]:
-        """The shards of a split in stored order.
-
-        In a dataset with folds, ``validation`` is the given fold and ``train`` is all others. Where ``train``
-        is several splits, their shards follow one another in the order of ``train_on``.
-
-        Raises:
-            NotFound: the snapshot has no such split or fold.
-        """
-        return [
-            shard for name in self._stored_splits(split, fold) for shard in shards_of(self.manifest, name)
-        ]
-
-    def statistics(self, split: str, fold: int | None = None) -> list[Mapping[str, Mapping[str, Any]]]:
-        """What the columns of a split hold, for each of the stored parts that the split consists of.
-
-        The counts are ``nulls`` (which include NaN in floats), ``null_items`` within lists, and whatever else
-        was counted when the snapshot was taken.
-
-        Raises:
-            NotFound: the snapshot has no such split or fold.
-        """
-        counted: Mapping[str, Mapping[str, Mapping[str, Any]]] = self.manifest.get("statistics", {})
-        return [counted.get(name, {}) for name in self._stored_splits(split, fold)]
-
-    def _stored_splits(self, split: str, fold: int | None) -> list[str]:
-        """The names of the stored splits that a split consists of."""
-        parts = self.train_on if split == _TRAIN else (split,)
-        return [name for part in parts for name in self._splits_of_part(part, fold)]
-
-    def _splits_of_part(self, split: str, fold: int | None) -> list[str]:
-        """The names of the stored splits that one part of a split consists of."""
-        folds = self.folds
-        if fold is not None and not (0 <= fold < folds):
-            has = f"the folds 0 to {folds - 1}" if folds else "no folds"
-            raise NotFound(f"dataset {self.name} has no fold {fold}; it has {has}")
-        if folds and split in ("train", "validation"):
-            if fold is None:
-                raise InvalidInput(
-                    f"fold = None is not accepted for the split {split!r} of {self.name}: give one of 0 to "
-                    f"{folds - 1}"
-                )
-            names = [
-                f"{_FOLD}{number}" for number in range(folds) if (number == fold) == (split == "validation")
-            ]
-        else:
-            names = [split]
-        if missing := [name for name in names if name not in self.manifest["splits"]]:
-            raise NotFound(
-                f"dataset {self.name} has no split {missing[0]!r}; it has {sorted(self.manifest['splits'])}"
-            )
-        return names
+    def __init__(self, store: Store, name: str, digest: str, train_on: Sequence[str] = ("train",)) -> None:
+        super().__init__(store, name, digest, train_on)
+        self.loader_states = LoaderStates()
 
     def read(
         self, split: str | None = None, *, columns: Sequence[str] | None = None, fold: int | None = None
@@ -201,8 +79,9 @@ class Dataset:
                 f"{available / 1e9:.1f} GB of memory are available; use loader(…) or batches(…), which "
                 "read it bit by bit"
             )
-        tables = [self._rows(shard, columns) for shard in shards]
-        return pa.concat_tables(tables) if tables else self._no_rows(columns)
+        if not shards:
+            return self._no_rows(columns)
+        return pa.concat_tables([self._rows(shard, columns) for shard in shards])
 
     def batches(
         self, split: str, *, columns: Sequence[str] | None = None, fold: int | None = None
@@ -286,25 +165,24 @@ class Dataset:
                 minutes.
         """
         from halving.data.loader import Loader
-        from halving.data.loader_states import loaders_of
+        from halving.data.loader_plan import LANES, LoaderPlan, check_whole, rank_and_count
+        from halving.data.position import LoaderPosition
 
-        loader = Loader(
-            self,
-            split,
-            batch_size=batch_size,
-            columns=columns,
-            fold=fold,
-            transform=transform,
-            seed=seed,
-            shuffle=shuffle,
-            lanes=lanes,
-            epoch=epoch,
-            rank=rank,
-            world_size=world_size,
-            drop_last=drop_last,
+        if isinstance(columns, str):
+            raise InvalidInput(f"columns = {columns!r} is not accepted: give a list of names")
+        if columns is not None:
+            columns = tuple(columns)
+        if lanes is None:
+            lanes = LANES if shuffle else 1
+        rank, ranks = rank_and_count(rank, world_size)
+        plan = LoaderPlan(
+            self, split, fold, batch_size, columns, transform, seed, shuffle, lanes, rank, ranks, drop_last
         )
-        loaders_of(self).add(loader)
-        return loader
+        check_whole("epoch", epoch, 1)
+        plan.check()
+        position = LoaderPosition(plan, epoch)
+        self.loader_states.add(position)
+        return Loader(position)
 
     def referenced(self, row: Mapping[str, Any]) -> bytes:
         """Read a file that the snapshot has by reference, and check that it is still the same.
@@ -324,23 +202,12 @@ class Dataset:
         return self._retry(referenced_file(row).read)
 
     def _no_rows(self, columns: Sequence[str] | None) -> "pa.Table":
+        """An empty table with the columns of the snapshot."""
         first = next(shard for name in sorted(self.splits) for shard in shards_of(self.manifest, name))
         return self._rows(first, columns).slice(0, 0)
 
     def _rows(self, shard: Shard, columns: Sequence[str] | None) -> "pa.Table":
+        """All rows of a shard, whose bytes are checked."""
         from halving.data.verified_shards import whole_shard
 
         return self._retry(partial(whole_shard, self.store, shard, columns, self._retry_at))
-
-    def _retry(self, read: Callable[[], _Result]) -> _Result:
-        return self._retry_at(self.store, read)
-
-    def _retry_at(self, store: Store, read: Callable[[], _Result]) -> _Result:
-        return retry_while_unavailable(
-            store, f"dataset {self.name}", read, self.give_up_at, outage=self.outage
-        )
-
-
-def snapshot_folder(name: str, digest: str) -> str:
-    """A snapshot's folder in the store: ``datasets/NAME/HASH``, with 16 hex digits of the digest."""
-    return f"datasets/{name}/{digest.removeprefix('sha256:')[:16]}"

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from halving.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from halving.data.dataset import Dataset
-    from halving.data.loader import Loader
+    from halving.data.position import LoaderPosition
 
 _ORDER = ("split", "seed", "shuffle", "lanes")  # the fields by which a state finds its loader
 
@@ -21,7 +20,9 @@ class LoaderStates:
     """
 
     def __init__(self) -> None:
-        self._open: weakref.WeakValueDictionary[tuple[Any, ...], Loader] = weakref.WeakValueDictionary()
+        self._open: weakref.WeakValueDictionary[tuple[Any, ...], LoaderPosition] = (
+            weakref.WeakValueDictionary()
+        )
         self._restored: list[dict[str, Any]] = []  # states that no loader has taken yet
         self._is_same_run = True
         self._taken: set[str] = set()  # splits that have had a loader since the last restore
@@ -29,17 +30,17 @@ class LoaderStates:
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, loader: "Loader") -> None:
-        """Register a loader that was opened, and give it the state that was restored for its order.
+    def add(self, position: "LoaderPosition") -> None:
+        """Register the position of a loader that was opened, and give it the state restored for its order.
 
         Raises:
             InvalidInput: its split was saved in the middle of an epoch of another order.
         """
-        order = _order(loader.state_dict())
+        order = _order(position.state_dict())
         before = self._open.get(order)
         if before is None or not before.is_iterated:
-            self._open[order] = loader
-            self._take([loader])
+            self._open[order] = position
+            self._take([position])
 
     def state_dict(self) -> list[dict[str, Any]]:
         """The state of each open loader.
@@ -47,10 +48,10 @@ class LoaderStates:
         Where a loop was left early, the state also has ``broken_off``: the epoch and position where that was.
         """
         states = []
-        for _, loader in sorted(self._open.items()):
-            state = loader.state_dict()
-            if loader.broken_off is not None:
-                state["broken_off"] = list(loader.broken_off)
+        for _, position in sorted(self._open.items()):
+            state = position.state_dict()
+            if position.broken_off is not None:
+                state["broken_off"] = list(position.broken_off)
             states.append(state)
         return states
 
@@ -73,31 +74,31 @@ class LoaderStates:
         self._taken.clear()
         self._take(list(self._open.values()))
 
-    def _take(self, loaders: "list[Loader]") -> None:
+    def _take(self, positions: "list[LoaderPosition]") -> None:
         """Give loaders the states that were restored for them."""
-        for loader in loaders:
-            own = loader.state_dict()
+        for position in positions:
+            own = position.state_dict()
             for state in [state for state in self._restored if _order(state) == _order(own)]:
                 self._restored.remove(state)
                 if self._is_same_run or state["digest"] == own["digest"]:
-                    loader.load_state_dict(state)
+                    position.load_state_dict(state)
                     if state["next_if_over"]:
-                        loader.end_epoch_if_over()
-                    self._taken.add(loader.plan.part)
-        for loader in loaders:
-            if loader.plan.part not in self._taken:
-                self._refuse(loader)
-                self._taken.add(loader.plan.part)
+                        position.end_epoch_if_over()
+                    self._taken.add(position.plan.part)
+        for position in positions:
+            if position.plan.part not in self._taken:
+                self._refuse(position)
+                self._taken.add(position.plan.part)
 
-    def _refuse(self, loader: "Loader") -> None:
+    def _refuse(self, position: "LoaderPosition") -> None:
         """Refuse a split's first loader if the run left another order of the split in the middle of an epoch.
 
         Otherwise rows would come twice.
         """
         for state in self._restored:
-            if self._is_same_run and state["split"] == loader.plan.part and state["position"]:
+            if self._is_same_run and state["split"] == position.plan.part and state["position"]:
                 try:
-                    loader.load_state_dict(state)
+                    position.load_state_dict(state)
                 except InvalidInput as error:
                     raise InvalidInput(
                         f"the run's checkpoint has a loader in the middle of an epoch: {error}"
@@ -105,6 +106,7 @@ class LoaderStates:
 
 
 def _state_to_resume(state: Mapping[str, Any], within_epoch: bool) -> dict[str, Any]:
+    """The state with which a loader continues, and whether to go to the next epoch if that one is over."""
     resumed = {**state, "next_if_over": not within_epoch}
     if within_epoch and "broken_off" in state:
         resumed["epoch"], resumed["position"] = state["broken_off"]
@@ -112,12 +114,5 @@ def _state_to_resume(state: Mapping[str, Any], within_epoch: bool) -> dict[str, 
 
 
 def _order(state: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The order of rows that a state belongs to."""
     return tuple(state[name] for name in _ORDER)
-
-
-_LOADERS: "weakref.WeakKeyDictionary[Dataset, LoaderStates]" = weakref.WeakKeyDictionary()
-
-
-def loaders_of(dataset: "Dataset") -> LoaderStates:
-    """The states of the loaders that were opened by ``dataset.loader``."""
-    return _LOADERS.setdefault(dataset, LoaderStates())

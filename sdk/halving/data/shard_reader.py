@@ -18,14 +18,13 @@ from halving.data.prefetch import end_before_exit
 from halving.data.shard_cache import NoRoom, ShardCache
 from halving.data.shard_rows import MappedShard, allocate_rows
 from halving.data.shards import Shard, damage_of, open_shard
+from halving.data.snapshot import Snapshot
 from halving.data.verified_shards import VerifiedShards
 from halving.errors import HalvingError, StoreError
 from halving.store.retry import retry_while_unavailable
 from halving.store.store import Store
 
 if TYPE_CHECKING:
-    from halving.data.dataset import Dataset
-
     Array = np.ndarray[Any, Any]
 
 _Result = TypeVar("_Result")
@@ -50,7 +49,7 @@ class ShardReader:
 
     def __init__(
         self,
-        dataset: "Dataset",
+        dataset: Snapshot,
         shards: Sequence[Shard],
         keep: int,
         upcoming: Iterable[int] = (),

@@ -5,19 +5,15 @@ of workers changes neither the batches nor their order. Batches prepared ahead d
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, default_convert, get_worker_info
 
-from halving.data.loader import prefetch
 from halving.data.loader_plan import LoaderPlan
+from halving.data.position import LoaderPosition
 from halving.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from halving.data.loader import Loader
-
 
 _OWN = {  # options of DataLoader that the loader decides itself, and what to do instead
     "batch_sampler": "a loader cuts its batches by itself",
@@ -35,7 +31,7 @@ _OWN = {  # options of DataLoader that the loader decides itself, and what to do
 
 
 class TorchLoader:
-    """The batches of a :class:`halving.data.loader.Loader` as tensors; iterating moves its position.
+    """The batches of a :class:`halving.data.loader.Loader` as tensors; iterating moves the loader's position.
 
     Arrays of numbers become tensors, and those of ``bytes``, ``str`` or lists become lists. Dates and times
     are tensors of integers in the column's unit.
@@ -51,15 +47,17 @@ class TorchLoader:
         InvalidInput: one of these options is decided by the loader itself.
     """
 
-    def __init__(self, loader: "Loader", workers: int, *, pin_memory: bool | None, **options: Any) -> None:
-        self.loader = loader
+    def __init__(
+        self, position: LoaderPosition, workers: int, *, pin_memory: bool | None, **options: Any
+    ) -> None:
+        self._position = position
         if own := sorted(_OWN.keys() & options.keys()):
             raise InvalidInput(
                 f"{own[0]} = {options[own[0]]!r:.80} is not accepted by loader.torch: {_OWN[own[0]]}"
             )
         if pin_memory is None:
             pin_memory = torch.cuda.is_available()
-        self._batches = _Batches(loader.plan)
+        self._batches = _Batches(position.plan)
         self._torch: DataLoader[Any] = DataLoader(
             self._batches,
             batch_size=None,
@@ -70,20 +68,21 @@ class TorchLoader:
         )
 
     def __len__(self) -> int:
-        return len(self.loader)
+        return len(self._position.plan.batches(0))
 
     def __iter__(self) -> Iterator[Any]:
-        return self.loader.iteration(self._begin)
+        return self._position.begin(self._begin)
 
     def state_dict(self) -> dict[str, Any]:
         """See :meth:`halving.data.loader.Loader.state_dict`."""
-        return self.loader.state_dict()
+        return self._position.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See :meth:`halving.data.loader.Loader.load_state_dict`."""
-        self.loader.load_state_dict(state)
+        self._position.load_state_dict(state)
 
     def _begin(self, epoch: int, position: int, number: int) -> Iterator[Any]:
+        """Let the workers begin; each batch comes as a list of its own."""
         self._batches.start[:] = torch.tensor([epoch, position, number])
         return ([batch] for batch in self._torch)
 
@@ -104,7 +103,7 @@ class _Batches(IterableDataset[Any]):
         epoch, position, number = self.start.tolist()
         worker = get_worker_info()
         if worker is None:
-            blocks: Iterator[Any] = prefetch(self._plan, epoch, position, number)
+            blocks: Iterator[Any] = self._plan.blocks_ahead(epoch, position, number)
         else:
             blocks = self._plan.blocks(epoch, position, number + worker.id, worker.num_workers)
         for block in blocks:
@@ -113,15 +112,16 @@ class _Batches(IterableDataset[Any]):
 
 
 def _tensors(batch: Any) -> Any:
+    """Make the columns of a batch tensors; a transform may return something else than columns."""
     if not isinstance(batch, dict):
         return _convert(batch)
-    tensors = {}
-    for name, column in batch.items():
-        tensors[name] = _tensor(column) if isinstance(column, np.ndarray) else _convert(column)
-    return tensors
+    return {name: _tensor(column) for name, column in batch.items()}
 
 
-def _tensor(array: "np.ndarray[Any, Any]") -> Any:
+def _tensor(array: Any) -> Any:
+    """Make an array a tensor, or a list where no tensor can have its items."""
+    if not isinstance(array, np.ndarray):
+        return _convert(array)
     if array.dtype == object:
         return [_tensor(item) if isinstance(item, np.ndarray) else item for item in array]
     if array.dtype.kind in "SU":  # texts that a transform has made
@@ -135,4 +135,5 @@ _convert: Callable[[Any], Any] = default_convert
 
 
 def _as_is(batch: Any) -> Any:
+    """Return a batch unchanged: it is complete, so ``DataLoader`` has nothing to collate."""
     return batch

@@ -17,7 +17,7 @@ from halving.checkpoints.ranks import retry_together
 from halving.checkpoints.saver import Saver
 from halving.checkpoints.sharded.saver import AsyncSaver, Part
 from halving.data.dataset import Dataset
-from halving.data.loader_states import LoaderStates, loaders_of
+from halving.data.loader_states import LoaderStates
 from halving.distributed.joining import device_of
 from halving.distributed.ranks import ALONE, Ranks
 from halving.errors import InvalidInput, StoreError
@@ -223,7 +223,9 @@ class Run:
         }
 
     def _loader_entry(self) -> LoaderEntry:
-        loaders = LoaderStates() if self._dataset is None else loaders_of(self._dataset)
+        loaders = LoaderStates()
+        if self._dataset is not None:
+            loaders = self._dataset.loader_states
         return LoaderEntry(loaders, lambda: self._progress.current)
 
     def __repr__(self) -> str:

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 from halving import Dataset, Store
-from halving.data.dataset import snapshot_folder
-from halving.data.loader import LANES, Loader
+from halving.data.loader import Loader
+from halving.data.loader_plan import LANES
 from halving.data.order import Order
 from halving.data.shards import Shard, shards_of
+from halving.data.snapshot import snapshot_folder
 from resources.backend import Backend
 from resources.datasets.snapshots import take_snapshot
 from resources.sweep_spec.dataset import DatasetSource

@@ -9,8 +9,8 @@ import pytest
 
 import halving
 from halving import Store
-from halving.data.dataset import snapshot_folder
 from halving.data.shards import shards_of
+from halving.data.snapshot import snapshot_folder
 from resources.backend import Backend
 from resources.datasets.known_snapshots import Snapshot
 from resources.datasets.snapshots import take_snapshot
