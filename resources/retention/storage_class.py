@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 
 from halving.errors import InvalidInput, StoreError
 from halving.maintenance.cold_tier import Movable
-from halving.store.cold import BLOBS
+from halving.store.cold_roots import BLOBS
 from halving.store.store import Store, blob_name
 from resources.s3_client import s3_client
 

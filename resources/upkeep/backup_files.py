@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import make_url
 
 from halving.errors import InvalidInput, NotFound, StoreError
-from halving.store.cold import BLOBS
+from halving.store.cold_roots import BLOBS
 from halving.store.json_files import to_json
 from halving.store.store import Store, digest_of
 

@@ -15,7 +15,6 @@ from pyarrow import fs
 from halving import Store
 from halving.metrics.manifest import project_folder, run_files
 from halving.metrics.segments import encode, live_folder, points_table, segment_name
-from halving.store.filesystem import missing_when_gone
 
 # key, step, wall time in ms, value
 Logged = tuple[str, int, int, float]
@@ -101,7 +100,7 @@ def in_order(points: list[Row]) -> list[Row]:
 def read_file(store: Store, name: str, run: str) -> list[Row]:
     """A run's points in a file, in the file's order."""
     with (
-        missing_when_gone(store, store.path(name)),
+        store.missing_when_gone(store.path(name)),
         store.filesystem.open_input_file(store.path(name)) as handle,
     ):
         table = pq.read_table(handle)

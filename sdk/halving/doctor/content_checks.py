@@ -13,7 +13,8 @@ from halving.errors import HalvingError, NotFound, StoreError
 from halving.ingest.recovery import recover
 from halving.journal import directory
 from halving.query.units import size
-from halving.store.cold import check_is_of, check_is_there, named_places
+from halving.store.cold import check_is_of, named_places
+from halving.store.cold_roots import check_is_there
 from halving.store.store import Store
 
 _BLOBS = "artifacts/sha256"

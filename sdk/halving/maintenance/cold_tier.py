@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from halving.errors import NotFound
-from halving.store.cold import BLOBS
+from halving.store.cold_roots import BLOBS
 from halving.store.store import Store, blob_name
 
 _AT_ONCE = 8  # blobs that are copied at the same time, where a place is an object store

@@ -14,7 +14,6 @@ from halving.maintenance.rollups import BUCKET, Rollup
 from halving.metrics.manifest import Manifest, family_of, project_folder
 from halving.metrics.numpy_arrow import numbers_of
 from halving.metrics.segments import WRITE_OPTIONS, points_table, schema
-from halving.store.filesystem import missing_when_gone
 from halving.store.store import Store
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def add_file(sorter: Sorter, store: Store, name: str, keep: Callable[[str], bool
         FileNotFoundError: the file is missing.
     """
     path = store.path(name)
-    with missing_when_gone(store, path), store.filesystem.open_input_file(path) as handle:
+    with store.missing_when_gone(path), store.filesystem.open_input_file(path) as handle:
         return _add(sorter, handle, handle.size(), keep)
 
 
@@ -96,7 +95,7 @@ def add_files(sorter: Sorter, store: Store, names: Sequence[str]) -> Iterator[Ad
 def _fetch(store: Store, name: str) -> "pa.Buffer":
     """Read a whole file: a segment is small, so one request is better than one for each part."""
     path = store.path(name)
-    with missing_when_gone(store, path), store.filesystem.open_input_file(path) as handle:
+    with store.missing_when_gone(path), store.filesystem.open_input_file(path) as handle:
         return handle.read_buffer()
 
 
@@ -123,7 +122,7 @@ def add_history(sorter: Sorter, store: Store, project: str, manifest: Manifest) 
     history: dict[int, tuple[int, Any]] = {}
     for family, name in manifest.history.items():
         path = store.path(f"{project_folder(project)}/{name}")
-        with missing_when_gone(store, path), store.filesystem.open_input_file(path) as handle:
+        with store.missing_when_gone(path), store.filesystem.open_input_file(path) as handle:
             table = pq.read_table(handle)
         keys = np.array(table["key"].to_pylist(), object)
         levels = numbers_of(table["level"])

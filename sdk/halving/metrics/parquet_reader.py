@@ -11,7 +11,6 @@ import numpy as np
 from halving.metrics import downsampling
 from halving.metrics.numpy_arrow import codes_of, numbers_of
 from halving.metrics.points import EVERYWHERE, MixedPoints, Points, joined_points, no_points, within
-from halving.store.filesystem import missing_when_gone
 from halving.store.store import Store
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ class Files:
                 return _footer_of(lambda count: os.pread(handle, count, max(0, size - count)))
             finally:
                 os.close(handle)
-        with missing_when_gone(self._store, path), self._store.filesystem.open_input_file(path) as file:
+        with self._store.missing_when_gone(path), self._store.filesystem.open_input_file(path) as file:
             size = file.size()
             return _footer_of(lambda count: bytes(file.read_at(min(count, size), max(0, size - count))))
 
@@ -197,7 +196,7 @@ class _File:
     def __init__(self, store: Store, path: str) -> None:
         import pyarrow as pa
 
-        self._missing_when_gone = partial(missing_when_gone, store, path)
+        self._missing_when_gone = partial(store.missing_when_gone, path)
         self._open_file: pq.ParquetFile | None = None
         self._open: Callable[[], pa.NativeFile] = partial(pa.memory_map, path)
         if store.folder is None:

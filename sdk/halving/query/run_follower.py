@@ -23,7 +23,6 @@ from halving.metrics.parquet_reader import Files
 from halving.metrics.points import EVERYWHERE
 from halving.metrics.position import position_in_store, segments_of
 from halving.metrics.segments import drained_of, live_folder
-from halving.store.filesystem import missing_when_gone
 from halving.store.store import Store
 
 Position = dict[int, tuple[int, dict[str, list[int]]]]
@@ -190,7 +189,7 @@ class RunFollower:
 
     def _drained_position(self, name: str) -> dict[str, list[int]]:
         path = self._store.path(name)
-        with missing_when_gone(self._store, path):
+        with self._store.missing_when_gone(path):
             return drained_of(pq.read_metadata(path, filesystem=self._store.filesystem).metadata)
 
 

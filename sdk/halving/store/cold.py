@@ -1,105 +1,27 @@
-"""Colder places of a store: other roots to which old blobs were moved, under their own names.
+"""Adding a colder place to a store, and checking whose it is.
 
-``cold/NNNN.json`` in the store names each root and is written before anything is moved there. So every reader
-finds it without any setting of its own. A blob is looked for in its own place first; only where it is not
-there the colder ones are asked, which costs a listing of that folder and a request.
-
-Points and records never move: they are read in parts and by name, and are small beside checkpoints.
+:mod:`halving.store.cold_roots` finds the files in them.
 """
 
 import contextlib
 import json
-from typing import TYPE_CHECKING
 
 from halving.errors import AlreadyExists, InvalidInput, StoreError
+from halving.store.cold_roots import FOLDER, MARK, check_is_there
 from halving.store.json_files import to_json
-
-if TYPE_CHECKING:
-    from halving.store.store import Store
-
-FOLDER = "cold"
-BLOBS = "artifacts/sha256/"
-"""The folder of the files that may lie in a colder place."""
-
-MARK = "cold-place.json"
-"""A file that marks a colder place, and names its store."""
+from halving.store.store import Store
 
 
-class ColdRoots:
-    """The colder places of a store; each is opened once."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, Store] = {}
-
-    def holding(self, store: "Store", name: str) -> "Store | None":
-        """The colder place that has a file, or None.
-
-        Raises:
-            StoreError: one of them does not say, or is not there, so that it may have the file.
-        """
-        if not name.startswith(BLOBS):
-            return None
-        before = list(self._places.values())
-        for place in before:
-            if place.exists(name):
-                return place
-        every = self._read_places(store)
-        for place in every:
-            if place not in before and place.exists(name):
-                return place
-        for place in every:
-            check_is_there(place)
-        return None
-
-    def all(self, store: "Store") -> "list[Store]":
-        """All colder places that the store names now.
-
-        Raises:
-            StoreError: the store cannot be listed or read, or one of the places is not there: nobody knows
-                what lies in it.
-        """
-        every = self._read_places(store)
-        for place in every:
-            check_is_there(place)
-        return every
-
-    def _read_places(self, store: "Store") -> "list[Store]":
-        for file in store.names(FOLDER):
-            if file not in self._places:
-                from halving.store.store import Store  # It imports this module.
-
-                self._places[file] = Store(json.loads(store.read(f"{FOLDER}/{file}"))["root"])
-        return list(self._places.values())
-
-
-def named_places(store: "Store") -> "list[Store]":
+def named_places(store: Store) -> list[Store]:
     """The colder places that the store names, also those that are not there.
 
     Raises:
         StoreError: the store cannot be listed or read.
     """
-    from halving.store.store import Store  # It imports this module.
-
     return [Store(json.loads(store.read(f"{FOLDER}/{name}"))["root"]) for name in store.names(FOLDER)]
 
 
-def check_is_there(place: "Store") -> None:
-    """Refuse a colder place that is not there.
-
-    A disk that is not mounted looks like a place that has nothing; what is written there would be lost behind
-    it.
-
-    Raises:
-        StoreError: it is not there, or does not say.
-    """
-    if not place.exists(MARK):
-        raise StoreError(
-            f"the colder place {place.root} is not there: it has no {MARK}, which was written when it was "
-            "added"
-        )
-
-
-def check_is_of(store: "Store", place: "Store") -> None:
+def check_is_of(store: Store, place: Store) -> None:
     """Refuse to write to a colder place, or delete in it, for another store than the one that added it.
 
     The other store may be a copy of that one.
@@ -120,9 +42,16 @@ def check_is_of(store: "Store", place: "Store") -> None:
         )
 
 
-def _root_of(store: "Store") -> str:
+def _root_of(store: Store) -> str:
     """The root without the options of its address, which may differ between machines."""
     return store.root.partition("?")[0]
+
+
+def _resolved_root(store: Store) -> str:
+    """The root with a slash at its end, so that it shows whether one root lies in another."""
+    if store.folder is None:
+        return f"{_root_of(store)}/"
+    return f"{store.folder.resolve()}/"  # a link, or another spelling, must not hide where a folder lies
 
 
 def is_absolute(root: str) -> bool:
@@ -130,7 +59,7 @@ def is_absolute(root: str) -> bool:
     return "://" in root or root.startswith(("/", "~"))
 
 
-def check_cold_root(store: "Store", root: str) -> "Store":
+def check_cold_root(store: Store, root: str) -> Store:
     """Open a root that is, or may become, a colder place of the store. Nothing is written.
 
     Args:
@@ -146,13 +75,9 @@ def check_cold_root(store: "Store", root: str) -> "Store":
             f"cold.root = {root!r} is not accepted: give a folder's absolute path, or an address such as "
             "s3://bucket/prefix"
         )
-    from halving.store.store import Store
-
     cold = Store(root)
-    # A link, or another spelling, must not hide that a folder lies in the other.
-    own, other = (
-        f"{place.folder.resolve() if place.folder else _root_of(place)}/" for place in (store, cold)
-    )
+    own = _resolved_root(store)
+    other = _resolved_root(cold)
     if own.startswith(other) or other.startswith(own):
         raise InvalidInput(
             f"cold.root = {root!r} is not accepted: it and the store {store.root} lie in one another; give "
@@ -163,7 +88,7 @@ def check_cold_root(store: "Store", root: str) -> "Store":
     return cold
 
 
-def add_cold_root(store: "Store", root: str) -> "Store":
+def add_cold_root(store: Store, root: str) -> Store:
     """Make a root a colder place of the store, once, and return it.
 
     Raises:

@@ -7,6 +7,7 @@ one name.
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -17,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from halving.errors import AlreadyExists, NotFound
 from halving.store.create_once import create_once
 from halving.store.faults import store_faults
-from halving.store.filesystem import check_address, missing_when_gone, open_filesystem, upload
+from halving.store.filesystem import check_address, open_filesystem, upload
 from halving.store.local_files import chunks_of, link_new, sync_folder, write_temporary
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 DEFAULT_ROOT = ".halving"
 CHUNK = 1 << 24  # bytes; on an object store each is a request
 _FETCHED_AT_ONCE = 4  # parts of a file; an object store gives many times what one connection carries
+# How Arrow words it that an object is gone.
+_GONE = re.compile("RESOURCE_NOT_FOUND|NO_SUCH_KEY")
+# Arrow says this where an error's text is longer than the bytes that were requested.
+_UNREAD_ANSWER = "Failed to flush response stream"
 
 
 class Files:
@@ -251,6 +256,25 @@ class Files:
             with open_input(path) as file:
                 yield file
 
+    @contextlib.contextmanager
+    def missing_when_gone(self, path: str) -> Iterator[None]:
+        """Raise FileNotFoundError also for a file that is deleted between opening and reading.
+
+        For S3, Arrow raises another OSError.
+
+        Args:
+            path: of the file that is read, on :attr:`filesystem`.
+        """
+        try:
+            yield
+        except OSError as error:
+            if _GONE.search(str(error)):
+                raise FileNotFoundError(str(error)) from error
+            if _UNREAD_ANSWER in str(error):
+                # Opening the file again raises FileNotFoundError if that was the answer.
+                self.filesystem.open_input_file(path).close()
+            raise
+
     def exists(self, name: str) -> bool:
         """Whether there is such a file.
 
@@ -331,7 +355,7 @@ class Files:
     def _reading(self, name: str) -> Iterator[None]:
         with store_faults(f"cannot read {self.address(name)}"):
             try:
-                with missing_when_gone(self, self.path(name)):
+                with self.missing_when_gone(self.path(name)):
                     yield
             except FileNotFoundError:
                 raise NotFound(f"no {name} in the store {self.root}") from None

@@ -1,8 +1,7 @@
-"""A store's address and the Arrow filesystem behind it: opening, uploading, and files that are gone."""
+"""A store's address and the Arrow filesystem behind it: opening and uploading."""
 
-import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -12,12 +11,7 @@ from halving.store.s3 import open_s3
 if TYPE_CHECKING:
     from pyarrow import fs
 
-    from halving.store.files import Files
-
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)/(?!/)")
-_GONE = re.compile("RESOURCE_NOT_FOUND|NO_SUCH_KEY")
-# Arrow says this where an error's text is longer than the bytes that were asked for.
-_UNREAD_ANSWER = "Failed to flush response stream"
 
 
 def check_address(address: str) -> None:
@@ -72,22 +66,6 @@ def open_filesystem(address: str) -> "tuple[fs.FileSystem, str]":
     except (ArrowException, ValueError) as error:
         raise InvalidInput(f"the store's address {address!r} is not accepted: {error}") from None
     return filesystem, base.rstrip("/")
-
-
-@contextlib.contextmanager
-def missing_when_gone(store: "Files", path: str) -> Iterator[None]:
-    """Raise FileNotFoundError also for a file that is deleted between opening and reading.
-
-    For S3, Arrow raises another OSError.
-    """
-    try:
-        yield
-    except OSError as error:
-        if _GONE.search(str(error)):
-            raise FileNotFoundError(str(error)) from error
-        if _UNREAD_ANSWER in str(error):
-            store.filesystem.open_input_file(path).close()  # raises FileNotFoundError if that was the answer
-        raise
 
 
 def upload(filesystem: "fs.FileSystem", path: str, chunks: Iterable[bytes | memoryview]) -> None:

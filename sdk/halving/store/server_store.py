@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from halving.errors import NotFound, StoreError
+from halving.store.cold_roots import BLOBS
 from halving.store.files import CHUNK
 from halving.store.http_calls import HttpCalls
 from halving.store.local_files import Content
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 TOKEN_VARIABLE = "HALVING_TOKEN"
-_BLOBS = "artifacts/sha256/"
 
 
 class ServerStore(Store):
@@ -122,11 +122,11 @@ class ServerStore(Store):
 
     def _naming(self, name: str) -> dict[str, object] | None:
         """The query of a read: a blob is read through the run whose records name it."""
-        return {"run": self._run or ""} if name.startswith(_BLOBS) else None
+        return {"run": self._run or ""} if name.startswith(BLOBS) else None
 
 
 def _place(name: str) -> str:
     """The API's path of a file or blob of the store."""
-    if name.startswith(_BLOBS):
+    if name.startswith(BLOBS):
         return f"/blobs/sha256:{name.rpartition('/')[2]}"
     return f"/files/{quote(name)}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput, NotFound, StoreError
-from halving.store.cold import BLOBS, ColdRoots
+from halving.store.cold_roots import BLOBS, ColdRoots
 from halving.store.create_once import create_once
 from halving.store.faults import store_faults
 from halving.store.files import Files
@@ -30,8 +30,8 @@ REFRESH_SECONDS = 86_400.0
 class Store(Files):
     """Create-once files and content-addressed blobs under one root.
 
-    Old blobs may lie in a colder place (:mod:`halving.store.cold`); they are read all the same, slower. What
-    is put is always put here.
+    Old blobs may lie in a colder place (:mod:`halving.store.cold_roots`); they are read all the same, slower.
+    What is put is always put here.
 
     Args:
         root: a folder, or an address that ``pyarrow.fs`` knows (``s3://bucket/prefix``; options for an S3
@@ -48,10 +48,10 @@ class Store(Files):
 
     def __init__(self, root: "str | os.PathLike[str] | None" = None) -> None:
         super().__init__(root)
-        self._cold = ColdRoots()
+        self._cold = ColdRoots(Store)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_cold": ColdRoots()}
+        return {**super().__getstate__(), "_cold": ColdRoots(Store)}
 
     @property
     def colder_places(self) -> "list[Store]":
@@ -279,7 +279,7 @@ def blob_name(digest: str) -> str:
     algorithm, _, value = digest.partition(":")
     if algorithm != "sha256" or not re.fullmatch("[0-9a-f]{64}", value):
         raise InvalidInput(f"digest {digest!r} is not accepted: give sha256:<64 lowercase hex digits>")
-    return f"artifacts/sha256/{value[:2]}/{value}"
+    return f"{BLOBS}{value[:2]}/{value}"
 
 
 def digest_of(content: Content) -> str:

@@ -11,7 +11,8 @@ from halving import Store
 from halving.doctor import content_checks
 from halving.doctor.checks import ERROR, OK, WARNING
 from halving.doctor.content_checks import check_cold, check_digests
-from halving.store.cold import MARK, add_cold_root
+from halving.store.cold import add_cold_root
+from halving.store.cold_roots import MARK
 from halving.store.store import blob_name
 
 
