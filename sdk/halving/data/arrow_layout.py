@@ -60,6 +60,7 @@ def layout_of(data: "Bytes") -> Layout:
 
 
 def _layout(data: "Bytes") -> Layout:
+    """Read the layout; where there is none, errors of reading bytes are raised as they are."""
     if bytes(data[:6]) != _MAGIC or bytes(data[-6:]) != _MAGIC:
         raise NotReadable("it does not begin and end as an Arrow file does")
     end = len(data) - 10
@@ -154,7 +155,9 @@ def _field(data: bytes, table: int, number: int) -> int | None:
     if 4 + 2 * number >= struct.unpack_from("<H", data, vtable)[0]:
         return None
     place = int(struct.unpack_from("<H", data, vtable + 4 + 2 * number)[0])
-    return table + place if place else None
+    if not place:
+        return None
+    return table + place
 
 
 def _vector(data: bytes, table: int, number: int) -> tuple[int, int]:

@@ -81,7 +81,9 @@ def columns_of(schema: "pa.Schema", names: Sequence[str] | None, where: str) -> 
     Raises:
         InvalidInput: there is no such column, or its type is not accepted.
     """
-    wanted = list(schema.names if names is None else names)
+    if names is None:
+        names = schema.names
+    wanted = list(names)
     if unknown := [name for name in wanted if schema.names.count(name) != 1]:
         raise InvalidInput(f"columns = {unknown[0]!r} is not accepted: {where} has {', '.join(schema.names)}")
     if not wanted:
@@ -100,8 +102,8 @@ def columns_of(schema: "pa.Schema", names: Sequence[str] | None, where: str) -> 
                 f"{schema.field(view).type}"
             )
         nodes, buffers = _counts(field.type)
-        node = node + nodes
-        buffer = buffer + buffers
+        node += nodes
+        buffer += buffers
     columns = []
     for name in wanted:
         column = _column(name, schema.field(name).type, *places[name])
@@ -155,7 +157,10 @@ def refuse_unreadable(
 
 
 def _count_of_nulls(nulls: int) -> str:
-    return "1 null" if nulls == 1 else f"{nulls:,} nulls"
+    """The number of nulls, for messages."""
+    if nulls == 1:
+        return "1 null"
+    return f"{nulls:,} nulls"
 
 
 def as_numpy(gathered: Gathered, begin: int, end: int) -> "Array":
@@ -170,7 +175,9 @@ def as_numpy(gathered: Gathered, begin: int, end: int) -> "Array":
     """
     column = gathered.column
     values = gathered.values[begin:end]
-    valid = None if gathered.valid is None else gathered.valid[begin:end]
+    valid = gathered.valid
+    if valid is not None:
+        valid = valid[begin:end]
     if column.kind == "variable":
         return _objects(column, values, valid)
     if valid is not None and not valid.all():
@@ -195,6 +202,7 @@ def as_arrow(columns: Sequence[Gathered]) -> "pa.RecordBatch":
 
 
 def _objects(column: Column, views: "list[memoryview]", valid: "Array | None") -> "Array":
+    """Convert rows of a ``variable`` column to objects; None stands for null."""
     import pyarrow as pa
 
     objects = np.empty(len(views), object)
@@ -213,6 +221,7 @@ def _objects(column: Column, views: "list[memoryview]", valid: "Array | None") -
 
 
 def _text(column: Column, view: memoryview) -> str:
+    """Decode a text; one that is not UTF-8 is refused."""
     try:
         return str(view, "utf-8")
     except UnicodeDecodeError:
@@ -223,12 +232,15 @@ def _text(column: Column, view: memoryview) -> str:
 
 
 def _arrow(gathered: Gathered) -> "pa.Array":
+    """Convert all rows of a column to an Arrow array."""
     import pyarrow as pa
 
     column = gathered.column
     values = gathered.values
     valid = gathered.valid
-    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    bits = None
+    if valid is not None:
+        bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
     count = len(values)
     if column.kind == "bits":
         return pa.Array.from_buffers(
@@ -251,6 +263,12 @@ def _arrow(gathered: Gathered) -> "pa.Array":
 
 
 def _fixed_size_array(type_: "pa.DataType", count: int, bits: Any, data: Any) -> "pa.Array":
+    """Make an array of numbers, or of fixed-size lists of them, from buffers.
+
+    Args:
+        bits: which rows are not null; None for all.
+        data: the numbers of all rows.
+    """
     import pyarrow as pa
 
     if not pa.types.is_fixed_size_list(type_):
@@ -260,6 +278,7 @@ def _fixed_size_array(type_: "pa.DataType", count: int, bits: Any, data: Any) ->
 
 
 def _column(name: str, type_: "pa.DataType", node: int, buffer: int) -> Column | None:
+    """Describe a column that begins at a field node and a buffer; None if its type is not accepted."""
     from pyarrow import types
 
     byte = np.dtype(np.uint8)
@@ -298,6 +317,7 @@ def _column(name: str, type_: "pa.DataType", node: int, buffer: int) -> Column |
 
 
 def _number(type_: "pa.DataType") -> "np.dtype[Any] | None":
+    """The dtype with which NumPy reads numbers, dates or times of a type; None for other types."""
     from pyarrow import types
 
     if types.is_integer(type_) or types.is_floating(type_):
@@ -315,6 +335,7 @@ def _number(type_: "pa.DataType") -> "np.dtype[Any] | None":
 
 
 def _has_views(type_: "pa.DataType") -> bool:
+    """Whether a type is a view, or has one in it; its number of buffers then differs between batches."""
     return str(type_).endswith("_view") or any(
         _has_views(type_.field(number).type) for number in range(type_.num_fields)
     )
@@ -333,7 +354,9 @@ def _counts(type_: "pa.DataType") -> tuple[int, int]:
             or types.is_large_binary(type_)
             or types.is_large_string(type_)
         )
-        return 1, 3 if is_variable else 2
+        if is_variable:
+            return 1, 3
+        return 1, 2
     has_offsets = not (types.is_struct(type_) or types.is_fixed_size_list(type_))
     own_buffers = 1 + has_offsets
     parts = [_counts(type_.field(number).type) for number in range(type_.num_fields)]

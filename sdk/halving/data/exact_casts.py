@@ -76,13 +76,14 @@ def _cast_struct(values: pa.StructArray, kind: pa.StructType) -> pa.Array:
 
 
 def _cast_list(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast lists, item by item."""
     inner = cast_exactly(values.flatten(), kind.value_type)  # leaves out what lies under a null list
-    is_large = pa.types.is_large_list(kind)
     ends = np.cumsum(pc.fill_null(pc.list_value_length(values), 0).to_numpy(), dtype=np.int64)
-    list_class = pa.LargeListArray if is_large else pa.ListArray
-    offset_type = pa.int64() if is_large else pa.int32()
-    offsets = pa.array(np.concatenate([[0], ends])).cast(offset_type)
-    return list_class.from_arrays(offsets, inner, type=kind, mask=pc.is_null(values))
+    offsets = pa.array(np.concatenate([[0], ends]))
+    mask = pc.is_null(values)
+    if pa.types.is_large_list(kind):
+        return pa.LargeListArray.from_arrays(offsets, inner, type=kind, mask=mask)
+    return pa.ListArray.from_arrays(offsets.cast(pa.int32()), inner, type=kind, mask=mask)
 
 
 def _cast_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -107,7 +108,9 @@ def _refuse_beyond(values: pa.Decimal256Array, kind: pa.DataType) -> None:
     try:
         values.cast(kind)
     except pa.ArrowInvalid:
-        lower = 0 if pa.types.is_unsigned_integer(kind) else -(2 ** (kind.bit_width - 1))
+        lower = 0
+        if pa.types.is_signed_integer(kind):
+            lower = -(2 ** (kind.bit_width - 1))
         upper = lower + 2**kind.bit_width - 1
         for value in values.to_pylist():
             if value is not None and (value != int(value) or not lower <= value <= upper):

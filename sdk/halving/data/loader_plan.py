@@ -201,6 +201,7 @@ class LoaderPlan:
         return Prefetched(lambda gave_up: self.blocks(epoch, position, first, gave_up=gave_up), depth)
 
     def _order(self, epoch: int) -> Order:
+        """The order of an epoch's rows."""
         return Order(
             [shard.rows for shard in self.shards],
             seed=self.seed,

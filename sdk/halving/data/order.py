@@ -96,6 +96,7 @@ class Order:
         return positions[order], self._sequence[np.searchsorted(self._ends, cuts[order], side="right")]
 
     def _begin(self, lane: "Numbers") -> "Numbers":
+        """The first place of each lane."""
         quotient, longer = divmod(self.total, self._lanes)
         return lane * quotient + np.minimum(lane, longer)
 
@@ -144,13 +145,14 @@ def _key(*values: int) -> int:
 
 
 def _mix_word(word: int) -> int:
+    """Apply SplitMix64's finalizer to one word."""
     word = (word ^ (word >> 30)) * _FACTORS[0] & _MASK
     word = (word ^ (word >> 27)) * _FACTORS[1] & _MASK
     return word ^ (word >> 31)
 
 
 def _mix(words: "Words") -> "Words":
-    """SplitMix64's finalizer; multiplication is modulo 2**64."""
+    """Apply SplitMix64's finalizer to each word; multiplication is modulo 2**64."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(_FACTORS[0])
     words = (words ^ (words >> np.uint64(27))) * np.uint64(_FACTORS[1])
     return words ^ (words >> np.uint64(31))

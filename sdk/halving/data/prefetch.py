@@ -50,9 +50,11 @@ class Prefetched(Iterator[_Item], Generic[_Item]):
 class Background(Protocol):
     """Threads that can be ended."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Tell the threads to end."""
 
-    def join(self, seconds: float) -> None: ...
+    def join(self, seconds: float) -> None:
+        """Wait for their end, for at most so many seconds."""
 
 
 def end_before_exit(background: Background) -> None:
@@ -78,6 +80,7 @@ _LIVE: "weakref.WeakSet[Background]" = weakref.WeakSet()
 
 
 def _end_all() -> None:
+    """End all threads that are left, and wait for them."""
     live = list(_LIVE)
     until = time.monotonic() + _END_SECONDS
     for background in live:
@@ -102,20 +105,24 @@ class _Shared(Generic[_Item]):
         self._changed = threading.Condition()
         self._depth = depth
         self._error: BaseException | None = None
-        self._ended = self._closed = False
+        self._ended = False
+        self._closed = False
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
 
     @property
     def is_here(self) -> bool:
+        """Whether the thread is this process's."""
         return os.getpid() == self._process
 
     def start(self, begin: "Callable[[Callable[[], bool]], Iterator[_Item]]") -> None:
+        """Start the thread."""
         self._thread = threading.Thread(target=self._run, args=(begin,), name="halving-loader", daemon=True)
         end_before_exit(self)
         self._thread.start()
 
     def take(self) -> _Item:
+        """Wait for the next item; then raise the iterator's error, or StopIteration."""
         with self._changed:
             self._changed.wait_for(lambda: self._items or self._ended or self._closed)
             if self._items:
@@ -129,6 +136,7 @@ class _Shared(Generic[_Item]):
         raise StopIteration
 
     def close(self) -> None:
+        """Tell the thread to end, and drop what was taken ahead."""
         if not self.is_here:  # the thread may have held the lock when this process was forked
             return
         with self._changed:
@@ -137,10 +145,12 @@ class _Shared(Generic[_Item]):
             self._changed.notify_all()
 
     def join(self, seconds: float) -> None:
+        """Wait for the end of the thread, for at most so many seconds."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(seconds)
 
     def _run(self, begin: "Callable[[Callable[[], bool]], Iterator[_Item]]") -> None:
+        """Advance the iterator until it ends or is closed: what the thread does."""
         error: BaseException | None = None
         try:
             for item in begin(lambda: self._closed):
@@ -156,6 +166,7 @@ class _Shared(Generic[_Item]):
             self._changed.notify_all()
 
     def _put(self, item: _Item) -> None:
+        """Wait for room, and offer an item."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or len(self._items) < self._depth)
             if not self._closed:

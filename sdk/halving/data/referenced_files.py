@@ -76,12 +76,16 @@ class ReferencedFile:
                 self._compare(hashed.hexdigest())
 
     def _check_facts(self, stream: "pa.NativeFile") -> None:
+        """Check what S3 has reported of a file that was opened."""
         if self.kind != "sha256":
             self._compare(object_facts(stream).get(self.kind, "none"))
 
     def _compare(self, actual: str) -> None:
+        """Refuse a file that has another digest, version or ETag than the row."""
         if actual != self.value:
-            remedy = "delete its newer versions" if self.kind == "version" else "put it back as it was"
+            remedy = "put it back as it was"
+            if self.kind == "version":
+                remedy = "delete its newer versions"
             raise StoreError(
                 f"{self.location} is not any more what the snapshot refers to: its {self.kind} is "
                 f"{actual}, not {self.value}; {remedy}, or take a new snapshot"
@@ -89,6 +93,7 @@ class ReferencedFile:
 
     @contextmanager
     def _open(self) -> "Iterator[pa.NativeFile]":
+        """Open the file to read it from its beginning."""
         with store_faults(f"cannot read {self.location}"):
             filesystem, path = _place(self.location)
             try:
@@ -135,11 +140,14 @@ def location_of(base: str, path: str) -> str:
     if "://" not in base:
         return path
     parts = urlsplit(base, allow_fragments=False)
-    options = f"?{parts.query}" if parts.query else ""
-    return f"{parts.scheme}://{quote(path)}{options}"
+    location = f"{parts.scheme}://{quote(path)}"
+    if parts.query:
+        return f"{location}?{parts.query}"
+    return location
 
 
 def _place(location: str) -> "tuple[fs.FileSystem, str]":
+    """The filesystem and the path on it that a location means."""
     from pyarrow import fs
 
     if "://" not in location:

@@ -79,7 +79,9 @@ class ShardCache:
         self._fetching = fetching
         self._gave_up = gave_up
         self._folder = folder or cache_folder() / "shards"
-        self._limit = _limit_of_environment() if limit is None else limit
+        if limit is None:
+            limit = _limit_of_environment()
+        self._limit = limit
 
     @property
     def limit(self) -> int:
@@ -168,6 +170,7 @@ class ShardCache:
             time.sleep(_PAUSE)
 
     def _fetch(self, shard: Shard, part: Path, path: Path, descriptor: int) -> None:
+        """Write a shard into an unfinished file, and publish it."""
         try:
             with _refusals():
                 self._reserve(shard.bytes, descriptor)
@@ -180,7 +183,7 @@ class ShardCache:
                     with _refusals():
                         count = os.pwrite(descriptor, left, written)
                     left = left[count:]
-                    written = written + count
+                    written += count
             _check(self._store, shard, written, hashed.hexdigest())
             with _refusals():
                 os.fsync(descriptor)
@@ -192,6 +195,7 @@ class ShardCache:
             raise
 
     def _in_memory(self, shard: Shard) -> "Bytes":
+        """Read a shard's bytes without the disk."""
         data = np.empty(shard.bytes, np.uint8)
 
         def fetch() -> None:
@@ -207,6 +211,7 @@ class ShardCache:
         return data
 
     def _chunks(self, shard: Shard) -> Iterator[bytes]:
+        """The shard's bytes in the store; it fails as soon as there are too many."""
         read = 0
         for chunk in self._store.parts(shard.name):
             read += len(chunk)
@@ -233,6 +238,7 @@ class ShardCache:
                     total -= facts.st_size
 
     def _files(self) -> "Iterator[tuple[Path, os.stat_result]]":
+        """The files of the cache, finished or not."""
         with os.scandir(self._folder) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):  # another process has just deleted or renamed it
@@ -241,6 +247,7 @@ class ShardCache:
 
 
 def _limit_of_environment() -> int | None:
+    """The bytes that ``HALVING_CACHE_BYTES`` allows, if it is set."""
     value = os.environ.get(BYTES_VARIABLE)
     if not value:
         return None
@@ -252,6 +259,7 @@ def _limit_of_environment() -> int | None:
 
 
 def _check(store: Store, shard: Shard, size: int, sha256: str) -> None:
+    """Refuse what was fetched if it has another size or digest than the shard."""
     if size != shard.bytes:
         raise StoreError(f"{damage_of(store, shard)}: it has {size:,} bytes, not {shard.bytes:,}")
     if sha256 != shard.sha256:
@@ -275,6 +283,7 @@ def _mark(shard: Shard) -> int:
 
 
 def _hash(descriptor: int) -> str:
+    """The SHA-256 of an open file's content."""
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(0)
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -297,6 +306,7 @@ def _reserve_blocks(descriptor: int, size: int) -> bool:
 
 
 def _why_not(size: int, total: int, limit: int) -> str:
+    """Say why there is no room: because of the disk, or because of the limit."""
     if total + size <= limit:
         return f"{os.strerror(errno.ENOSPC)} for {size:,} bytes"
     return (
@@ -337,6 +347,7 @@ def _lock_part(part: Path, folder: Path) -> Iterator[int | None]:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether a path still names the file that is open."""
     try:
         return path.stat().st_ino == os.fstat(descriptor).st_ino
     except FileNotFoundError:
@@ -345,6 +356,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 @contextlib.contextmanager
 def _lock_file(path: Path) -> Iterator[None]:
+    """Wait until no other thread or process has this lock."""
     with lockable(path) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

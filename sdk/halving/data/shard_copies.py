@@ -54,6 +54,7 @@ def fetch_again(store: Store, shard: Shard, fault: NotFound | StoreError, fetchi
 
 
 def _connect(store: Store) -> None:
+    """Open the store's filesystem, before it is read in a thread."""
     _ = store.filesystem
     end_first()  # a loader's thread may be the first of this process to read S3
 

@@ -83,7 +83,10 @@ class ShardReader:
         import pyarrow as pa
 
         shard = self._shards[0]
-        content = self._cache.open_copy(shard) if self._cache is not None else self._source.open(shard)
+        open_shard_here: Callable[[Shard], Array | None] = self._source.open
+        if self._cache is not None:
+            open_shard_here = self._cache.open_copy  # the schema alone is no reason to fetch the shard
+        content = open_shard_here(shard)
         if content is not None:
             with contextlib.suppress(pa.ArrowInvalid), pa.ipc.open_file(pa.py_buffer(content)) as reader:
                 return columns_of(reader.schema, names, where)
@@ -127,6 +130,10 @@ class ShardReader:
         self._mapped.clear()
 
     def _fill(self, number: int, gathered: list[Gathered], places: "Array", rows: "Array") -> None:
+        """Copy rows of one shard into their places.
+
+        A shard that cannot be read is fetched, or hashed, once more before it is an error.
+        """
         shard = self._shards[number]
         for may_be_old in (True, False):
             try:
@@ -137,7 +144,7 @@ class ShardReader:
                 self._mapped.pop(number, None)
                 if not may_be_old:
                     raise StoreError(f"{damage_of(self._store, shard)}: {error}") from error
-                self._source.drop(shard)  # what is here is fetched, or hashed, again
+                self._source.drop(shard)
             else:
                 self._mapped.move_to_end(number)
                 return
@@ -157,25 +164,36 @@ class ShardReader:
         if self._cache is not None and missing:
             max_bytes = self._cache.limit // 4
         while self._cache is None or sum(self._requested.values()) < max_bytes:
-            max_shards = min(self._keep, _MAX_AHEAD) if self._upcoming else self._keep
+            max_shards = self._keep
+            if self._upcoming:
+                max_shards = min(self._keep, _MAX_AHEAD)
             if len(self._requested) >= max_shards:
                 break
-            number = self._upcoming.popleft() if self._upcoming else next(self._afterwards, -1)
-            if number < 0:
+            upcoming = self._next_number()
+            if upcoming is None:
                 break
-            if number not in self._mapped and number not in self._requested and number not in needed:
-                self._requested[number] = self._shards[number].bytes
-                new.append(number)
+            if upcoming not in self._mapped and upcoming not in self._requested and upcoming not in needed:
+                self._requested[upcoming] = self._shards[upcoming].bytes
+                new.append(upcoming)
         for number in new:
             self._fetch_threads.want(self._shards[number])
 
+    def _next_number(self) -> int | None:
+        """The number of the shard that is needed next, or None if no other one will be needed."""
+        if self._upcoming:
+            return self._upcoming.popleft()
+        return next(self._afterwards, None)
+
     def _is_verified(self, number: int) -> bool:
+        """Whether a shard of a folder can be mapped at once."""
         return self._verified is not None and self._verified.is_verified(self._shards[number])
 
     def _retry(self, action: Callable[[], _Result]) -> _Result:
+        """Run an action, again while the dataset's store is unavailable."""
         return self._retry_at(self._store, action)
 
     def _retry_at(self, store: Store, action: Callable[[], _Result]) -> _Result:
+        """Run an action, again while a store is unavailable."""
         dataset = self._dataset
         return retry_while_unavailable(
             store, f"dataset {dataset.name}", action, self._give_up_at, outage=dataset.outage
@@ -196,9 +214,11 @@ class _FetchThreads:
         self._wanted: deque[Shard] = deque()
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
-        self._closed = self._finishing = False
+        self._closed = False
+        self._finishing = False
 
     def want(self, shard: Shard) -> None:
+        """Request a shard; one more thread is started if it helps."""
         with self._changed:
             self._wanted.append(shard)
             if len(self._threads) < min(_MAX_FETCHING, len(self._wanted)):
@@ -208,6 +228,7 @@ class _FetchThreads:
             self._changed.notify()
 
     def close(self) -> None:
+        """Tell the threads to end with the shards that they are fetching."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -219,11 +240,13 @@ class _FetchThreads:
             self._changed.notify_all()
 
     def join(self, seconds: float) -> None:
+        """Wait for the end of the threads, for at most so many seconds."""
         until = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
 
     def _run(self) -> None:
+        """Fetch one requested shard after another: what a thread does."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or self._finishing or self._wanted)

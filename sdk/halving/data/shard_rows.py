@@ -48,6 +48,12 @@ class MappedShard:
             raise NotReadable(f"its column {gathered.column.name!r} points outside of it") from error
 
     def _fill(self, gathered: Gathered, places: "Array", batches: "Array", within: "Array") -> None:
+        """Copy rows of one column into some places.
+
+        Args:
+            batches: the number of each row's record batch, ``(n,)``.
+            within: the number of each row in its batch, ``(n,)``.
+        """
         column = gathered.column
         layout = self.layout
         if layout.nulls[column.node].any():
@@ -74,6 +80,7 @@ class MappedShard:
             self._fill_views(gathered, places, batches, within)
 
     def _fill_views(self, gathered: Gathered, places: "Array", batches: "Array", within: "Array") -> None:
+        """Put views of rows of a ``variable`` column into some places."""
         column = gathered.column
         layout = self.layout
         width = column.offset_bytes
@@ -127,16 +134,19 @@ class MappedShard:
             )
 
     def _validity(self, node: int, buffer: int, batches: "Array", within: "Array") -> "Array":
+        """Which rows of a field node are not null, ``(n,)``."""
         valid: Array = self._bits(buffer, batches, within) | (self.layout.nulls[node][batches] == 0)
         return valid
 
     def _bits(self, buffer: int, batches: "Array", within: "Array") -> "Array":
+        """The bits of some rows in a buffer, ``(n,)`` of bool."""
         has_bits = self.layout.lengths[buffer][batches] > 0  # a batch without nulls may have no bits
         bytes_ = np.where(has_bits, self.layout.offsets[buffer][batches] + (within >> 3), 0)
         bits: Array = (self._data[bytes_] >> (within & 7).astype(np.uint8) & 1).astype(bool) & has_bits
         return bits
 
     def _numbers(self, dtype: "np.dtype[Any]") -> "Array":
+        """View the file as numbers, from its beginning."""
         numbers: Array = self._data[: len(self._data) // dtype.itemsize * dtype.itemsize].view(dtype)
         return numbers
 

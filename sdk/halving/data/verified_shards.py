@@ -120,6 +120,7 @@ class VerifiedShards:
             return self._open_and_hash(shard, record)
 
     def _open_if_remembered(self, shard: Shard) -> FileIO | None:
+        """Open a shard's file if this machine knows it to be whole."""
         try:
             file = FileIO(self._store.path(shard.name))
         except OSError:  # the error is reported when it is hashed
@@ -136,6 +137,11 @@ class VerifiedShards:
         return None
 
     def _open_and_hash(self, shard: Shard, record: int | None) -> FileIO:
+        """Open a shard's file, hash it, and remember that it is whole.
+
+        Args:
+            record: the descriptor of the file that remembers it, if there is one.
+        """
         with store_faults(f"cannot read the shard {shard.name} of the store {self._store.root}"):
             try:
                 file = FileIO(self._store.path(shard.name))
@@ -177,6 +183,7 @@ class VerifiedShards:
         return digest.hexdigest()
 
     def _remember(self, shard: Shard, identity: str, record: int | None) -> None:
+        """Note that a file is whole, in this process and on this machine."""
         _REMEMBERED.setdefault(shard.sha256, set()).add(identity)
         if record is None:
             return
@@ -213,10 +220,12 @@ class VerifiedShards:
             yield record
 
     def _check_wanted(self, shard: Shard) -> None:
+        """Stop if nobody waits for the shard any more."""
         if self._gave_up():
             raise StoreUnavailable(f"{shard.name} is no longer waited for")
 
     def _warn(self, error: OSError) -> None:
+        """Warn once that this machine cannot remember what was hashed."""
         warn_once(
             f"{__name__} {self._folder}",
             f"each process hashes the shards of {self._store.root} again, for the cache cannot remember "
@@ -243,6 +252,7 @@ def whole_shard(
 
 
 def _whole_shard(store: Store, shard: Shard, fetching: Fetching) -> "pa.Table":
+    """Read all columns of :func:`whole_shard`."""
     try:
         return checked_shard(store, shard)
     except StoreUnavailable:
@@ -257,6 +267,7 @@ def _whole_shard(store: Store, shard: Shard, fetching: Fetching) -> "pa.Table":
 
 
 def _identity(facts: os.stat_result) -> str:
+    """A line that is different for a file that was written, moved or linked since."""
     return f"{facts.st_dev} {facts.st_ino} {facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}"
 
 

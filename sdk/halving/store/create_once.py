@@ -82,5 +82,6 @@ def _is_alone(filesystem: "fs.FileSystem", folder: str, own: str, name: str) -> 
 
 
 def _withdraw(filesystem: "fs.FileSystem", path: str) -> None:
+    """Delete this process's marker."""
     with contextlib.suppress(OSError):  # then it goes stale
         filesystem.delete_file(path)

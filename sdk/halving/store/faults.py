@@ -30,5 +30,7 @@ def store_faults(message: str) -> Iterator[None]:
     except StoreError:
         raise
     except OSError as error:
-        kind = StoreUnavailable if is_transient(str(error)) else StoreError
-        raise kind(f"{message}: {error}") from error
+        text = f"{message}: {error}"
+        if is_transient(str(error)):
+            raise StoreUnavailable(text) from error
+        raise StoreError(text) from error

@@ -38,7 +38,9 @@ class Files:
     """The files of a store by their names; see :class:`halving.store.store.Store`."""
 
     def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
-        address = os.fspath(root) if root is not None else os.environ.get("HALVING_ROOT") or DEFAULT_ROOT
+        if root is None:
+            root = os.environ.get("HALVING_ROOT") or DEFAULT_ROOT
+        address = os.fspath(root)
         self.folder: Path | None = None
         self._opened: tuple[int, fs.FileSystem, str] | None = None  # The first is the process that opened it.
         check_address(address)
@@ -58,6 +60,7 @@ class Files:
 
     @property
     def _remote(self) -> "tuple[fs.FileSystem, str]":
+        """The filesystem of an object store, and the root's path on it."""
         if self._opened is None or self._opened[0] != os.getpid():
             # A forked child must not write into its parent's connections.
             self._opened = (os.getpid(), *open_filesystem(self.root))
@@ -76,16 +79,21 @@ class Files:
         """The Arrow filesystem whose paths :meth:`path` gives."""
         from pyarrow import fs
 
-        return fs.LocalFileSystem() if self.folder is not None else self._remote[0]
+        if self.folder is not None:
+            return fs.LocalFileSystem()
+        return self._remote[0]
 
     def path(self, name: str) -> str:
         """The path of ``name`` on :attr:`filesystem`."""
-        return str(self.folder / name) if self.folder is not None else f"{self._remote[1]}/{name}"
+        if self.folder is not None:
+            return str(self.folder / name)
+        return f"{self._remote[1]}/{name}"
 
     def address(self, name: str) -> str:
         """Where ``name`` is, for people: without the options of an S3 address."""
-        root = self.root.partition("?")[0] if self.folder is None else self.root
-        return f"{root}/{name}"
+        if self.folder is not None:
+            return f"{self.root}/{name}"
+        return f"{self.root.partition('?')[0]}/{name}"
 
     def create(self, name: str, content: bytes | Path, *, sole: bool = False) -> None:
         """Publish bytes, or the content of a local file, as ``name``, durably and once.
@@ -189,8 +197,9 @@ class Files:
             StoreError: the store refused the write.
         """
         with store_faults(f"cannot write {self.address(name)}"):
-            chunks = [content] if isinstance(content, bytes) else content
-            self._overwrite(name, chunks)
+            if isinstance(content, bytes):
+                content = [content]
+            self._overwrite(name, content)
 
     def read(self, name: str) -> bytes:
         """The bytes of ``name``.
@@ -203,7 +212,9 @@ class Files:
             with self._reading(name):
                 return (self.folder / name).read_bytes()
         first, *rest = Files.parts(self, name)
-        return b"".join([first, *rest]) if rest else first
+        if not rest:
+            return first  # without a copy
+        return b"".join([first, *rest])
 
     def parts(self, name: str) -> Iterator[bytes]:
         """The bytes of ``name`` from the beginning to the end, in parts of at most 16 MiB, at least one.
@@ -251,9 +262,10 @@ class Files:
         import pyarrow as pa
 
         with self._reading(name):
-            path = self.path(name)
-            open_input = pa.memory_map if self.folder is not None else self.filesystem.open_input_file
-            with open_input(path) as file:
+            open_input = pa.memory_map
+            if self.folder is None:
+                open_input = self.filesystem.open_input_file
+            with open_input(self.path(name)) as file:
                 yield file
 
     @contextlib.contextmanager
@@ -324,12 +336,14 @@ class Files:
                 yield prefix + info.path[len(top) :], int(info.size), (info.mtime_ns or 0) / 1e9
 
     def _holds(self, name: str, content: bytes | Path) -> bool:
+        """Whether a file has this content."""
         if isinstance(content, bytes):
             return self.read(name) == content
         with content.open("rb") as file:
             return all(file.read(len(part)) == part for part in self.parts(name)) and not file.read(1)
 
     def _overwrite(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        """Put content under a name, atomically, whether there is a file or not."""
         if self.folder is None:
             upload(self.filesystem, self.path(name), chunks)
             return
@@ -347,12 +361,15 @@ class Files:
                 return status.st_size, status.st_mtime
             with self.filesystem.open_input_file(self.path(name)) as file:
                 modified = (file.metadata() or {}).get("Last-Modified", b"").decode()
-                written = datetime.fromisoformat(modified).timestamp() if modified else 0.0
+                written = 0.0
+                if modified:
+                    written = datetime.fromisoformat(modified).timestamp()
                 return int(file.size()), written
         return None
 
     @contextlib.contextmanager
     def _reading(self, name: str) -> Iterator[None]:
+        """Raise NotFound for a file that is missing or goes while it is read, and StoreError for faults."""
         with store_faults(f"cannot read {self.address(name)}"):
             try:
                 with self.missing_when_gone(self.path(name)):
@@ -365,7 +382,10 @@ def _fetch_ahead(file: "pa.NativeFile") -> Iterator[bytes]:
     """A file's parts in order, each by one request."""
     size = file.size()
     if size <= CHUNK:
-        yield bytes(file.read_at(size, 0)) if size else b""
+        content = b""
+        if size:
+            content = bytes(file.read_at(size, 0))
+        yield content
         return
     from collections import deque
     from concurrent.futures import Future, ThreadPoolExecutor

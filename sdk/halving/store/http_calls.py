@@ -72,10 +72,12 @@ class HttpCalls:
         self._host = parts.hostname
         self._port = port
         self._path = f"{parts.path.rstrip('/')}/api/v1"
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._headers: dict[str, str] = {}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
         self._secure = parts.scheme == "https"
         self._proxy = _proxy_of(parts.scheme, parts.hostname)
-        if self._proxy and not self._secure:  # it is told whom to ask; within a tunnel it is not
+        if self._proxy and not self._secure:  # without a tunnel, the proxy reads the server's address here
             self._path = f"http://{parts.netloc}{self._path}"
             self._headers |= self._proxy.headers
         self._kept: dict[tuple[int, int], Connection] = {}  # Connections by process and thread.
@@ -104,7 +106,10 @@ class HttpCalls:
             OSError: the file cannot be read.
         """
         with contextlib.ExitStack() as opened:
-            body = opened.enter_context(content.open("rb")) if isinstance(content, Path) else content
+            if isinstance(content, Path):
+                body: Body = opened.enter_context(content.open("rb"))
+            else:
+                body = content
             with (
                 self._request(method, path, query, body, headers) as (answer, what),
                 self._naming_faults(what),
@@ -139,7 +144,9 @@ class HttpCalls:
 
         What the ``with`` block raises is passed on.
         """
-        target = f"{self._path}{path}" + (f"?{urlencode(query)}" if query else "")
+        target = f"{self._path}{path}"
+        if query:
+            target += f"?{urlencode(query)}"
         what = f"{method} {path}"
         try:
             with self._naming_faults(what):
@@ -189,6 +196,7 @@ class HttpCalls:
         return _send(self._connect(), method, target, content, headers)
 
     def _connect(self) -> Connection:
+        """Open a connection, and keep it for this thread."""
         connection = self._connection()
         connection.connect()
         connection.sock.settimeout(ANSWER_SECONDS)
@@ -199,8 +207,9 @@ class HttpCalls:
         """A connection that is not open yet, through the proxy that the environment names, if any."""
         proxy = self._proxy
         if not self._secure:
-            host, port = (proxy.host, proxy.port) if proxy else (self._host, self._port)
-            return http.client.HTTPConnection(host, port, timeout=CONNECT_SECONDS)
+            if proxy:
+                return http.client.HTTPConnection(proxy.host, proxy.port, timeout=CONNECT_SECONDS)
+            return http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_SECONDS)
         if not proxy:
             return http.client.HTTPSConnection(
                 self._host, self._port, timeout=CONNECT_SECONDS, context=self._certificates
@@ -213,14 +222,17 @@ class HttpCalls:
 
     @cached_property
     def _certificates(self) -> ssl.SSLContext:
+        """The authorities that this machine trusts, read once."""
         return ssl.create_default_context()
 
     def _close(self) -> None:
+        """Close this thread's connection, if it has one."""
         connection = self._kept.pop(_here(), None)
         if connection is not None:
             connection.close()
 
     def _refusal(self, answer: http.client.HTTPResponse, what: str) -> Exception:
+        """The error that an answer of status 300 or above stands for."""
         status = answer.status
         body = answer.read()
         text = _detail(body)
@@ -228,7 +240,9 @@ class HttpCalls:
             return NotFound(text)
         if status == 409:
             missing = _member(body, "next")
-            return BatchMissing(text, missing) if isinstance(missing, int) else AlreadyExists(text)
+            if isinstance(missing, int):
+                return BatchMissing(text, missing)
+            return AlreadyExists(text)
         if status in (401, 403):
             hint = ""
             if status == 401 or "scope" in text:
@@ -266,6 +280,8 @@ class _Body(io.RawIOBase):
 
 
 class _Proxy(NamedTuple):
+    """An HTTP proxy, and the headers by which this machine may use it."""
+
     host: str
     port: int
     headers: dict[str, str]
@@ -303,6 +319,7 @@ def _proxy_of(scheme: str, host: str) -> _Proxy | None:
 
 
 def _is_this_machine(host: str) -> bool:
+    """Whether a host's name or address is that of this machine itself."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -317,6 +334,7 @@ def _here() -> tuple[int, int]:
 def _send(
     connection: Connection, method: str, target: str, content: Body, headers: dict[str, str]
 ) -> http.client.HTTPResponse:
+    """Send a request over an open connection, and return the beginning of its answer."""
     try:
         if isinstance(content, (bytes, memoryview)):
             connection.request(method, target, content or None, headers)
@@ -329,8 +347,8 @@ def _send(
                 {**headers, "Content-Length": str(os.fstat(content.fileno()).st_size)},
             )
     except ConnectionError as broken:
-        # A server that refuses a large body answers before it has read it, and closes: what it says is worth
-        # more than that it has.
+        # A server that refuses a large body answers before it has read it, and closes. Its answer says more
+        # than the error that it has closed.
         with contextlib.suppress(OSError, http.client.HTTPException):
             return connection.getresponse()
         raise broken
@@ -340,7 +358,9 @@ def _send(
 def _retry_after(answer: http.client.HTTPResponse) -> float:
     """Seconds for which the server asks to be left alone; a date is ignored."""
     seconds = answer.getheader("Retry-After", "")
-    return min(float(seconds), _MAX_RETRY_AFTER) if seconds.isdecimal() else 0.0
+    if not seconds.isdecimal():
+        return 0.0
+    return min(float(seconds), _MAX_RETRY_AFTER)
 
 
 def _detail(body: bytes) -> str:

@@ -26,6 +26,7 @@ def now() -> str:
 
 
 def _jsonable(value: Any) -> Any:
+    """Make plain data of a scalar of NumPy's or PyTorch's, or of a path."""
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         return value.item()
     if isinstance(value, Path):

@@ -89,9 +89,14 @@ def retry_while_unavailable(
                     raise
                 if not waits:
                     waits = True
-                    limit = f", up to {left:.0f} s" if math.isfinite(left) else ""
+                    limit = ""
+                    if math.isfinite(left):
+                        limit = f", up to {left:.0f} s"
                     message = f"{what} waits for the store {store.root}{limit}: {error}"
-                    outage.begin(message) if outage is not None else warn(message)
+                    if outage is not None:
+                        outage.begin(message)
+                    else:
+                        warn(message)
                 again = time.monotonic() + error.retry_after + next(pauses)
             while (now := time.monotonic()) < min(again, end, give_up_at()):
                 time.sleep(min(0.2, again - now))
@@ -145,6 +150,7 @@ class Reach:
         self._closed.set()
 
     def _ask(self) -> None:
+        """Make a small request again and again until the store answers: what the thread does."""
         for pause in backoff():
             try:
                 self._store.exists("reach")

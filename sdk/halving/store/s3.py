@@ -47,11 +47,12 @@ def open_s3(bucket: str, query: dict[str, list[str]]) -> "fs.S3FileSystem":
     if options in _INHERITED:
         return _INHERITED[options]
     if options not in _RESERVE:
-        _RESERVE[options] = _client(options)  # it connects when it is used
+        _RESERVE[options] = _client(options)
     return _client(options)
 
 
 def _options(bucket: str, query: dict[str, list[str]]) -> dict[str, Any]:
+    """The options of a client by an address and the environment."""
     if unknown := sorted(set(query) - set(_OPTIONS)):  # the names only: a value may be a secret
         raise InvalidInput(
             f"option {unknown[0]!r} in the address of s3://{bucket} is not accepted: give some of "
@@ -81,6 +82,7 @@ def _options(bucket: str, query: dict[str, list[str]]) -> dict[str, Any]:
 
 
 def _client(options: "_Options") -> "fs.S3FileSystem":
+    """Make a client, which connects when it is used."""
     from pyarrow import fs
 
     return fs.S3FileSystem(
@@ -102,6 +104,7 @@ def _region_of(bucket: str) -> str:
 
 
 def _in_child() -> None:
+    """Take over the clients that the parent had in reserve, in a forked child."""
     _INHERITED.clear()
     _INHERITED.update(_RESERVE)
     _RESERVE.clear()

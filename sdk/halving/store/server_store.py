@@ -122,7 +122,9 @@ class ServerStore(Store):
 
     def _naming(self, name: str) -> dict[str, object] | None:
         """The query of a read: a blob is read through the run whose records name it."""
-        return {"run": self._run or ""} if name.startswith(BLOBS) else None
+        if not name.startswith(BLOBS):
+            return None
+        return {"run": self._run or ""}
 
 
 def _place(name: str) -> str:

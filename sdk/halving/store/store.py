@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,9 @@ class Store(Files):
         Raises:
             StoreError: a place does not say.
         """
-        return self if super().exists(name) else self._in_colder_place(name) or self
+        if super().exists(name):
+            return self
+        return self._in_colder_place(name) or self
 
     def read(self, name: str) -> bytes:
         try:
@@ -106,11 +109,13 @@ class Store(Files):
         wanted = list(names)
         sizes = super().sizes(wanted)
         blobs = [name for name in wanted if name not in sizes and name.startswith(BLOBS)]
-        for place in self.colder_places if blobs else ():
-            sizes |= place.sizes(blobs)
+        if blobs:
+            for place in self.colder_places:
+                sizes |= place.sizes(blobs)
         return sizes
 
     def _in_colder_place(self, name: str) -> "Store | None":
+        """The colder place that has a file, or None."""
         return self._cold.holding(self, name)
 
     @contextlib.contextmanager
@@ -120,6 +125,7 @@ class Store(Files):
         here: "Callable[[str], AbstractContextManager[pa.NativeFile]]",
         there: "Callable[[Store], AbstractContextManager[pa.NativeFile]]",
     ) -> "Iterator[pa.NativeFile]":
+        """Open a file here, or in the colder place that has it."""
         with contextlib.ExitStack() as stack:
             try:
                 file = stack.enter_context(here(name))
@@ -151,16 +157,14 @@ class Store(Files):
             StoreError: the store refused the write, or the file is not what was hashed.
         """
         name = blob_name(digest)
-        size = content.stat().st_size if isinstance(content, Path) else len(content)
-
-        def write() -> None:
-            if isinstance(content, Path):
-                self._overwrite(name, _check_while_reading(content, digest))
-            else:
-                self._overwrite(name, chunks_of(content))
-
+        if isinstance(content, Path):
+            size = content.stat().st_size
+            chunks = partial(_check_while_reading, content, digest)
+        else:
+            size = len(content)
+            chunks = partial(chunks_of, content)
         with store_faults(f"cannot write the blob {name} to {self.root}"):
-            self._write_unless_fresh(name, size, write)
+            self._write_unless_fresh(name, size, lambda: self._overwrite(name, chunks()))
 
     def take_over(self, name: str, file: Path) -> None:
         """Publish a complete local file durably under a name that follows from its content, and delete it.
@@ -180,6 +184,7 @@ class Store(Files):
             file.unlink(missing_ok=True)
 
     def _write_unless_fresh(self, name: str, size: int, write: Callable[[], None]) -> None:
+        """Write a file whose name follows from its content, unless it is there, whole and not old."""
         written = self._size_and_time(name)
         if written is None:
             write()
@@ -233,6 +238,7 @@ class Store(Files):
 
     @contextlib.contextmanager
     def _own_blob_file(self, digest: str) -> Iterator[Path]:
+        """A local file with the bytes of a blob of this place; see :meth:`blob_file`."""
         name = blob_name(digest)
         if self.folder is not None:
             with self._reading(name):
@@ -270,6 +276,7 @@ class Store(Files):
         return False
 
     def _check(self, digest: str, actual: str) -> None:
+        """Refuse a blob whose content has another digest."""
         if actual != digest:
             raise StoreError(f"the blob {digest} in {self.root} is damaged: its content hashes to {actual}")
 
@@ -301,4 +308,5 @@ def _check_while_reading(content: Path, digest: str) -> Iterator[bytes | memoryv
 
 
 def _is_fresh(written: tuple[int, float] | None, size: int) -> bool:
+    """Whether a file is there with the right size, and was written so lately that retention lets it stay."""
     return written is not None and written[0] == size and written[1] >= time.time() - REFRESH_SECONDS
