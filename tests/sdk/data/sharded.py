@@ -12,6 +12,9 @@ import pyarrow as pa
 from halving import Dataset, NotFound, Store
 from halving.data.shards import Shard
 
+ROWS = (61, 5, 100, 34)
+"""The rows of the shards of the fixture ``dataset`` and of its like in one folder."""
+
 
 def arrow_file(table: pa.Table, rows: int = 97) -> bytes:
     """An uncompressed Arrow file in record batches of so many rows."""

@@ -3,32 +3,26 @@
 import errno
 import multiprocessing
 import os
-import re
 import resource
-import secrets
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from halving import Dataset, InvalidInput, NotFound, Store, StoreError
-from halving.data.order import Order
+from halving import InvalidInput, NotFound, Store, StoreError
 from halving.data.shard_cache import ShardCache
 from halving.data.shards import Shard
-from halving.errors import StoreUnavailable
-from halving.store.backoff import backoff
 from tests.s3 import S3, Gate
+from tests.sdk.data.cached import content, names, random_shard
 from tests.sdk.data.sharded import (
     arrow_file,
     counting_tables,
-    flat,
     numbers,
     put_shard,
     sharded_dataset,
@@ -37,136 +31,6 @@ from tests.sdk.data.sharded import (
 from tests.waiting import wait_for
 
 SPAWN = multiprocessing.get_context("spawn")
-
-
-@pytest.fixture
-def remote(s3: S3, s3_gate: Gate) -> Store:
-    """A store that is reached through the gate."""
-    return Store(s3.root(secrets.token_hex(6), endpoint=s3_gate.endpoint))
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "cache" / "shards"
-
-
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that is away is asked often."""
-    monkeypatch.setattr("halving.store.retry.backoff", partial(backoff, 0.1, 0.2))
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-
-
-def random_shard(store: Store, size: int = 100_000) -> Shard:
-    return put_shard(store, secrets.token_bytes(size), 1)
-
-
-def content(cache: ShardCache, shard: Shard) -> bytes:
-    return cache.open(shard).tobytes()
-
-
-# Epochs
-
-
-def test_the_second_epoch_is_read_from_this_machine(remote: Store, s3_gate: Gate, folder: Path) -> None:
-    dataset = sharded_dataset(remote, *counting_tables(61, 5, 100))
-    loader = dataset.loader("train", batch_size=16)
-    first = flat(numbers(loader))
-    assert len(names(folder)) == 3
-    dataset.give_up_at = time.monotonic
-    s3_gate.shut()
-    second = flat(numbers(loader))
-    assert sorted(first) == sorted(second) == list(range(166))
-    again = dataset.loader("train", batch_size=16)
-    assert flat(numbers(again)) == first
-
-
-def test_the_next_epoch_begins_without_the_store_though_the_cache_is_too_small(
-    remote: Store, s3_gate: Gate, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dataset = sharded_dataset(remote, *counting_tables(*[50] * 12))
-    shards = dataset.shards("train")
-    monkeypatch.setenv("HALVING_CACHE_BYTES", str(8 * max(shard.bytes for shard in shards)))
-    # Shards have many times more rows than are read at once.
-    monkeypatch.setattr("halving.data.loader_plan._BLOCK_ROWS", 10)
-
-    def needs(seed: int, epoch: int) -> list[int]:
-        return Order([50] * 12, seed=seed, epoch=epoch, lanes=2).needs()[1].tolist()
-
-    # Those that the second epoch begins with are what the first has used longest ago.
-    seed = next(seed for seed in range(10_000) if set(needs(seed, 2)[:2]) == set(needs(seed, 1)[:2]))
-    loader = dataset.loader("train", batch_size=2, lanes=2, seed=seed)
-    numbers(loader)
-    first = {shards[number].sha256 for number in needs(seed, 2)[:2]}
-    wait_for(lambda: first <= set(names(folder)), 60, "the shards with which the next epoch begins")
-    s3_gate.shut()
-    dataset.give_up_at = time.monotonic
-    assert loader.epoch == 2
-    assert len(next(iter(loader))["n"]) == 2
-
-
-@pytest.mark.usefixtures("soon")
-def test_an_outage_and_its_end_are_each_said_once_whatever_threads_meet_it(
-    remote: Store, s3_gate: Gate
-) -> None:
-    dataset = sharded_dataset(remote, *counting_tables(*[40] * 12))
-    loader = dataset.loader("train", batch_size=8, lanes=4)
-    s3_gate.shut()
-    with pytest.warns(UserWarning, match="halving: dataset points ") as warned:
-        iteration = iter(loader)
-        wait_for(lambda: dataset.outage._waiting > 2, 60, "several threads that wait")
-        s3_gate.open()
-        assert len(flat(numbers(iteration))) == 480
-        wait_for(lambda: len(warned.list) > 1, 60, "the word that it is over")
-    said = [str(each.message) for each in warned]
-    assert len(said) == 2, said
-    assert re.match(
-        rf"halving: dataset points waits for the store {re.escape(remote.root)}, up to \d+ s: ", said[0]
-    )
-    assert re.fullmatch(
-        rf"halving: dataset points goes on: the store {re.escape(remote.root)} answers again after \d+ s",
-        said[1],
-    )
-
-
-@pytest.mark.usefixtures("soon")
-def test_a_store_that_is_away_in_mid_epoch_is_waited_for_and_the_order_is_the_same(
-    s3: S3, remote: Store, s3_gate: Gate
-) -> None:
-    dataset = sharded_dataset(remote, *counting_tables(*[40] * 12))
-    through = Store(remote.root.replace(s3_gate.endpoint, s3.endpoint))
-    wanted = flat(numbers(Dataset(through, "points", dataset.digest).loader("train", batch_size=8, lanes=1)))
-    for path in Path(os.environ["HALVING_CACHE"]).rglob("*"):
-        if path.is_file():
-            path.unlink()
-    iteration = iter(dataset.loader("train", batch_size=8, lanes=1))
-    batches = [next(iteration)["n"].tolist()]
-    with pytest.warns(UserWarning, match="dataset points (waits for|goes on: the store)"):
-        s3_gate.shut()
-        threading.Timer(3, s3_gate.open).start()
-        batches += numbers(iteration)
-    assert flat(batches) == wanted
-
-
-def test_a_loop_that_is_left_while_the_store_is_away_ends_its_threads(remote: Store, s3_gate: Gate) -> None:
-    dataset = sharded_dataset(remote, *counting_tables(*[40] * 30))
-    loader = dataset.loader("train", batch_size=8, lanes=1)
-    with pytest.warns(UserWarning, match="dataset points waits for the store") as warned:
-        for _ in loader:
-            s3_gate.shut()
-            wait_for(lambda: warned.list, 60, "the thread that meets the outage")
-            break
-        wait_for(
-            lambda: not [each for each in threading.enumerate() if each.name == "halving-loader"],
-            60,
-            "the end of the thread",
-        )
-    dataset.give_up_at = time.monotonic
-    with pytest.raises(StoreUnavailable):
-        list(loader)
 
 
 # Fetching
@@ -265,7 +129,7 @@ def test_the_least_recently_used_shards_make_room_and_the_limit_is_kept(remote: 
         (a, [a, c]),
     ):
         assert content(cache, shard) == remote.read(shard.name)
-        assert names(folder) == sorted(each.sha256 for each in kept)
+        assert names(folder) == sorted(shard.sha256 for shard in kept)
 
 
 def test_a_shard_that_is_in_use_stays_also_where_another_process_uses_it(remote: Store, folder: Path) -> None:
@@ -304,26 +168,10 @@ def test_where_all_is_in_use_a_shard_is_held_in_memory_and_nothing_is_deleted(
         UserWarning,
         match="does not take the shards of .*, so they are held in memory: .* HALVING_CACHE_BYTES",
     ) as warned:
-        held = [cache.open(shard) for shard in shards]
+        arrays = [cache.open(shard) for shard in shards]
     assert len(warned) == 1
-    assert [array.tobytes() for array in held] == [remote.read(shard.name) for shard in shards]
+    assert [array.tobytes() for array in arrays] == [remote.read(shard.name) for shard in shards]
     assert names(folder) == sorted(shard.sha256 for shard in shards[:2])
-
-
-def test_a_cache_that_is_too_small_for_the_lanes_changes_nothing_in_the_order(
-    remote: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dataset = sharded_dataset(remote, *counting_tables(*[50] * 8))
-    wanted = numbers(dataset.loader("train", batch_size=16))
-    for path in folder.iterdir():
-        path.unlink()
-    monkeypatch.setenv(
-        "HALVING_CACHE_BYTES",
-        str(3 * max(shard.bytes for shard in dataset.loader("train", batch_size=1).plan.shards)),
-    )
-    with pytest.warns(UserWarning, match="so they are held in memory"):
-        assert numbers(dataset.loader("train", batch_size=16)) == wanted
-    assert len(names(folder)) <= 3
 
 
 @pytest.fixture(params=["mounted where it can be", "made up"])
@@ -451,12 +299,12 @@ def test_a_copy_that_changed_silently_on_the_disk_and_is_unreadable_is_fetched_a
     remote: Store, folder: Path
 ) -> None:
     dataset = sharded_dataset(remote, *counting_tables(50, 60))
-    wanted = numbers(dataset.loader("train", batch_size=16))
+    expected = numbers(dataset.loader("train", batch_size=16))
     for name in names(folder):
         facts = (folder / name).stat()
         (folder / name).write_bytes(bytes(facts.st_size))
         os.utime(folder / name, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-    assert numbers(dataset.loader("train", batch_size=16)) == wanted
+    assert numbers(dataset.loader("train", batch_size=16)) == expected
 
 
 def test_a_shard_that_is_damaged_in_the_store_is_named_and_not_kept(

@@ -66,11 +66,11 @@ def test_rows_are_those_that_arrow_takes(type_: pa.DataType, batch: int, data: s
     table = pa.table({"before": pa.array(range(len(values))), "x": pa.array(values, type_)})
     cut = data.draw(st.integers(1, len(values) - 1))
     shards = [map_shard(table[:cut], batch), map_shard(table[cut:], batch)]
-    wanted = np.array(data.draw(st.lists(st.integers(0, len(values) - 1), min_size=1, max_size=30)))
-    which = (wanted >= cut).astype(int)
-    rows = as_arrow(gather(shards, which, wanted - which * cut, table.schema))
+    rows_to_read = np.array(data.draw(st.lists(st.integers(0, len(values) - 1), min_size=1, max_size=30)))
+    which = (rows_to_read >= cut).astype(int)
+    rows = as_arrow(gather(shards, which, rows_to_read - which * cut, table.schema))
     rows.validate(full=True)
-    assert rows.equals(table.take(pa.array(wanted)).combine_chunks().to_batches()[0])
+    assert rows.equals(table.take(pa.array(rows_to_read)).combine_chunks().to_batches()[0])
 
 
 def test_arrays_are_what_one_expects_of_their_columns() -> None:
@@ -87,7 +87,7 @@ def test_arrays_are_what_one_expects_of_their_columns() -> None:
         }
     )
     columns = gather([map_shard(table, 2)], np.zeros(3, int), np.arange(3), table.schema)
-    arrays = {each.column.name: as_numpy(each, 0, 3) for each in columns}
+    arrays = {column.column.name: as_numpy(column, 0, 3) for column in columns}
     assert {name: (array.dtype, array.shape) for name, array in arrays.items()} == {
         "f": (np.float32, (3,)),
         "v": (np.float64, (3, 2)),
@@ -103,7 +103,7 @@ def test_arrays_are_what_one_expects_of_their_columns() -> None:
     assert np.isnat(arrays["t"]).tolist() == [False, True, False]
     assert arrays["s"].tolist() == ["a", None, "é"]
     assert arrays["z"].tolist() == [b"\0", b"", None]
-    assert [each if each is None else each.tolist() for each in arrays["l"]] == [[1, 2], [], None]
+    assert [items if items is None else items.tolist() for items in arrays["l"]] == [[1, 2], [], None]
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_damaged_file_is_refused_or_misread_and_never_read_outside_its_bytes(
         columns = gather([shard], np.zeros(20, int), np.arange(20), table.schema)
     except (NotReadable, InvalidInput):
         return
-    assert [len(each.values) for each in columns] == [20, 20, 20]
+    assert [len(column.values) for column in columns] == [20, 20, 20]
 
 
 def test_a_compressed_file_and_one_with_other_rows_are_refused() -> None:

@@ -34,14 +34,14 @@ def dataset(any_store: Store) -> Dataset:
 def test_the_number_of_workers_changes_neither_the_batches_nor_their_order(
     dataset: Dataset, workers: int, start: str | None
 ) -> None:
-    wanted = dataset.loader("train", batch_size=16)
+    expected = dataset.loader("train", batch_size=16)
     loader = dataset.loader("train", batch_size=16)
     batches = of_torch(loader, workers, start)
     assert len(batches) == len(loader) == 11
     for epoch in (1, 2):
         assert loader.epoch == epoch
-        assert numbers(batches) == numbers(wanted)
-    assert loader.state_dict() == wanted.state_dict()
+        assert numbers(batches) == numbers(expected)
+    assert loader.state_dict() == expected.state_dict()
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_batches_prepared_ahead_by_workers_do_not_count_for_a_resume(
     store: Store, workers: int, start: str | None
 ) -> None:
     dataset = sharded_dataset(store, *counting_tables(61, 5, 100))
-    wanted = numbers(dataset.loader("train", batch_size=16))
+    expected = numbers(dataset.loader("train", batch_size=16))
     loader = dataset.loader("train", batch_size=16)
     batches = of_torch(loader, workers, start)
     iteration = iter(batches)
@@ -61,7 +61,7 @@ def test_batches_prepared_ahead_by_workers_do_not_count_for_a_resume(
     assert (loader.epoch, loader.position) == (1, 64)
     again = of_torch(dataset.loader("train", batch_size=16), workers, start)
     again.load_state_dict(loader.state_dict())
-    assert batches_before + numbers(again) == wanted
+    assert batches_before + numbers(again) == expected
 
 
 @pytest.mark.slow
@@ -73,11 +73,11 @@ def test_workers_that_stay_get_the_epoch_and_the_position_of_each_iteration(stor
         if number == 3:
             break
     before = {child.pid for child in multiprocessing.active_children()}
-    wanted = dataset.loader("train", batch_size=16, epoch=2)
-    assert numbers(batches) == numbers(wanted)
+    expected = dataset.loader("train", batch_size=16, epoch=2)
+    assert numbers(batches) == numbers(expected)
     loader.load_state_dict({**loader.state_dict(), "epoch": 7, "position": 32})
-    wanted.load_state_dict({**loader.state_dict(), "epoch": 7, "position": 32})
-    assert numbers(batches) == numbers(wanted)
+    expected.load_state_dict({**loader.state_dict(), "epoch": 7, "position": 32})
+    assert numbers(batches) == numbers(expected)
     assert {child.pid for child in multiprocessing.active_children()} == before != set()
 
 
@@ -114,7 +114,7 @@ def test_numbers_are_tensors_and_text_is_lists(store: Store, workers: int) -> No
     assert torch.equal(batch["t"], torch.tensor([1, 2, 3]))
     assert batch["s"] == ["a", None, "b"]
     lists = {
-        name: [each if each is None else each.tolist() for each in batch[name]]
+        name: [items if items is None else items.tolist() for items in batch[name]]
         for name in ("l", "moments", "spans")
     }
     assert lists == {"l": [[1], [], None], "moments": [[1, 2], [], None], "spans": [[1], None, [2]]}
@@ -154,7 +154,7 @@ def test_texts_and_lists_of_times_that_a_transform_returns_are_lists(store: Stor
     dataset = sharded_dataset(store, *counting_tables(3))
     (batch,) = dataset.loader("train", batch_size=3, shuffle=False, transform=texts_and_times).torch()
     assert (batch["texts"], batch["bytes"]) == (["row 0", "row 1", "row 2"], [b"a"] * 3)
-    assert [each.tolist() for each in batch["times"]] == [[], [0], [0, 1]]
+    assert [times.tolist() for times in batch["times"]] == [[], [0], [0, 1]]
 
 
 @pytest.mark.parametrize(
