@@ -92,7 +92,7 @@ def _cast_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
     Floats are made by way of the text, which Arrow reads to the nearest double. The double's shortest text
     must be the same decimal.
     """
-    # Arrow casts no whole number from decimal32.
+    # Arrow does not cast decimal32 to whole numbers.
     wide = values.cast(pa.decimal256(76, values.type.scale))
     if pa.types.is_floating(kind):
         cast = values.cast(pa.string()).cast(kind)

@@ -32,7 +32,7 @@ _TRANSFORMED_AHEAD = 4  # batches
 
 @dataclass(frozen=True)
 class LoaderPlan:
-    """What any epoch of a loader can be read from.
+    """What a loader reads, in which order and in which batches.
 
     The fields are the arguments of :meth:`halving.data.dataset.Dataset.loader`, which describes them, with
     the defaults filled in.
@@ -58,7 +58,7 @@ class LoaderPlan:
     process: int = field(default_factory=os.getpid)
 
     def check(self) -> None:
-        """Refuse what cannot be read as it is wanted.
+        """Refuse arguments that are not accepted, and columns that a loader does not read.
 
         Raises:
             NotFound: the snapshot has no such split or fold, or a shard is missing.
@@ -78,7 +78,7 @@ class LoaderPlan:
             raise InvalidInput(f"{self.where} is empty: there is nothing to load")
         if too_few(total, self.batch_size, self.ranks, self.drop_last):
             raise InvalidInput(self._batch_size_refusal())
-        # A wrong name, and a null in the last batch, are errors here.
+        # A wrong name, and a null in the last batch, are errors before training begins.
         statistics = self.dataset.statistics(self.split, self.fold)
         refuse_unreadable(self.columns, statistics, self.where, for_numpy=self.transform is None)
 
@@ -101,7 +101,7 @@ class LoaderPlan:
         return f"{name} of fold {self.fold}"
 
     def order_of_rows(self) -> dict[str, Any]:
-        """The fields of a state by which it is known that its loader has the same rows in the same order."""
+        """The fields of a state that are equal for loaders with the same rows in the same order."""
         return {
             "digest": self.dataset.digest,
             "split": self.part,
@@ -211,7 +211,7 @@ class LoaderPlan:
         )
 
     def _first_shards(self, epoch: int) -> Iterator[int]:
-        """The shards with which the lanes of an epoch begin, computed when the first is asked for."""
+        """The shards with which the lanes of an epoch begin, computed when the first one is needed."""
         _, numbers = self._order(epoch).needs()
         yield from numbers[: min(self.lanes, self.total)].tolist()
 
@@ -264,7 +264,7 @@ def rank_and_count(rank: int | None, world_size: int | None) -> tuple[int, int]:
 
 
 def check_whole(name: str, value: object, minimum: int) -> None:
-    """Refuse what is not a whole number of at least ``minimum`` and at most 63 bits.
+    """Refuse what is not a whole number from ``minimum`` to 2**63 - 1.
 
     Raises:
         InvalidInput: naming the value.

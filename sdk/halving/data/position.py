@@ -63,13 +63,13 @@ class LoaderPosition:
         self._current = weakref.ref(begun)
         return begun
 
-    def leave(self, epoch: int) -> None:
-        """Note that a pass over an epoch was left early, and go to the next epoch."""
+    def leave_epoch(self, epoch: int) -> None:
+        """End an epoch whose pass was left early."""
         self.broken_off = (epoch, self.row)
-        self.go_behind(epoch)
+        self.end_epoch(epoch)
 
-    def go_behind(self, epoch: int) -> None:
-        """Go to the beginning of the epoch that follows."""
+    def end_epoch(self, epoch: int) -> None:
+        """Go to the beginning of the epoch behind this one."""
         self.epoch = epoch + 1
         self.row = 0
 
@@ -77,7 +77,7 @@ class LoaderPosition:
         """Go to the next epoch if this one has no batch left."""
         if self.row and not self.left:
             self._close_pass()
-            self.go_behind(self.epoch)
+            self.end_epoch(self.epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """The position as plain data; see :meth:`halving.data.loader.Loader.state_dict`."""
@@ -150,11 +150,11 @@ class _Pass(Iterator[Any]):
         self.close()
 
     def close(self) -> None:
-        """End the pass here; the next one is over the next epoch if this one has handed out a batch."""
-        if self.__dict__.get("over", True):  # it may be dropped before it is complete
+        """End the pass here, and the epoch with it if a batch was handed out."""
+        if self.__dict__.get("over", True):  # it is dropped also where its __init__ has failed
             return
         if self._number:
-            self._position.leave(self._epoch)
+            self._position.leave_epoch(self._epoch)
         self._stop()
 
     def _next(self) -> Any:
@@ -169,7 +169,7 @@ class _Pass(Iterator[Any]):
                 batches = next(self._source)
             except StopIteration:
                 self._check_going_on()
-                self._position.go_behind(self._epoch)
+                self._position.end_epoch(self._epoch)
                 self._stop()
                 raise
             except BaseException:

@@ -55,7 +55,7 @@ class ReferencedFile:
         if self.kind == "sha256":
             self._compare(sha256(content).hexdigest())
         else:
-            # The facts above were asked for before the content, so a write in between would go unnoticed.
+            # The facts above were read before the content, so a write in between would go unnoticed.
             self.check()
         return content
 

@@ -35,7 +35,7 @@ _MAX_AHEAD = 8  # shards that are fetched before they are needed
 
 
 class ShardReader:
-    """The shards of a split; the last ``keep`` that were read stay mapped, and others are fetched ahead.
+    """Reads the shards of a split; the last ``keep`` stay mapped, and the next ones are fetched ahead.
 
     At most ``keep`` are fetched ahead. Fetching a shard of a folder means to verify it and to have it in the
     page cache.
@@ -218,7 +218,7 @@ class _FetchThreads:
         self._finishing = False
 
     def want(self, shard: Shard) -> None:
-        """Request a shard; one more thread is started if it helps."""
+        """Request a shard, and start another thread if there are few."""
         with self._changed:
             self._wanted.append(shard)
             if len(self._threads) < min(_MAX_FETCHING, len(self._wanted)):
@@ -234,7 +234,7 @@ class _FetchThreads:
             self._changed.notify_all()
 
     def finish(self) -> None:
-        """End the threads once all that was requested is fetched."""
+        """Let the threads end once all that was requested is fetched."""
         with self._changed:
             self._finishing = True
             self._changed.notify_all()

@@ -220,7 +220,7 @@ class VerifiedShards:
             yield record
 
     def _check_wanted(self, shard: Shard) -> None:
-        """Stop if nobody waits for the shard any more."""
+        """Raise StoreUnavailable if nobody waits for the shard any more."""
         if self._gave_up():
             raise StoreUnavailable(f"{shard.name} is no longer waited for")
 

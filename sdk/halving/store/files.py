@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ROOT = ".halving"
 CHUNK = 1 << 24  # bytes; on an object store each is a request
-_FETCHED_AT_ONCE = 4  # parts of a file; an object store gives many times what one connection carries
+_FETCHED_AT_ONCE = 4  # parts of a file; one connection is much slower than an object store
 # How Arrow words it that an object is gone.
 _GONE = re.compile("RESOURCE_NOT_FOUND|NO_SUCH_KEY")
 # Arrow says this where an error's text is longer than the bytes that were requested.
@@ -122,7 +122,7 @@ class Files:
                 else:
                     self._overwrite(name, chunks_of(content))
             except FileExistsError:
-                if not self.exists(name):  # a folder of the name is a file
+                if not self.exists(name):  # a part of the path is a file
                     raise
                 if not self._holds(name, content):
                     raise AlreadyExists(
@@ -145,7 +145,7 @@ class Files:
             StoreError: the store refused.
         """
         if self.folder is None:
-            # At once: deleting one file of a folder after the other, Arrow leaves an empty object in the
+            # In one call: where Arrow deletes the files one after the other, it leaves an empty object in the
             # folder's place.
             with (
                 store_faults(f"cannot delete {self.address(prefix)}"),

@@ -19,12 +19,12 @@ from halving.errors import AlreadyExists, BatchMissing, InvalidInput, NotFound, 
 from halving.store.local_files import Content
 from halving.store.s3 import CONNECT_SECONDS
 
-ANSWER_SECONDS = 30.0  # without a byte from the server; it answers a write when its store has it
+ANSWER_SECONDS = 30.0  # the server's longest silence; it answers a write only once its store has it
 _MAX_TEXT = 500
 _MAX_RETRY_AFTER = 60.0
 _READ_BYTES = 1 << 20
 
-Connection = http.client.HTTPConnection  # or one over TLS, which is one
+Connection = http.client.HTTPConnection  # also one over TLS, which is a subclass
 Body = bytes | memoryview | IO[bytes]
 
 
@@ -356,7 +356,7 @@ def _send(
 
 
 def _retry_after(answer: http.client.HTTPResponse) -> float:
-    """Seconds for which the server asks to be left alone; a date is ignored."""
+    """Seconds that the server wants the next try to wait; a date is ignored."""
     seconds = answer.getheader("Retry-After", "")
     if not seconds.isdecimal():
         return 0.0
