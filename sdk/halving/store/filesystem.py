@@ -82,9 +82,9 @@ def upload(filesystem: "fs.FileSystem", path: str, chunks: Iterable[bytes | memo
         for chunk in chunks:
             stream.write(chunk)
     except BaseException:
-        # Closing would publish the part that was written, and Arrow cannot abort (apache/arrow#40502). Freeing
-        # the stream closes it, too, and hangs if that happens when the interpreter exits. So it is never freed;
-        # it holds 10 MiB at most.
+        # Closing would publish the part that was written, and Arrow cannot abort (apache/arrow#40502).
+        # Freeing the stream closes it, too, and hangs if that happens when the interpreter exits. So it is
+        # never freed; it holds 10 MiB at most.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(stream))
         raise
     stream.close()
