@@ -12,8 +12,8 @@ from halving import Dataset, NotFound
 from resources.backend import Backend
 from resources.datasets.data_checks import CHECKS, DataCheck, check_data
 from resources.datasets.diff import compare
-from resources.datasets.known_snapshots import Snapshot, list_snapshots
-from resources.datasets.snapshots import manifest_before
+from resources.datasets.manifest import manifest_before
+from resources.datasets.snapshot_catalog import Snapshot, list_snapshots
 from resources.datasets.statistics import all_columns
 from resources.features.wanted import joined_views
 from resources.sweep_spec.dataset import DatasetSource

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from halving import Dataset
     from resources.backend import Backend
-    from resources.datasets.known_snapshots import Snapshot
+    from resources.datasets.snapshot_catalog import Snapshot
 
 _MAX_FAULTS = 20
 
@@ -78,7 +78,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     JSON: ``[{"key", "digest", "rows", "bytes", "splits", "source", "deprecated", "created_at"}]``, by name,
     oldest first.
     """
-    from resources.datasets.known_snapshots import list_snapshots
+    from resources.datasets.snapshot_catalog import list_snapshots
 
     snapshots = list_snapshots(backend_of(arguments).catalog, arguments.name)
     fields = ("key", "digest", "rows", "bytes", "splits", "source", "deprecated")
@@ -151,7 +151,7 @@ def run_deprecate(arguments: argparse.Namespace) -> int:
 
     JSON: ``{"key", "digest", "deprecated"}``.
     """
-    from resources.datasets.known_snapshots import deprecate, find_snapshot
+    from resources.datasets.snapshot_catalog import deprecate, find_snapshot
 
     if not arguments.undo and not arguments.reason.strip():
         raise InvalidInput("--reason = '' is not accepted: say why, for whoever tries to launch on it")
@@ -260,7 +260,7 @@ def run_fetch(arguments: argparse.Namespace) -> int:
 
 def _find(backend: "Backend", reference: str) -> "tuple[Snapshot, Dataset]":
     from halving import Dataset
-    from resources.datasets.known_snapshots import find_snapshot
+    from resources.datasets.snapshot_catalog import find_snapshot
 
     snapshot = find_snapshot(backend.catalog, reference)
     return snapshot, Dataset(backend.store, snapshot.name, snapshot.digest)

@@ -24,9 +24,10 @@ from resources.backend import Backend
 from resources.catalog import IntentRow, SweepRow
 from resources.catalog.trial_key import trial_key
 from resources.datasets.data_checks import check_data
-from resources.datasets.known_snapshots import known_snapshot, usable
+from resources.datasets.manifest import manifest_before
 from resources.datasets.over_http import check_imported, check_over_http
-from resources.datasets.snapshots import manifest_before, snapshot_for
+from resources.datasets.snapshot_catalog import read_snapshot, refuse_deprecated
+from resources.datasets.snapshots import find_or_take_snapshot
 from resources.evaluation.report import explain_failures
 from resources.evaluation.spec_checks import check_evaluation
 from resources.execution.concurrency import concurrency_of
@@ -97,7 +98,7 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
         # GPU-hours are checked before anything is stored.
         check_gpu_hours(backend.catalog, spec, goes_on=_goes_on(context, backend, spec))
         made_by = {"dagster_run": context.run.run_id, "job": context.job_name}
-        snapshot = snapshot_for(
+        snapshot = find_or_take_snapshot(
             backend.store,
             backend.catalog,
             spec,
@@ -110,7 +111,7 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
         # GPU-hours are checked again, because the unfinished sweep may be on another snapshot.
         forecast = check_gpu_hours(backend.catalog, spec, goes_on=goes_on)
         if not allow_deprecated and not goes_on:
-            usable(snapshot, "snapshot" if spec.snapshot else "dataset")
+            refuse_deprecated(snapshot, "snapshot" if spec.snapshot else "dataset")
         dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
         manifest = dataset.manifest
         check_evaluation(spec, manifest)
@@ -369,7 +370,7 @@ def _open_sweep(
     context.instance.add_run_tags(context.run_id, {SWEEP_LABEL: row.id})
     add_partitions(context, SWEEPS, [row.id])
     add_partitions(context, TRIALS, trials)
-    context.log_event(materialized_sweep(row, spec, known_snapshot(backend.catalog, row.snapshot)).event())
+    context.log_event(materialized_sweep(row, spec, read_snapshot(backend.catalog, row.snapshot)).event())
     plan = f"up to {max_trials(spec)} trials, {spec.rungs}"
     if spec.final:
         plan += f", then {seeds_of(spec)} trainings of the winner for {spec.final_epochs} epochs each"

@@ -18,10 +18,7 @@ from numpy.typing import NDArray
 from halving import Dataset
 from halving.text import comma_list
 from resources.datasets.diff import compare
-from resources.datasets.lone_predictor import lone_predictors, places_by_target, reason_without_any
-from resources.datasets.repeated_hashes import find_repeats
-from resources.datasets.shard_writing import GROUP, IDENTITY, ROW
-from resources.datasets.shown_rows import (
+from resources.datasets.example_rows import (
     MAX_EXAMPLES,
     Row,
     any_of,
@@ -31,6 +28,9 @@ from resources.datasets.shown_rows import (
     rows_with_hashes,
     sampled_rows,
 )
+from resources.datasets.lone_predictor import lone_predictors, places_by_target, reason_without_any
+from resources.datasets.repeated_hashes import find_repeats
+from resources.datasets.shard_writing import GROUP, IDENTITY, ROW
 from resources.datasets.statistics import Statistics, all_columns, comparable, missing
 from resources.sweep_spec.dataset import REQUIRED_SPLITS, Bounds, DatasetSource
 

@@ -109,7 +109,7 @@ def _unshared_hashes(
         if rows > MAX_ROWS:
             return None
         hashes[split] = np.concatenate(
-            [_NONE, *(read_hashes_of_kind(store, shard, manifest["hashes"], ROW) for shard in shards)]
+            [_NONE, *(read_hashes_of_kind(store, shard, manifest["hash_rules"], ROW) for shard in shards)]
         )
     return hashes
 

@@ -13,9 +13,9 @@ from halving import Dataset
 from halving.data.shards import shards_of
 from halving.text import comma_list
 from resources.datasets.data_checks import DataCheck, check_one, lone_predictors_of, reason_without_predictors
+from resources.datasets.example_rows import Row, look_up
 from resources.datasets.row_hashes import Words, column_words, hash_rows
 from resources.datasets.shard_writing import rows_of
-from resources.datasets.shown_rows import Row, look_up
 from resources.sweep_spec.dataset import DatasetSource
 
 _CONTENT = ("sha256", "etag")  # columns that identify the content of a row that is a file

@@ -217,6 +217,6 @@ def _has_lost_shards(store: Store, manifest: dict[str, Any]) -> bool:
     sizes = {name: size for name, size, _ in store.files("shards/sha256")}
     shards = [shard for split in manifest["shards"] for shard in shards_of(manifest, split)]
     return any(
-        sizes.get(shard.name) != shard.bytes or shard.row_hashes_name(manifest["hashes"]) not in sizes
+        sizes.get(shard.name) != shard.bytes or shard.row_hashes_name(manifest["hash_rules"]) not in sizes
         for shard in shards
     )

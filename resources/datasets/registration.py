@@ -23,9 +23,9 @@ from halving.store.retry import warn_once
 from resources.catalog import Catalog, SnapshotRow, utcnow
 from resources.datasets.dvc_tracking import track
 from resources.datasets.file_sources import Part
-from resources.datasets.known_snapshots import DESCRIBED, Snapshot, known_snapshot
 from resources.datasets.previous_snapshot import PARTS, content_of_parts
 from resources.datasets.shard_copies import push_shards
+from resources.datasets.snapshot_catalog import DESCRIBED, Snapshot, read_snapshot
 from resources.sweep_spec.dataset import DatasetSource
 
 _FOLDER = re.compile("[0-9a-f]{16}")
@@ -33,7 +33,7 @@ _KINDS = {
     "bytes": int,
     "schema_sha256": str,
     "target": str,
-    "hashes": str,
+    "hash_rules": str,
     "schema": dict,
     "key": list,
     "statistics": dict,
@@ -96,7 +96,7 @@ def register(
                 created_at=created_at or utcnow(),
             )
             session.add(row)
-    return replace(known_snapshot(catalog, manifest["digest"]), new=new)
+    return replace(read_snapshot(catalog, manifest["digest"]), new=new)
 
 
 def adopt(store: Store, catalog: Catalog, name: str) -> list[Snapshot]:

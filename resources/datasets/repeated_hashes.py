@@ -8,10 +8,10 @@ import numpy as np
 
 from halving import Dataset
 from halving.data.shards import shards_of
+from resources.datasets.example_rows import MAX_EXAMPLES
 from resources.datasets.row_hashes import Words
 from resources.datasets.scratch_folder import scratch_folder
 from resources.datasets.shard_writing import read_hashes_of_kind
-from resources.datasets.shown_rows import MAX_EXAMPLES
 
 _AT_ONCE = 20_000_000
 """Hashes that are sorted in memory at a time, 8 bytes each; there are at most four copies of them."""
@@ -52,7 +52,7 @@ def find_repeats(dataset: Dataset, kind: str) -> Repeats:
 
 def _hashes(dataset: Dataset, split: str, kind: str) -> Iterator[Words]:
     for shard in shards_of(dataset.manifest, split):
-        yield read_hashes_of_kind(dataset.store, shard, dataset.manifest["hashes"], kind)
+        yield read_hashes_of_kind(dataset.store, shard, dataset.manifest["hash_rules"], kind)
 
 
 def _deal(hashes: Words, folder: Path, split: str, parts: int) -> None:

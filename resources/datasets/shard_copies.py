@@ -37,9 +37,9 @@ def push_shards(store: Store, manifest: dict[str, Any]) -> None:
     sizes = {name: size for name, size, _ in remote_store.files("shards/sha256")}
     for split in manifest["shards"]:
         for shard in shards_of(manifest, split):
-            if sizes.get(shard.name) != shard.bytes or shard.row_hashes_name(manifest["hashes"]) not in sizes:
-                name = shard.row_hashes_name(manifest["hashes"])
-                remote_store.replace(name, store.parts(name))
+            hashes = shard.row_hashes_name(manifest["hash_rules"])
+            if sizes.get(shard.name) != shard.bytes or hashes not in sizes:
+                remote_store.replace(hashes, store.parts(hashes))
                 copy_shard(store, remote_store, shard)
 
 
@@ -64,7 +64,7 @@ def fetch(dataset: Dataset, source: Store) -> Iterator[Fault | None]:
         yield fault
     for split in dataset.manifest["shards"]:
         for shard in shards_of(dataset.manifest, split):
-            if not dataset.store.exists(name := shard.row_hashes_name(dataset.manifest["hashes"])):
+            if not dataset.store.exists(name := shard.row_hashes_name(dataset.manifest["hash_rules"])):
                 dataset.store.replace(name, source.parts(name))
 
 

@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from halving import Store
 from halving.data.shards import Shard, open_shard
-from resources.datasets.ahead import map_ahead
 from resources.datasets.canonical import rebatch
 from resources.datasets.row_hashes import Words
 from resources.datasets.spool import JoinedSpools, Spool
 from resources.datasets.statistics import Statistics, merge, statistics_of
+from resources.datasets.thread_map import map_in_threads
 
 _STATISTICS = b"halving.statistics"
 ROW = "row_hash"
@@ -81,12 +81,12 @@ class ShardWriter:
             for end, shard in zip(ends, again, strict=True)
             if end <= spool.rows
         ]
-        for made in map_ahead(lambda rows: self._make(spool, *rows), previous_cuts):
+        for made in map_in_threads(lambda rows: self._make(spool, *rows), previous_cuts):
             if made is None:
                 break
             written.append(made)
         row = sum(made.shard.rows for made in written)
-        for made in map_ahead(
+        for made in map_in_threads(
             lambda rows: self._make(spool, *rows), _equal_cuts(spool, row, self.shard_bytes)
         ):
             assert made is not None  # Without ``only`` every shard is written.

@@ -10,8 +10,8 @@ from itertools import chain
 import pyarrow as pa
 
 from halving.errors import InvalidInput
-from resources.datasets.ahead import map_ahead
 from resources.datasets.file_sources import Part
+from resources.datasets.thread_map import map_in_threads
 from resources.source_files.columns import Columns, unite, without_index
 
 # Parts whose columns are found at a time. For a text file this reads all of it, in blocks of 8 MiB.
@@ -30,7 +30,7 @@ def unite_columns(field: str, parts: Sequence[Part]) -> pa.Schema | None:
     """
     if not all(part.columns for part in parts):
         return None
-    return unite(field, map_ahead(_columns_of, parts, _AT_ONCE))
+    return unite(field, map_in_threads(_columns_of, parts, _AT_ONCE))
 
 
 def extends(previous: pa.Schema | None, parts: Sequence[Part]) -> bool:
@@ -43,13 +43,9 @@ def extends(previous: pa.Schema | None, parts: Sequence[Part]) -> bool:
         return previous is None
     if previous is None:
         return False
+    columns = map_in_threads(_columns_of, parts, _AT_ONCE)
     with suppress(InvalidInput):  # It is raised again with the files' names, when all are united.
-        return (
-            unite(
-                "", chain([("", Columns(previous, optional=True))], map_ahead(_columns_of, parts, _AT_ONCE))
-            )
-            == previous
-        )
+        return unite("", chain([("", Columns(previous, optional=True))], columns)) == previous
     return False
 
 

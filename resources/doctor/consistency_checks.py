@@ -22,8 +22,8 @@ from resources.analysis.named_contents import (
 )
 from resources.analysis.run_index import Refresher
 from resources.catalog import Catalog, ModelVersionRow, RunRow, SnapshotRow, SweepRow
-from resources.datasets.known_snapshots import snapshot_key
 from resources.datasets.registration import adopt, find_unregistered
+from resources.datasets.snapshot_catalog import snapshot_key
 from resources.registry.publishing import behind, publish
 from resources.scheduling.sweeps import OPEN
 

@@ -27,7 +27,7 @@ from resources.analysis.timeline import timeline_of
 from resources.analysis.trial_curves import curves
 from resources.catalog import Catalog, ReportRow, utcnow
 from resources.catalog.models import champion_of
-from resources.datasets.known_snapshots import known_snapshot
+from resources.datasets.snapshot_catalog import read_snapshot
 from resources.evaluation import predictions as stored
 from resources.evaluation.diagnostics import baseline, calibration, residuals
 from resources.evaluation.final_seeds import FinalSeeds, judge_seeds
@@ -88,7 +88,7 @@ def evaluate_sweep(
         row = catalog.sweep(session, sweep)
         audit = audit_of(state_of(session, row))
     spec = stored_spec(row.spec)
-    snapshot = known_snapshot(catalog, row.snapshot)
+    snapshot = read_snapshot(catalog, row.snapshot)
     data: dict[str, Any] = {
         "sweep": sweep,
         "name": spec.name,
@@ -317,7 +317,7 @@ def _judge_champion(catalog: Catalog, spec: SweepSpec, sweep: str, rows: HeldOut
         if (
             theirs.predictor
         ):  # with its own snapshot as in production; an evaluator reads the new split itself
-            trained = known_snapshot(catalog, champion.snapshot)
+            trained = read_snapshot(catalog, champion.snapshot)
             same_rows = rows.seen_with(Dataset(rows.dataset.store, trained.name, trained.digest, train_on))
         judged = judge_checkpoint(same_rows, theirs, params=trial.params, checkpoint=champion.checkpoint)
     except HalvingError as error:

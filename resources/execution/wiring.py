@@ -3,7 +3,7 @@
 from typing import Any
 
 from resources.backend import Backend
-from resources.datasets.known_snapshots import known_snapshot
+from resources.datasets.snapshot_catalog import read_snapshot
 from resources.execution.concurrency import concurrency_of
 from resources.execution.kubernetes.api import termination_lookup
 from resources.execution.kubernetes.cluster_config import load_cluster
@@ -21,7 +21,7 @@ def make_runner(backend: Backend, scheduler: Scheduler, *, dagster_run: str) -> 
     """Make a runner of the sweep's trials on this machine."""
     with backend.catalog.read() as session:
         row = backend.catalog.sweep(session, scheduler.id)
-    snapshot = known_snapshot(backend.catalog, row.snapshot)
+    snapshot = read_snapshot(backend.catalog, row.snapshot)
     labels = {"dagster_run": dagster_run}
     return TrialRunner(
         scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels=labels

@@ -15,7 +15,7 @@ from halving.identifiers import check_name
 from halving.records.run_record import RunRecords
 from resources.catalog import Catalog, IntentRow, SweepRow, TrialRow
 from resources.catalog.trial_key import parse_trial_key, trial_key
-from resources.datasets.known_snapshots import Snapshot, dataset_of
+from resources.datasets.snapshot_catalog import Snapshot, dataset_of
 from resources.scheduling import intents
 from resources.scheduling.sweeps import stop_sweep
 from resources.search.rules import max_trials

@@ -14,8 +14,8 @@ from halving.errors import NotFound
 from resources.catalog import SnapshotRow, SweepRow
 from resources.datasets.diff import compare
 from resources.datasets.joined_labels import joined_features
-from resources.datasets.known_snapshots import find_snapshot
-from resources.datasets.snapshots import manifest_before
+from resources.datasets.manifest import manifest_before
+from resources.datasets.snapshot_catalog import find_snapshot
 from resources.datasets.statistics import all_columns
 from server.answers import answer
 from server.identity.caller import Caller, Viewer

@@ -8,9 +8,9 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from resources.catalog import IntentRow, utcnow
-from resources.datasets.known_snapshots import dataset_of, find_snapshot, usable
 from resources.datasets.over_http import check_over_http
-from resources.datasets.snapshots import snapshot_for
+from resources.datasets.snapshot_catalog import dataset_of, find_snapshot, refuse_deprecated
+from resources.datasets.snapshots import find_or_take_snapshot
 from resources.execution.concurrency import concurrency_of
 from resources.execution.external_loops import check_study
 from resources.scheduling import intents
@@ -94,7 +94,7 @@ def launch(
     if checked.snapshot is not None:
         with state.catalog.read() as session:
             among = visible_snapshots(session, caller)
-        usable(find_snapshot(state.catalog, checked.snapshot, among), "snapshot")
+        refuse_deprecated(find_snapshot(state.catalog, checked.snapshot, among), "snapshot")
     if driver == "sensors":
         concurrency_of(checked)
     else:
@@ -104,7 +104,7 @@ def launch(
     # Before the transaction, too: within it a second connection would be waited for while this one is held.
     snapshot = ""
     if here:
-        snapshot = snapshot_for(state.store, state.catalog, checked).digest
+        snapshot = find_or_take_snapshot(state.store, state.catalog, checked).digest
     sources = []
     if here:
         sources = warm_start_sources(state.catalog, checked, caller.projects)

@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 from halving.errors import InvalidInput, NotFound, StoreError
 from halving.identifiers import check_name
 from resources.analysis.training_run import training_run
-from resources.datasets.known_snapshots import find_snapshot, usable
 from resources.datasets.over_http import check_over_http
+from resources.datasets.snapshot_catalog import find_snapshot, refuse_deprecated
 from resources.execution.concurrency import concurrency_of
 from resources.scheduling import intents
 from resources.scheduling.gpu_hours import check_gpu_hours
@@ -108,7 +108,8 @@ def start(body: NewRun, state: Shared, caller: Viewer, run_once: Idempotent) -> 
     objective = body.objective.model_dump(exclude_none=True)
     with state.catalog.read() as session:
         among = visible_snapshots(session, caller)
-    snapshot = usable(find_snapshot(state.catalog, body.dataset, among), "dataset")
+    snapshot = find_snapshot(state.catalog, body.dataset, among)
+    refuse_deprecated(snapshot, "dataset")
     return _start(spec_of(snapshot, objective=objective, **fields), state, caller, run_once)
 
 

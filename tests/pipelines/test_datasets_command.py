@@ -13,7 +13,7 @@ from halving import Dataset
 from halving.cli.main import main
 from halving.data.shards import shards_of
 from resources.backend import Backend
-from resources.datasets.known_snapshots import Snapshot
+from resources.datasets.snapshot_catalog import Snapshot
 from resources.datasets.snapshots import take_snapshot
 from resources.sweep_spec.dataset import DatasetSource
 from tests.trainables import data

@@ -16,7 +16,7 @@ from pipelines.jobs import ALLOW_DEPRECATED, REFRESH
 from pipelines.sensors import launch_requested
 from resources.backend import Backend
 from resources.catalog import SweepRow
-from resources.datasets.known_snapshots import Snapshot, deprecate
+from resources.datasets.snapshot_catalog import Snapshot, deprecate
 from resources.datasets.snapshots import take_snapshot
 from resources.scheduling import intents
 from resources.scheduling.sweeps import open_sweep

@@ -16,7 +16,7 @@ from pipelines.definitions import defs
 from resources.backend import Backend
 from resources.catalog import SweepRow
 from resources.datasets.data_checks import CHECKS
-from resources.datasets.known_snapshots import Snapshot, list_snapshots
+from resources.datasets.snapshot_catalog import Snapshot, list_snapshots
 from resources.scheduling.sweeps import extend_sweep
 from resources.sweep_spec import SweepSpec, parse_spec
 from resources.sweep_spec.consistency import contradictions
@@ -62,14 +62,14 @@ def test_there_are_no_more_slots_than_trials(
 def test_a_tag_of_a_run_says_that_its_source_is_read_again(
     backend: Backend, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = jobs.snapshot_for
+    taken = jobs.find_or_take_snapshot
     options = list[dict[str, bool]]()
 
     def note_call(*arguments: Any, **more: bool) -> Snapshot:
         options.append(more)
         return taken(*arguments, **more)
 
-    monkeypatch.setattr(jobs, "snapshot_for", note_call)
+    monkeypatch.setattr(jobs, "find_or_take_snapshot", note_call)
     assert (cli._REFRESH, cli._ALLOW_DEPRECATED) == (jobs.REFRESH, jobs.ALLOW_DEPRECATED)
     with dg.DagsterInstance.ephemeral() as instance:
         for tags in ({}, {jobs.REFRESH: "true"}):

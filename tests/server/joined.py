@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 
 from resources.backend import Backend
-from resources.datasets.known_snapshots import Snapshot
+from resources.datasets.snapshot_catalog import Snapshot
 from resources.datasets.snapshots import take_snapshot
 from resources.features.materialize import materialize_day
 from resources.features.wanted import project_view

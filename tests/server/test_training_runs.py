@@ -13,7 +13,7 @@ from halving.errors import StoreUnavailable
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from resources.backend import Backend
 from resources.catalog import IntentRow
-from resources.datasets.known_snapshots import deprecate
+from resources.datasets.snapshot_catalog import deprecate
 from resources.datasets.snapshots import Snapshot, take_snapshot
 from resources.execution.worker import TrialRunner, work
 from resources.scheduling import intents

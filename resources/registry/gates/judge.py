@@ -6,7 +6,7 @@ from typing import Any
 from halving import Dataset, Store
 from resources.catalog import Catalog
 from resources.datasets.held_out_leaks import leaks_of
-from resources.datasets.known_snapshots import known_snapshot
+from resources.datasets.snapshot_catalog import read_snapshot
 from resources.evaluation import predictions as stored
 from resources.registry.gates.against_champion import (
     Groups,
@@ -98,7 +98,7 @@ def _judge(gate: Gate, store: Store, catalog: Catalog, report: dict[str, Any], p
 def _judge_leakage(gate: Leakage, store: Store, catalog: Catalog, report: dict[str, Any]) -> Verdict:
     """Judge whether the test split has nothing in common with the rows that were trained on."""
     spec = stored_spec(report["spec"])
-    snapshot = known_snapshot(catalog, report["snapshot"]["digest"])
+    snapshot = read_snapshot(catalog, report["snapshot"]["digest"])
     taken_by = DatasetSource.model_validate(
         {**snapshot.recipe, "checks": spec.dataset.checks.model_dump(mode="json")}
     )

@@ -37,8 +37,8 @@ class Shard:
         The file is derived, and training does not need it.
 
         Args:
-            rules: the manifest's ``hashes``. Shards are shared, and what is hashed of a row depends on the
-                spec.
+            rules: the manifest's ``hash_rules``. Shards are shared, and what is hashed of a row depends on
+                the spec.
         """
         return f"{self.name}.{rules}.rows"
 

@@ -11,9 +11,10 @@ import pytest
 from halving import Dataset, Store
 from halving.data.shards import Shard
 from resources.backend import Backend
-from resources.datasets import lone_predictor, repeated_hashes, shard_writing, shown_rows
+from resources.datasets import example_rows, lone_predictor, repeated_hashes, shard_writing
 from resources.datasets.data_checks import CHECKS, DataCheck, check_data
-from resources.datasets.snapshots import manifest_before, take_snapshot
+from resources.datasets.manifest import manifest_before
+from resources.datasets.snapshots import take_snapshot
 from resources.sweep_spec.dataset import DatasetSource
 
 _DAYS = [datetime(2026, 1, 1) + timedelta(days=number) for number in range(300)]
@@ -251,7 +252,7 @@ def test_of_small_classes_only_shards_that_have_them_are_read(
         shards.append(shard)
         return shard_writing.rows_of(store, shard)
 
-    monkeypatch.setattr(shown_rows, "rows_of", rows_of)
+    monkeypatch.setattr(example_rows, "rows_of", rows_of)
     others = dict.fromkeys(("lone_predictor", "leaked_rows", "duplicates"), "off")
     outcome = checks_of(table, shard_mib=1, checks=others)["small_classes"]
     assert [row["id"] for row in outcome.rows] == ["170"]
@@ -467,7 +468,7 @@ def test_examples_of_nulls_ranges_and_late_rows_are_read_from_shards_that_have_t
         shards.append(shard)
         return shard_writing.rows_of(store, shard)
 
-    monkeypatch.setattr(shown_rows, "rows_of", rows_of)
+    monkeypatch.setattr(example_rows, "rows_of", rows_of)
     others = dict.fromkeys(("lone_predictor", "leaked_rows", "duplicates", "small_classes"), "off")
     checks = {"ranges": {"age": {"max": 100}}, "nulls": {"age": 0}, "time_column": "day", **others}
     outcomes = checks_of(table, shard_mib=1, checks=checks)

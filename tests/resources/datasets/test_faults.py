@@ -26,8 +26,8 @@ from halving.data.shards import checked_shard, shards_of
 from halving.maintenance.orphan_files import delete_orphan_file, find_orphan_files
 from resources.backend import Backend
 from resources.datasets import shard_copies
-from resources.datasets.known_snapshots import list_snapshots
 from resources.datasets.scratch_folder import scratch_folder
+from resources.datasets.snapshot_catalog import list_snapshots
 from resources.datasets.snapshots import take_snapshot
 from resources.sweep_spec.dataset import DatasetSource
 from tests.resources.datasets.test_snapshots import images
@@ -49,7 +49,7 @@ from resources.catalog import Catalog
 from resources.datasets import registration, shard_writing, snapshots, spool
 from resources.sweep_spec.dataset import DatasetSource
 
-owners = {"write": (Catalog, "write"), "known_snapshot": (registration, "known_snapshot"),
+owners = {"write": (Catalog, "write"), "read_snapshot": (registration, "read_snapshot"),
     "append": (spool.Spool, "append"), "complete": (spool.Spool, "complete"),
     "take_over": (Store, "take_over"),
     "create": (Store, "create"), "replace": (Store, "replace"), "track": (registration, "track"),
@@ -151,7 +151,7 @@ def test_an_append_that_is_killed_anywhere_is_made_whole_by_the_next(
         ("take_over", 1),
         ("take_over", 4),
     ]
-    calls += [("create", 1), ("create", 2), ("track", 1), ("write", 1), ("known_snapshot", 1)]
+    calls += [("create", 1), ("create", 2), ("track", 1), ("write", 1), ("read_snapshot", 1)]
     roots = {tmp_path / f"{function} {call}": (function, call) for function, call in calls}
     for root in (*roots, tmp_path / "other"):
         (root / "raw").mkdir(parents=True)
@@ -163,7 +163,7 @@ def test_an_append_that_is_killed_anywhere_is_made_whole_by_the_next(
     elsewhere = append(tmp_path / "other")
     for root, (function, _) in roots.items():
         backend = Backend(root=str(root))
-        assert len(list_snapshots(backend.catalog)) == (2 if function == "known_snapshot" else 1)
+        assert len(list_snapshots(backend.catalog)) == (2 if function == "read_snapshot" else 1)
         dataset = append(root)
         assert dataset.digest == elsewhere.digest
         assert dataset.read().sort_by("id").equals(images(3_700))
@@ -307,7 +307,7 @@ def test_a_shard_that_is_taken_again_is_not_deleted_meanwhile(backend: Backend) 
     """A killed snapshot left it, and it is old; retention is about to delete it when a snapshot uses it."""
     dataset = take(backend)
     shard = shards_of(dataset.manifest, "test")[0]
-    names = [shard.name, shard.row_hashes_name(dataset.manifest["hashes"])]
+    names = [shard.name, shard.row_hashes_name(dataset.manifest["hash_rules"])]
     for name in names:
         os.utime(backend.store.path(name), (time.time() - 864_000,) * 2)
     for folder in ("datasets", "catalog.db"):

@@ -14,7 +14,7 @@ from halving import Dataset, InvalidInput
 from resources.backend import Backend
 from resources.datasets.data_checks import DataCheck, check_one
 from resources.datasets.diff import compare_rows
-from resources.datasets.snapshots import snapshot_for, take_snapshot
+from resources.datasets.snapshots import find_or_take_snapshot, take_snapshot
 from resources.sweep_spec.dataset import DatasetSource
 from resources.sweep_spec.sweep import SweepSpec
 
@@ -265,10 +265,10 @@ def test_a_snapshot_of_another_identity_is_refused_where_a_spec_names_it(
 
     taken = take_snapshot(backend.store, backend.catalog, spec(taken_by).dataset)
     assert (
-        snapshot_for(backend.store, backend.catalog, spec(taken_by, snapshot=taken.digest)).digest
+        find_or_take_snapshot(backend.store, backend.catalog, spec(taken_by, snapshot=taken.digest)).digest
         == taken.digest
     )
     with pytest.raises(
         InvalidInput, match=r"it was taken with dataset.checks.identity = .*leave snapshot out"
     ):
-        snapshot_for(backend.store, backend.catalog, spec(wanted, snapshot=taken.digest))
+        find_or_take_snapshot(backend.store, backend.catalog, spec(wanted, snapshot=taken.digest))

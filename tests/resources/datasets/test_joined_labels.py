@@ -13,7 +13,7 @@ import pytest
 from examples import clicks
 from halving import Dataset, InvalidInput, NotFound
 from resources.backend import Backend
-from resources.datasets.known_snapshots import Snapshot
+from resources.datasets.snapshot_catalog import Snapshot
 from resources.datasets.snapshots import take_snapshot
 from resources.features.materialize import materialize_all, materialize_day
 from resources.features.partitions import digest_of_partitions, partitions

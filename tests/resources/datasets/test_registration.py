@@ -18,9 +18,9 @@ from halving.doctor.checks import OK, WARNING, Check, examine
 from resources.backend import Backend
 from resources.catalog import SnapshotRow
 from resources.datasets import registration
-from resources.datasets.known_snapshots import Snapshot, deprecate, list_snapshots
 from resources.datasets.registration import adopt, find_unregistered
 from resources.datasets.shard_copies import verify
+from resources.datasets.snapshot_catalog import Snapshot, deprecate, list_snapshots
 from resources.datasets.snapshots import take_snapshot
 from resources.doctor.consistency_checks import check_snapshots
 from resources.sweep_spec.dataset import DatasetSource
@@ -157,7 +157,7 @@ MANGLED: dict[str, dict[str, Any]] = {
     "a recipe of another version": {"recipe": {"name": "points", "sauce": "m:load", "target": "label"}},
     "no lineage": {"lineage": None},
     "a time that is none": {"lineage": {"made_at": "yesterday"}},
-    "no hashes": {"hashes": None},
+    "no hashes": {"hash_rules": None},
     "bytes that are no number": {"bytes": "many"},
     "a target that is no text": {"target": ["label"]},
 }

@@ -21,10 +21,10 @@ from halving import Dataset, InvalidInput, NotFound, Store, StoreError
 from halving.data.shards import shards_of
 from halving.trial.import_string import import_function
 from resources.backend import Backend
-from resources.datasets import canonical, dvc_tracking, snapshots
-from resources.datasets.known_snapshots import Snapshot, dataset_of, deprecate, find_snapshot, known_snapshot
+from resources.datasets import canonical, dvc_tracking
 from resources.datasets.shard_writing import ShardWriter
-from resources.datasets.snapshots import snapshot_for, take_snapshot
+from resources.datasets.snapshot_catalog import Snapshot, dataset_of, deprecate, find_snapshot, read_snapshot
+from resources.datasets.snapshots import find_or_take_snapshot, take_snapshot
 from resources.datasets.spool import Spool
 from resources.datasets.statistics import all_columns
 from resources.sweep_spec import SweepSpec
@@ -348,7 +348,7 @@ def test_a_snapshot_counted_by_other_rules_is_read_again_once_and_no_row_moves(
 
     write("a.parquet", 0)
     with monkeypatch.context() as patch:
-        patch.setattr(snapshots, "_RULES", 1)
+        patch.setattr("resources.datasets.manifest._RULES", 1)
         former = take()
     before = {name: open_dataset(backend, former).read(name)["id"].to_pylist() for name in former.splits}
     if grown:
@@ -584,7 +584,7 @@ def test_a_spec_that_names_a_snapshot_runs_on_it_and_its_source_is_not_asked(
     taken = take_snapshot(backend.store, backend.catalog, spec.dataset)
     dataset = {"name": "points", "source": "tests.trainables:data_raising", "target": "label"}
     pinned = small_spec(dataset=dataset, snapshot=taken.digest)
-    assert snapshot_for(backend.store, backend.catalog, pinned).digest == taken.digest
+    assert find_or_take_snapshot(backend.store, backend.catalog, pinned).digest == taken.digest
     for wrong, says in (
         ({"snapshot": "sha256:" + "0" * 64}, "no dataset snapshot"),
         (
@@ -593,7 +593,7 @@ def test_a_spec_that_names_a_snapshot_runs_on_it_and_its_source_is_not_asked(
         ),
     ):
         with pytest.raises(InvalidInput, match=says):
-            snapshot_for(backend.store, backend.catalog, small_spec(**wrong))
+            find_or_take_snapshot(backend.store, backend.catalog, small_spec(**wrong))
 
 
 _DAYS = {"split_times": {"column": "day", "validation": "2026-01-01", "test": "2026-02-01"}}
@@ -609,7 +609,9 @@ def test_a_snapshot_with_other_rules_of_leaks_than_the_spec_is_refused(
     with pytest.raises(
         InvalidInput, match=f"it was taken with dataset.{next(iter(changes))} = .*leave snapshot out"
     ):
-        snapshot_for(backend.store, backend.catalog, small_spec(dataset=dataset, snapshot=taken.digest))
+        find_or_take_snapshot(
+            backend.store, backend.catalog, small_spec(dataset=dataset, snapshot=taken.digest)
+        )
 
 
 def test_a_snapshot_is_found_by_its_digest_or_by_the_beginning_of_one(
@@ -638,28 +640,34 @@ def test_nothing_is_launched_on_a_deprecated_snapshot_and_it_stays(
         InvalidInput,
         match=f"snapshot = '{taken.key}' is not accepted: it is deprecated: labels of May are wrong",
     ):
-        snapshot_for(backend.store, backend.catalog, small_spec(snapshot=taken.digest))
+        find_or_take_snapshot(backend.store, backend.catalog, small_spec(snapshot=taken.digest))
     for spec in (small_spec(snapshot=taken.digest), small_spec()):
         assert (
-            snapshot_for(backend.store, backend.catalog, spec, allow_deprecated=True).digest == taken.digest
+            find_or_take_snapshot(backend.store, backend.catalog, spec, allow_deprecated=True).digest
+            == taken.digest
         )
     assert open_dataset(backend, taken).read("test").num_rows == taken.splits["test"]
     deprecate(backend.catalog, taken.digest, None)
-    assert snapshot_for(backend.store, backend.catalog, small_spec(snapshot=taken.digest)) == replace(
-        taken, new=False
-    )
-    assert known_snapshot(backend.catalog, taken.digest).deprecated is None
+    assert find_or_take_snapshot(
+        backend.store, backend.catalog, small_spec(snapshot=taken.digest)
+    ) == replace(taken, new=False)
+    assert read_snapshot(backend.catalog, taken.digest).deprecated is None
 
 
 def test_a_spec_may_insist_on_a_schema(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
     taken = take_snapshot(backend.store, backend.catalog, source())
     wanted = {**POINTS, "schema_sha256": taken.schema_sha256[:16]}
-    assert snapshot_for(backend.store, backend.catalog, small_spec(dataset=wanted)).digest == taken.digest
+    assert (
+        find_or_take_snapshot(backend.store, backend.catalog, small_spec(dataset=wanted)).digest
+        == taken.digest
+    )
     with pytest.raises(
         InvalidInput,
         match=r"dataset.schema_sha256 = '00000000' is not accepted: points@.* no snapshot of it had that one",
     ):
-        snapshot_for(backend.store, backend.catalog, small_spec(dataset={**POINTS, "schema_sha256": "0" * 8}))
+        find_or_take_snapshot(
+            backend.store, backend.catalog, small_spec(dataset={**POINTS, "schema_sha256": "0" * 8})
+        )
 
 
 def test_a_loader_hands_out_the_rows_of_a_split_each_once(
@@ -746,7 +754,7 @@ def test_nothing_is_launched_on_a_source_whose_snapshot_is_deprecated(
     taken = take_snapshot(backend.store, backend.catalog, small_spec().dataset)
     deprecate(backend.catalog, taken.digest, "labels of May are wrong")
     with pytest.raises(InvalidInput, match=f"dataset = '{taken.key}' is not accepted: it is deprecated"):
-        snapshot_for(backend.store, backend.catalog, small_spec())
+        find_or_take_snapshot(backend.store, backend.catalog, small_spec())
 
 
 def test_other_rules_of_dealing_are_still_compared_with_the_snapshot_before(backend: Backend) -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from halving import Dataset, InvalidInput
 from resources.backend import Backend
-from resources.datasets.known_snapshots import list_snapshots
-from resources.datasets.snapshots import snapshot_for, take_snapshot
+from resources.datasets.snapshot_catalog import list_snapshots
+from resources.datasets.snapshots import find_or_take_snapshot, take_snapshot
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.dataset import DatasetSource
 
@@ -118,9 +118,9 @@ def test_all_is_read_again_where_that_is_asked_for(
             use_dictionary=False,
         )
         os.utime(path, (1e9, 1e9))  # An unpacked archive keeps old times.
-        digests.append(snapshot_for(backend.store, backend.catalog, spec, refresh=refresh).digest)
+        digests.append(find_or_take_snapshot(backend.store, backend.catalog, spec, refresh=refresh).digest)
     before, stale, fresh, after = digests
     assert before == stale != fresh == after
     assert sorted(Dataset(backend.store, "points", fresh).read()["id"].to_pylist()) == list(range(200, 300))
     with pytest.raises(InvalidInput, match="refresh is not accepted: the spec names the snapshot"):
-        snapshot_for(backend.store, backend.catalog, small_spec(snapshot=fresh), refresh=True)
+        find_or_take_snapshot(backend.store, backend.catalog, small_spec(snapshot=fresh), refresh=True)

@@ -12,7 +12,7 @@ from halving import Store
 from halving.data.shards import shards_of
 from halving.data.snapshot import snapshot_folder
 from resources.backend import Backend
-from resources.datasets.known_snapshots import Snapshot
+from resources.datasets.snapshot_catalog import Snapshot
 from resources.datasets.snapshots import take_snapshot
 from resources.registry.gates.lineage import judge_lineage
 from resources.sweep_spec import parse_spec

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 
 from halving.errors import InvalidInput, NotFound
 from resources.catalog import Catalog, SnapshotRow
@@ -75,29 +75,29 @@ def deprecate(catalog: Catalog, digest: str, reason: str | None) -> Snapshot:
         return _snapshot_of(row)
 
 
-def usable(snapshot: Snapshot, field: str, *, allow_deprecated: bool = False) -> Snapshot:
-    """Return the snapshot if something may be launched on it.
+def refuse_deprecated(snapshot: Snapshot, field: str) -> None:
+    """Refuse to launch anything new on a deprecated snapshot.
+
+    Args:
+        field: what names the snapshot, for the message.
 
     Raises:
-        InvalidInput: it is deprecated, and that was not allowed.
+        InvalidInput: it is deprecated.
     """
-    if snapshot.deprecated is not None and not allow_deprecated:
+    if snapshot.deprecated is not None:
         raise InvalidInput(
             f"{field} = {snapshot.key!r} is not accepted: it is deprecated: {snapshot.deprecated}; "
             "`halving sweep --allow-deprecated`, or a run with the tag halving/allow_deprecated: true, is "
             "launched on it all the same"
         )
-    return snapshot
 
 
-def find_schema(catalog: Catalog, snapshot: Snapshot, schema_sha256: str) -> str:
-    """For a message: the snapshot of the dataset that had a schema."""
-    keys = [
-        candidate.key
-        for candidate in list_snapshots(catalog, snapshot.name)
-        if candidate.schema_sha256.startswith(schema_sha256)
-    ]
-    return f"; {keys[-1]} had that one" if keys else "; no snapshot of it had that one"
+def describe_schema_holder(catalog: Catalog, name: str, schema_sha256: str) -> str:
+    """Say, for a message, which snapshot of a dataset was the last that had a schema."""
+    for candidate in reversed(list_snapshots(catalog, name)):
+        if candidate.schema_sha256.startswith(schema_sha256):
+            return f"{candidate.key} had that one"
+    return "no snapshot of it had that one"
 
 
 def find_snapshot(catalog: Catalog, reference: str, among: Collection[str] | None = None) -> Snapshot:
@@ -113,8 +113,12 @@ def find_snapshot(catalog: Catalog, reference: str, among: Collection[str] | Non
     name, _, digits = reference.rpartition("@")
     digits = digits.removeprefix("sha256:")
     digest = f"sha256:{digits}"
-    allowed = [] if among is None else [SnapshotRow.digest.in_(sorted(among))]
-    of_name = [SnapshotRow.name == name, *allowed] if name else allowed
+    allowed: list[ColumnElement[bool]] = []
+    if among is not None:
+        allowed.append(SnapshotRow.digest.in_(sorted(among)))
+    of_name = list(allowed)
+    if name:
+        of_name.append(SnapshotRow.name == name)
     with catalog.read() as session:
         query = select(SnapshotRow.digest).where(
             SnapshotRow.digest.startswith(digest, autoescape=True), *of_name
@@ -125,7 +129,7 @@ def find_snapshot(catalog: Catalog, reference: str, among: Collection[str] | Non
         candidates = select(SnapshotRow.name, SnapshotRow.digest).where(*allowed)
         newest = session.execute(candidates.order_by(SnapshotRow.created_at.desc()).limit(_MAX_NAMED)).all()
     if len(digests) == 1 and digits:
-        return known_snapshot(catalog, digests[0])
+        return read_snapshot(catalog, digests[0])
     if len(digests) > 1 and digits:
         raise InvalidInput(
             f"dataset = {reference!r} is not accepted: {len(digests)} snapshots begin so; "
@@ -137,7 +141,7 @@ def find_snapshot(catalog: Catalog, reference: str, among: Collection[str] | Non
     )
 
 
-def known_snapshot(catalog: Catalog, digest: str) -> Snapshot:
+def read_snapshot(catalog: Catalog, digest: str) -> Snapshot:
     """Read a snapshot from the catalog.
 
     Raises:

@@ -10,7 +10,7 @@ _Result = TypeVar("_Result")
 _THREADS = 2
 
 
-def map_ahead(
+def map_in_threads(
     work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = _THREADS
 ) -> Iterator[_Result]:
     """Apply a function to each item in threads, ahead of use; results come in the order of the items.

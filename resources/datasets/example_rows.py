@@ -41,7 +41,7 @@ def look_up(
     for split in splits or sorted(dataset.splits):
         for shard in shards_of(dataset.manifest, split):
             if may_have is not None and not may_have(
-                read_statistics(dataset.store, shard, dataset.manifest["hashes"])
+                read_statistics(dataset.store, shard, dataset.manifest["hash_rules"])
             ):
                 continue
             for rows in rows_of(dataset.store, shard):
@@ -58,7 +58,7 @@ def rows_with_hashes(dataset: Dataset, kind: str, wanted: Words) -> list[Row]:
     for split in sorted(dataset.splits):
         missing = MAX_EXAMPLES
         for shard in shards_of(dataset.manifest, split):
-            hashes = read_hashes_of_kind(dataset.store, shard, dataset.manifest["hashes"], kind)
+            hashes = read_hashes_of_kind(dataset.store, shard, dataset.manifest["hash_rules"], kind)
             places = np.flatnonzero(np.isin(hashes, wanted))[:missing]
             if len(places):
                 rows = pa.Table.from_batches(rows_of(dataset.store, shard)).take(pa.array(places)).to_pylist()
@@ -81,7 +81,7 @@ def rows_of_classes(dataset: Dataset, target: str, wanted: Mapping[str, set[str]
     for split, classes in wanted.items():
         for shard in shards_of(dataset.manifest, split):
             if classes.isdisjoint(
-                read_statistics(dataset.store, shard, dataset.manifest["hashes"])[target]["classes"]
+                read_statistics(dataset.store, shard, dataset.manifest["hash_rules"])[target]["classes"]
             ):
                 continue
             for rows in rows_of(dataset.store, shard):
