@@ -50,8 +50,8 @@ def snapshots_below(views: Sequence[dg.AssetsDefinition], specs: Path = Path("sw
 @dg.multi_asset_check(
     name="data_checks",
     specs=[
-        dg.AssetCheckSpec(name, asset="dataset_snapshot", description=description)
-        for name, description in CHECKS.items()
+        dg.AssetCheckSpec(name, asset="dataset_snapshot", description=check.description)
+        for name, check in CHECKS.items()
     ],
 )
 def data_checks(context: dg.AssetCheckExecutionContext, backend: Backend) -> Iterator[dg.AssetCheckResult]:

@@ -3,7 +3,7 @@
 Shards are read one at a time, and only until there are enough examples.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ _LONGEST = 80  # characters of a value that is shown
 Row = dict[str, str]
 
 
-def look_up(
+def find_examples(
     dataset: Dataset,
     is_wrong: Callable[[pa.RecordBatch], NDArray[np.bool_]],
     may_have: Callable[[Statistics], bool] | None = None,
@@ -52,7 +52,7 @@ def look_up(
     return examples
 
 
-def rows_with_hashes(dataset: Dataset, kind: str, wanted: Words) -> list[Row]:
+def find_rows_with_hashes(dataset: Dataset, kind: str, wanted: Words) -> list[Row]:
     """Find some rows that have one of these hashes of a kind, with equal hashes side by side."""
     rows_of_hashes: list[tuple[int, Row]] = []
     for split in sorted(dataset.splits):
@@ -72,7 +72,7 @@ def rows_with_hashes(dataset: Dataset, kind: str, wanted: Words) -> list[Row]:
     return [row for _, row in sorted(rows_of_hashes, key=lambda pair: pair[0])][: 2 * MAX_EXAMPLES]
 
 
-def rows_of_classes(dataset: Dataset, target: str, wanted: Mapping[str, set[str]]) -> list[Row]:
+def find_rows_of_classes(dataset: Dataset, target: str, wanted: Mapping[str, set[str]]) -> list[Row]:
     """Find the first rows of some classes, which are given by split.
 
     Only shards that have one of them by their statistics are read.
@@ -97,7 +97,7 @@ def rows_of_classes(dataset: Dataset, target: str, wanted: Mapping[str, set[str]
     return examples
 
 
-def sampled_rows(
+def sample_rows(
     dataset: Dataset, columns: list[str], limit: int = 20_000
 ) -> list[tuple[str, pa.RecordBatch]]:
     """Sample the rows that are trained on evenly; each part comes with its split."""
@@ -124,10 +124,8 @@ def example_row(split: str, row: Mapping[str, Any]) -> Row:
     return {"split": split, **values}
 
 
-def any_of(masks: Any) -> NDArray[np.bool_]:
-    """Where any of the masks is true; null counts as false."""
-    together: NDArray[np.bool_] | None = None
-    for mask in masks:
-        array = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
-        together = array if together is None else together | array
-    return together if together is not None else np.zeros(0, np.bool_)
+def any_of(masks: Iterable[pa.Array]) -> NDArray[np.bool_]:
+    """Where any of the masks is true; null counts as false. There is at least one mask."""
+    arrays = [pc.fill_null(mask, False).to_numpy(zero_copy_only=False) for mask in masks]
+    together: NDArray[np.bool_] = np.logical_or.reduce(arrays)
+    return together

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from halving import Dataset
 from halving.data.shards import shards_of
 from halving.text import comma_list
-from resources.datasets.data_checks import DataCheck, check_one, lone_predictors_of, reason_without_predictors
-from resources.datasets.example_rows import Row, look_up
+from resources.datasets.data_checks import DataCheck, check_one
+from resources.datasets.example_rows import Row, find_examples
+from resources.datasets.leak_checks import find_lone_predictors, reason_without_predictors
 from resources.datasets.row_hashes import Words, column_words, hash_rows
 from resources.datasets.shard_writing import rows_of
 from resources.sweep_spec.dataset import DatasetSource
@@ -130,7 +131,7 @@ def _overlap(dataset: Dataset, held_out: str, columns: Sequence[str]) -> tuple[i
 
 
 def _lone_predictor(dataset: Dataset, source: DatasetSource, accepted: Sequence[str]) -> DataCheck:
-    scores, rows = lone_predictors_of(dataset, source, accepted) or ([], [])
+    scores, rows = find_lone_predictors(dataset, source, accepted)
     if not scores:
         reason = reason_without_predictors(dataset, source)
         if accepted:
@@ -186,4 +187,6 @@ def _rows_with(dataset: Dataset, wanted: Words, features: Sequence[str]) -> list
     def has_one(rows: pa.RecordBatch) -> NDArray[np.bool_]:
         return np.isin(_row_hashes(rows, features), wanted)
 
-    return [row for split in sorted(dataset.splits) for row in look_up(dataset, has_one, splits=[split])]
+    return [
+        row for split in sorted(dataset.splits) for row in find_examples(dataset, has_one, splits=[split])
+    ]
