@@ -192,8 +192,8 @@ def run_verify(arguments: argparse.Namespace) -> int:
     for file in verify_files(dataset, whole):
         files += 1
         if file is not None:
-            changed.append({"location": file.location, "what": file.what})
-    described = [{"split": fault.split, "shard": fault.shard.name, "what": fault.what} for fault in faults]
+            changed.append({"location": file.location, "what": file.change})
+    described = [{"split": fault.split, "shard": fault.shard.name, "what": fault.problem} for fault in faults]
     data = {
         "key": snapshot.key,
         "shards": len(checked),

@@ -116,7 +116,9 @@ def join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
     It has no offsets, and no bits of other rows in the last byte of a bitmap.
     """
-    rows = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+    rows = batches[0]
+    if len(batches) > 1:
+        rows = pa.concat_batches(batches)
     return rows.take(pa.array(np.arange(rows.num_rows)))
 
 

@@ -44,7 +44,7 @@ def csv_columns(file: SourceFile, encoding: str | None = None) -> Columns:
                 texts = values.cast(pa.string())
             except pa.ArrowInvalid:
                 raise not_in_encoding(f"its column {name!r}", "utf-8") from None
-            columns.setdefault(name, _Column()).see(texts)
+            columns.setdefault(name, _Column()).add(texts)
         _refuse_second_header(rows, file.address)
     for quotes in watches:
         quotes.end()
@@ -71,14 +71,15 @@ def csv_rows(
     Raises:
         ValueError: it is not in that encoding, is no CSV, or has a value that is not of the type.
     """
-    types = csv_columns(file, encoding).types if wanted is None else wanted
+    if wanted is None:
+        wanted = csv_columns(file, encoding).types
     batches = 0
     try:
-        for rows in _read(file, encoding, types):
+        for rows in _read(file, encoding, wanted):
             yield rows
             batches += 1
     except _PlusSign:
-        yield from islice(_read(file, encoding, types, takes_plus=True), batches, None)
+        yield from islice(_read(file, encoding, wanted, takes_plus=True), batches, None)
 
 
 class _PlusSign(Exception):
@@ -92,25 +93,25 @@ class _Column:
         self.kind: pa.DataType = pa.null()
         self.numbers = Numbers()
 
-    def see(self, texts: pa.Array) -> None:
+    def add(self, texts: pa.Array) -> None:
         """Take in the values of one more block."""
         if self.kind != pa.string():
-            kind = self._seen_type(texts)
+            kind = self._type_of_block(texts)
             self.kind = wider(self.kind, kind) or pa.string()
             if self.kind == pa.string():
                 self.numbers = Numbers()
 
-    def _seen_type(self, texts: pa.Array) -> pa.DataType:
-        """Find the type of a block's values; the type so far is tried first, because that is faster."""
+    def _type_of_block(self, texts: pa.Array) -> pa.DataType:
+        """Find the type of a block's values; the column's type so far is tried first, which is faster."""
         if self.kind not in (pa.null(), pa.bool_()) and (values := _cast(texts, self.kind)) is not None:
-            return self._of_numbers(values, texts)
+            return self._add_numbers(values, texts)
         texts = _with_nulls(texts)
         if texts.null_count == len(texts):
             return pa.null()
         trimmed = _without_plus(texts)
         for kind in _NUMBERS:
             if (values := _cast(trimmed, kind)) is not None:
-                return self._of_numbers(values, trimmed)
+                return self._add_numbers(values, trimmed)
         if self.kind not in (pa.null(), pa.bool_()) and _cast(texts, self.kind) is not None:
             return self.kind
         kind = types_of_texts(pa.record_batch({"": texts})).field(0).type
@@ -119,16 +120,17 @@ class _Column:
             return pa.string()
         return kind
 
-    def _of_numbers(self, values: pa.Array, texts: pa.Array) -> pa.DataType:
+    def _add_numbers(self, values: pa.Array, texts: pa.Array) -> pa.DataType:
+        """Take in the values of a block, and return their type: that of texts if zeros lead a number."""
         kind = values.type
         if kind not in _NUMBERS:
             return kind
         if pc.any(pc.match_substring_regex(texts, LEADING_ZERO)).as_py():
             return pa.string()
         if pa.types.is_floating(kind):
-            self.numbers.see_doubles(values, texts)
+            self.numbers.add_doubles(values, texts)
         else:
-            self.numbers.see_whole(values)
+            self.numbers.add_whole(values)
         return kind
 
 
@@ -150,7 +152,9 @@ def _refuse_second_header(rows: pa.RecordBatch, address: str) -> None:
 
 
 def _delimiter(file: SourceFile) -> str:
-    return "\t" if file.path.lower().endswith((".tsv", ".tsv.gz")) else ","
+    if file.path.lower().endswith((".tsv", ".tsv.gz")):
+        return "\t"
+    return ","
 
 
 def _read(
@@ -177,9 +181,9 @@ def _read(
             return
         if watches is not None:
             watches.append(Quotes(text, delimiter))
-            text.watch = watches[-1].see
+            text.watch = watches[-1].add
         try:
-            names = _names(text, delimiter)
+            names = _read_names(text, delimiter)
             if types is None:
                 kinds = dict.fromkeys(names, pa.binary())
             else:
@@ -187,7 +191,9 @@ def _read(
             signed_types = {
                 name: kind for name, kind in kinds.items() if takes_plus and pa.types.is_integer(kind)
             }
-            encoding_of_arrow = "utf8" if text.encoding in UTF_8 else text.encoding
+            encoding_of_arrow = text.encoding
+            if text.encoding in UTF_8:
+                encoding_of_arrow = "utf8"
             reader = csv.open_csv(
                 text,
                 csv.ReadOptions(use_threads=False, block_size=text_files.BLOCK, encoding=encoding_of_arrow),
@@ -195,7 +201,7 @@ def _read(
                 csv.ConvertOptions(column_types=kinds | dict.fromkeys(signed_types, pa.string())),
             )
             for rows in reader:
-                yield _with_whole_numbers(rows, signed_types) if signed_types else rows
+                yield _with_whole_numbers(rows, signed_types)
         except UnicodeError:
             raise not_in_encoding("it", text.encoding) from None
         except pa.ArrowInvalid as error:
@@ -241,7 +247,7 @@ def _unlike(name: str, kind: pa.DataType, error: pa.ArrowInvalid) -> ValueError:
     )
 
 
-def _names(text: TextFile, delimiter: str) -> Sequence[str]:
+def _read_names(text: TextFile, delimiter: str) -> Sequence[str]:
     """The column names in a file's first row."""
     beginning = text.head[:_HEADER]
     if b"\n" not in beginning:
@@ -312,9 +318,10 @@ def _ways_of_ragged(names: Sequence[str], address: str, delimiter: str) -> str:
 
 def _query(address: str, delimiter: str, options: str = "") -> str:
     """A DuckDB query for the rows of a file; with semicolons, numbers have decimal commas."""
-    decimal = ", decimal_separator = ','" if delimiter == ";" else ""
-    mark = "\\t" if delimiter == "\t" else delimiter
-    return f"SELECT * FROM read_csv({_sql_text(address)}, delim = {_sql_text(mark)}{decimal}{options})"
+    if delimiter == ";":
+        options = f", decimal_separator = ','{options}"
+    mark = _sql_text(delimiter.replace("\t", "\\t"))
+    return f"SELECT * FROM read_csv({_sql_text(address)}, delim = {mark}{options})"
 
 
 def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:

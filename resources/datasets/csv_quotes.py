@@ -31,7 +31,7 @@ class Quotes:
         self._count = 0
         self.is_suspect = False
 
-    def see(self, chunk: bytes) -> None:
+    def add(self, chunk: bytes) -> None:
         """Take in the next bytes."""
         if self.is_suspect or not chunk:
             return
@@ -52,8 +52,8 @@ class Quotes:
 
     def end(self) -> None:
         """Take in the end of the file."""
-        self.see(b"\n")
-        self.is_suspect |= self._count % 2 == 1  # An odd count: one is not closed.
+        self.add(b"\n")
+        self.is_suspect |= self._count % 2 == 1  # After an odd number of quotes one is open.
 
 
 def check_quotes(file: SourceFile, encoding: str | None, delimiter: str) -> None:
@@ -73,7 +73,9 @@ def check_quotes(file: SourceFile, encoding: str | None, delimiter: str) -> None
         except csv.Error:
             first = before + 1
             last = rows.line_num
-            place = f"line {last}" if first == last else f"lines {first} to {last}"
+            place = f"lines {first} to {last}"
+            if first == last:
+                place = f"line {last}"
             query = f"SELECT * FROM read_csv('{file.address.replace(chr(39), 2 * chr(39))}', escape = '\\')"
             raise ValueError(
                 f"in its {place} a text goes on behind its closing quote, or has none, "

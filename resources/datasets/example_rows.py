@@ -18,8 +18,8 @@ from resources.datasets.shard_writing import read_hashes_of_kind, read_statistic
 from resources.datasets.statistics import Statistics
 
 MAX_EXAMPLES = 5
-"""Most example rows of a check."""
-_LONGEST = 80  # characters of a value that is shown
+"""Example rows of a check."""
+_MAX_CHARACTERS = 80  # characters of a value that is shown
 Row = dict[str, str]
 
 
@@ -120,7 +120,7 @@ def example_row(split: str, row: Mapping[str, Any]) -> Row:
     A column that is named ``split``, too, is shown as ``column split``.
     """
     names = {"split": "column split"}
-    values = {names.get(name, name): str(value)[:_LONGEST] for name, value in row.items()}
+    values = {names.get(name, name): str(value)[:_MAX_CHARACTERS] for name, value in row.items()}
     return {"split": split, **values}
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
@@ -131,7 +132,9 @@ def open_files(
     Raises:
         InvalidInput: a pattern names no file, or a file's format is not known or has no encoding.
     """
-    patterns = [files_or_patterns] if isinstance(files_or_patterns, str) else files_or_patterns
+    patterns = files_or_patterns
+    if isinstance(patterns, str):
+        patterns = [patterns]
 
     def find() -> SourceFiles:
         files = find_files_of_all(f"{field}.files", patterns)
@@ -144,18 +147,13 @@ def open_files(
         for file in files:
             _format_of(field, file.address, encoding)
     partitions = find_partitions(f"{field}.files", files)
-    parts = FileParts(
-        files,
-        lambda file: _part(
-            field, file, _reader(form or _format_of(field, file.address), encoding), partitions
-        ),
-    )
-    return (
-        parts,
-        {"kind": "files", "files": patterns, "count": len(files)},
-        (),
-        refuse_changes(f"{field}.files", files, find),
-    )
+
+    def part_of(file: SourceFile) -> Part:
+        reader = _reader(form or _format_of(field, file.address), encoding)
+        return _part(field, file, reader, partitions)
+
+    facts = {"kind": "files", "files": patterns, "count": len(files)}
+    return FileParts(files, part_of), facts, (), refuse_changes(f"{field}.files", files, find)
 
 
 def open_folder(
@@ -229,8 +227,8 @@ def _reader(form: str, encoding: str | None) -> Format:
             optional=True,
         )
     if form == "parquet":
-        return Format(form, _parquet, _parquet_columns)
-    return Format(form, _tar)
+        return Format(form, _read_parquet, _read_parquet_columns)
+    return Format(form, _read_tar)
 
 
 def _part(field: str, file: SourceFile, reader: Format, partitions: Partitions) -> Part:
@@ -287,7 +285,7 @@ def _readable(field: str, file: SourceFile, reader: Format) -> Iterator[None]:
         ) from None
 
 
-def _parquet_columns(file: SourceFile) -> Columns:
+def _read_parquet_columns(file: SourceFile) -> Columns:
     import pyarrow.parquet as pq
 
     with file.filesystem.open_input_file(file.path) as handle:
@@ -297,7 +295,7 @@ def _parquet_columns(file: SourceFile) -> Columns:
     return Columns(metadata.schema.to_arrow_schema())
 
 
-def _parquet(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+def _read_parquet(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     """Read a file's rows in bounded memory; Arrow's own read-ahead would hold the whole file."""
     import pyarrow.parquet as pq
     from pyarrow import fs
@@ -337,7 +335,7 @@ def batch_rows(metadata: "parquet.FileMetaData") -> int:
     return max(1, min(65_536, metadata.num_rows * BATCH_BYTES // max(1, size)))
 
 
-def _tar(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+def _read_tar(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     """Read a WebDataset: consecutive members with the same name up to its first dot are one row."""
     with (
         file.filesystem.open_input_stream(file.path, compression=None) as stream,
@@ -349,12 +347,13 @@ def _tar(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]
                 continue
             folder, _, name = member.name.rpartition("/")
             key, _, ending = name.partition(".")
-            key = f"{folder}/{key}" if folder else key
+            if folder:
+                key = f"{folder}/{key}"
             if sample and sample["key"] != key:
                 yield _sample_row(sample)
                 sample = {}
-            content = tar.extractfile(member)
-            sample |= {"key": key, ending.lower(): content.read() if content is not None else b""}
+            content = tar.extractfile(member) or BytesIO()
+            sample |= {"key": key, ending.lower(): content.read()}
         if sample:
             yield _sample_row(sample)
 
@@ -387,15 +386,17 @@ def _file_row(by_reference: bool, place: str, file: SourceFile, path: str) -> It
             size += len(chunk)
             if not by_reference:
                 chunks.append(chunk)
-    row: dict[str, Any] = {"path": path, "label": _label(path), "bytes": size, "sha256": digest.hexdigest()}
+    columns = {
+        "path": pa.array([path]),
+        "label": pa.array([_label(path)]),
+        "bytes": pa.array([size]),
+        "sha256": pa.array([digest.hexdigest()]),
+    }
     if by_reference:
-        row["location"] = location_of(place, file.path)
+        columns["location"] = pa.array([location_of(place, file.path)])
     else:
-        row["content"] = b"".join(chunks)
-    columns = [
-        pa.array([value], pa.large_binary() if name == "content" else None) for name, value in row.items()
-    ]
-    yield pa.RecordBatch.from_arrays(columns, list(row))
+        columns["content"] = pa.array([b"".join(chunks)], pa.large_binary())
+    yield pa.RecordBatch.from_pydict(columns)
 
 
 def _object_row(
@@ -422,10 +423,13 @@ def _object_row(
         **identities,
         "location": location_of(place, file.path),
     }
-    yield pa.RecordBatch.from_pylist(
-        [row], pa.schema([(name, pa.int64() if name == "bytes" else pa.string()) for name in row])
-    )
+    types = dict.fromkeys(row, pa.string()) | {"bytes": pa.int64()}
+    yield pa.RecordBatch.from_pylist([row], pa.schema(types))
 
 
 def _label(path: str) -> str:
-    return path.partition("/")[0] if "/" in path else ""
+    """The name of the topmost folder that a file is in; empty if it is in none."""
+    folder, separator, _ = path.partition("/")
+    if not separator:
+        return ""
+    return folder

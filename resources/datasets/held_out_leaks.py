@@ -22,7 +22,7 @@ from resources.sweep_spec.dataset import DatasetSource
 _CONTENT = ("sha256", "etag")  # columns that identify the content of a row that is a file
 _PLACES = ("path", "location")
 _OF_A_FILE = {*_CONTENT, *_PLACES, "label", "bytes", "content", "version"}
-_AT_ONCE = 20_000_000  # hashes of test rows that are held at a time: 160 MB
+_AT_ONCE = 20_000_000  # hashes of test rows in memory at a time: 160 MB
 
 
 def leaks_of(
@@ -105,8 +105,8 @@ def _deals(dataset: Dataset, source: DatasetSource, columns: Sequence[str]) -> b
 def _overlap(dataset: Dataset, held_out: str, columns: Sequence[str]) -> tuple[int, Words]:
     """Count the rows of the held-out split that share these columns with a row of another split.
 
-    Each split is read shard by shard. At most ``_AT_ONCE`` hashes of held-out rows are held; the others are
-    read once for each such part.
+    Each split is read shard by shard. At most ``_AT_ONCE`` hashes of held-out rows are in memory at a time;
+    the other splits are read once for each such part.
     """
     total = dataset.manifest["splits"][held_out]
     parts = max(1, -(-total // _AT_ONCE))
@@ -150,8 +150,10 @@ def _features(columns: Collection[str], others: Collection[str | None]) -> list[
     content = next((name for name in _CONTENT if {"path", name} <= {*columns}), None)
     if content is not None and content not in others and {*columns} <= _OF_A_FILE:
         return [content]
-    places = _PLACES if content is not None else ()
-    return [name for name in columns if name not in others and name not in places]
+    features = [name for name in columns if name not in others]
+    if content is None:
+        return features
+    return [name for name in features if name not in _PLACES]
 
 
 def _trained_on(dataset: Dataset, held_out: str) -> list[str]:
@@ -178,7 +180,9 @@ def _places_of(wanted: Words, ascending: Words) -> NDArray[np.intp]:
 
 
 def _of_part(words: Words, part: int, parts: int) -> Words:
-    return words[words % np.uint64(parts) == part] if parts > 1 else words
+    if parts == 1:
+        return words
+    return words[words % np.uint64(parts) == part]
 
 
 def _rows_with(dataset: Dataset, wanted: Words, features: Sequence[str]) -> list[Row]:

@@ -52,7 +52,7 @@ def open_rows(
     views = views_of(source)
     for view in views.values():
         check_registered(catalog, view)
-    labels = _reader(f"dataset.{source.origin[0]}", opened)
+    labels = _read_labels(f"dataset.{source.origin[0]}", opened)
     time = source.label_time or LABEL_TIME
     with join_features(store, labels, source.features, views, time=time, timezone=source.timezone) as joined:
         for view in views.values():
@@ -61,7 +61,7 @@ def open_rows(
             "kind": "features",
             "labels": opened.facts,
             "features": source.features,
-            **_partitions(joined, list(views)),
+            **_facts_of_partitions(joined, list(views)),
         }
         key = opened.default_group or tuple(name for name in labels.schema.names if name != source.target)
         yield OpenedSource([Part(None, lambda: iter(joined.reader))], facts, key, opened.check_unchanged)
@@ -88,7 +88,7 @@ def joined_features(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     return list(views.values())
 
 
-def _reader(field: str, opened: OpenedSource) -> pa.RecordBatchReader:
+def _read_labels(field: str, opened: OpenedSource) -> pa.RecordBatchReader:
     """Read the labels as one stream of one schema."""
     batches = slices(read_parts(opened.parts, unite_columns(f"{field}.files", opened.parts)))
     first = next(batches, None)
@@ -100,7 +100,7 @@ def _reader(field: str, opened: OpenedSource) -> pa.RecordBatchReader:
     )
 
 
-def _partitions(joined: Joined, views: list[str]) -> dict[str, Any]:
+def _facts_of_partitions(joined: Joined, views: list[str]) -> dict[str, Any]:
     """The days of each view that were looked at, and the digest of what they held."""
     facts_of_views = {}
     for view in views:

@@ -17,8 +17,8 @@ from resources.datasets.text_files import TextFile, not_in_encoding, open_text
 from resources.source_files.columns import Columns
 from resources.source_files.listing import SourceFile
 
-_LONGEST = 64 * 2**20
-"""Most characters of one object."""
+_MAX_OBJECT = 64 * 2**20
+"""Characters of one object."""
 _WAYS = "give one object per line (jsonl), or one array of objects"
 _SPACE = re.compile(r"\s*")
 # It also matches null in a list with line breaks, so what it finds is looked at again.
@@ -35,12 +35,14 @@ def json_columns(file: SourceFile, encoding: str | None = None) -> Columns:
             holds.
     """
     types = JsonTypes()
-    for block in _blocks(file, encoding):
+    for block in _read_blocks(file, encoding):
         _refuse_nulls(block)
-        rows = _rows(block, None)
+        rows = _parse(block, None)
         texts = texts_for_times(rows.schema)
-        times = None if texts is None else _rows(block, texts)
-        types.see(block, rows, times)
+        times = None
+        if texts is not None:
+            times = _parse(block, texts)
+        types.add(block, rows, times)
     return Columns(types.types(), types.large(), optional=True)
 
 
@@ -53,9 +55,10 @@ def json_rows(
         ValueError: it is not in that encoding, holds something else than objects, or has a value that is not
             of the type.
     """
-    types = json_columns(file, encoding).types if wanted is None else wanted
-    for block in _blocks(file, encoding):
-        rows = _rows(block, types)
+    if wanted is None:
+        wanted = json_columns(file, encoding).types
+    for block in _read_blocks(file, encoding):
+        rows = _parse(block, wanted)
         refuse_rounded(block, rows)
         yield from rows.to_batches()
 
@@ -66,7 +69,7 @@ def _refuse_nulls(block: str) -> None:
         raise ValueError(f"it has null where an object should be; {_WAYS}")
 
 
-def _rows(block: str, types: pa.Schema | None) -> pa.Table:
+def _parse(block: str, types: pa.Schema | None) -> pa.Table:
     content = block.encode()
     options = arrow_json.ReadOptions(use_threads=False, block_size=len(content) + 1)
     parsing = arrow_json.ParseOptions(explicit_schema=types, newlines_in_values=True)
@@ -83,7 +86,7 @@ def _rows(block: str, types: pa.Schema | None) -> pa.Table:
         raise ValueError(f"{error}; {_WAYS}") from None
 
 
-def _blocks(file: SourceFile, encoding: str | None) -> Iterator[str]:
+def _read_blocks(file: SourceFile, encoding: str | None) -> Iterator[str]:
     """Read the text of a file in blocks of whole objects."""
     with open_text(file, encoding) as text:
         pieces = _decode(text)
@@ -95,12 +98,12 @@ def _blocks(file: SourceFile, encoding: str | None) -> Iterator[str]:
         begun = begun.lstrip()
         if not begun:
             return
-        while "\n" not in begun and len(begun) < _LONGEST and (piece := next(pieces, "")):
+        while "\n" not in begun and len(begun) < _MAX_OBJECT and (piece := next(pieces, "")):
             begun += piece
         if _is_object(begun.partition("\n")[0]):
-            yield from _lines(begun, pieces)
+            yield from _split_lines(begun, pieces)
         else:
-            yield from _values(begun, pieces)
+            yield from _split_objects(begun, pieces)
 
 
 def _decode(text: TextFile) -> Iterator[str]:
@@ -120,7 +123,7 @@ def _is_object(line: str) -> bool:
         return False
 
 
-def _lines(begun: str, pieces: Iterator[str]) -> Iterator[str]:
+def _split_lines(begun: str, pieces: Iterator[str]) -> Iterator[str]:
     rest = begun
     while True:
         end = rest.rfind("\n") + 1
@@ -131,13 +134,13 @@ def _lines(begun: str, pieces: Iterator[str]) -> Iterator[str]:
         if piece is None:
             break
         rest += piece
-        if len(rest) > _LONGEST + text_files.BLOCK and "\n" not in rest:
-            raise ValueError(f"a line of it has more than {_LONGEST >> 20} MiB; {_WAYS}")
+        if len(rest) > _MAX_OBJECT + text_files.BLOCK and "\n" not in rest:
+            raise ValueError(f"a line of it has more than {_MAX_OBJECT >> 20} MiB; {_WAYS}")
     if rest.strip():
         yield rest
 
 
-def _values(begun: str, pieces: Iterator[str]) -> Iterator[str]:
+def _split_objects(begun: str, pieces: Iterator[str]) -> Iterator[str]:
     """Blocks of objects that no line ends, in an array or without one."""
     text = begun
     is_array = text.startswith("[")
@@ -160,12 +163,14 @@ def _values(begun: str, pieces: Iterator[str]) -> Iterator[str]:
             place += 1
             continue
         if is_at_end or text[place] != "{":
-            where = "behind its array" if is_at_end else "where an object should begin"
-            raise ValueError(f"it has {text[place]!r} {where}; {_WAYS}")
+            position = "where an object should begin"
+            if is_at_end:
+                position = "behind its array"
+            raise ValueError(f"it has {text[place]!r} {position}; {_WAYS}")
         try:
             end = decode(text, place)[1]
         except (ValueError, RecursionError) as error:
-            text = _longer(text[place:], pieces, str(getattr(error, "msg", error)))
+            text = _read_more(text[place:], pieces, str(getattr(error, "msg", error)))
             place = 0
             continue
         objects.append(text[place:end])
@@ -181,15 +186,15 @@ def _values(begun: str, pieces: Iterator[str]) -> Iterator[str]:
         yield "\n".join(objects)
 
 
-def _longer(text: str, pieces: Iterator[str], why: str) -> str:
+def _read_more(text: str, pieces: Iterator[str], why: str) -> str:
     """Double the text of an object that may only be cut off."""
     more: list[str] = []
     missing = len(text)
-    while missing > 0 and len(text) <= _LONGEST and (piece := next(pieces, None)) is not None:
+    while missing > 0 and len(text) <= _MAX_OBJECT and (piece := next(pieces, None)) is not None:
         more.append(piece)
         missing -= len(piece)
     if not any(more):
         raise ValueError(
-            f"it has an object that cannot be read or has more than {_LONGEST >> 20} MiB: {why}; {_WAYS}"
+            f"it has an object that cannot be read or has more than {_MAX_OBJECT >> 20} MiB: {why}; {_WAYS}"
         )
     return text + "".join(more)

@@ -39,7 +39,7 @@ class JsonTypes:
         self._kind: pa.DataType = pa.struct([])
         self._numbers: dict[Path, Numbers] = {}
 
-    def see(self, block: str, rows: pa.Table, times: pa.Table | None) -> None:
+    def add(self, block: str, rows: pa.Table, times: pa.Table | None) -> None:
         """Take in one more block: its text, and its rows as Arrow reads them.
 
         Args:
@@ -48,10 +48,12 @@ class JsonTypes:
         Raises:
             ValueError: a column has values of two kinds.
         """
-        kinds = {} if times is None else _kinds_of_times(rows, times)
+        kinds: dict[Path, pa.DataType] = {}
+        if times is not None:
+            kinds = _kinds_of_times(rows, times)
         for path, values in _leaves(rows):
             if pa.types.is_integer(values.type):
-                self._numbers.setdefault(path, Numbers()).see_whole(values)
+                self._numbers.setdefault(path, Numbers()).add_whole(values)
         for path, numbers in _numbers_beyond(block, rows).items():
             if _are_unsigned(numbers):
                 kinds[path] = pa.uint64()
@@ -99,9 +101,10 @@ def refuse_rounded(block: str, rows: pa.Table) -> None:
 def _numbers_beyond(block: str, rows: pa.Table) -> dict[Path, list[int | float]]:
     """All numbers, as written, of each column of doubles in which some may have been rounded."""
     doubles = [(path, values) for path, values in _leaves(rows) if pa.types.is_floating(values.type)]
-    far = [path for path, values in doubles if _has_far(values)]
-    zeros = [path for path, values in doubles if _has_zero(values)]
-    paths = {*far, *zeros} if zeros and _has_tiny(block) else {*far}
+    paths = {path for path, values in doubles if _has_far(values)}
+    zeros = {path for path, values in doubles if _has_zero(values)}
+    if zeros and _has_tiny(block):
+        paths |= zeros
     numbers: dict[Path, list[int | float]] = {path: [] for path in paths}
     if paths:
         for value in objects_of(block):
@@ -132,7 +135,9 @@ def objects_of(block: str) -> Iterator[Any]:
 
 
 def _as_double(text: str) -> float:
-    return float(text) if is_exact(text) else _Inexact(text)
+    if is_exact(text):
+        return float(text)
+    return _Inexact(text)
 
 
 def _collect(value: Any, path: Path, numbers: dict[Path, list[int | float]]) -> None:

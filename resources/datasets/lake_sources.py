@@ -63,7 +63,7 @@ def open_delta(
     # The columns are part of the identity: when the table gets a column, its files are read again.
     columns = sha256(str(schema).encode()).hexdigest()[:16]
     parts = [
-        Part(f"{fragment.path} {columns}", _fragment(fragment, schema))
+        Part(f"{fragment.path} {columns}", _reader_of_fragment(fragment, schema))
         for fragment in sorted(fragments, key=lambda fragment: fragment.path)
     ]
     return _in_order_of_commits(opened, parts), {
@@ -204,7 +204,9 @@ def _iceberg_parquet(table: Any, projection: Any, task: Any) -> Iterator[pa.Reco
                 )
 
 
-def _fragment(fragment: "dataset.Fragment", schema: pa.Schema) -> Callable[[], Iterator[pa.RecordBatch]]:
+def _reader_of_fragment(
+    fragment: "dataset.Fragment", schema: pa.Schema
+) -> Callable[[], Iterator[pa.RecordBatch]]:
     from pyarrow import dataset
 
     options = dataset.ParquetFragmentScanOptions(

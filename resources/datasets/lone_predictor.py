@@ -3,7 +3,7 @@
 Such a feature was usually made of the target, and will not be there when the model is used.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ THRESHOLD = 0.99
 _MAX_VALUES = 1_000  # distinct texts; a column with more holds names or free text
 _LEAVES = 64
 _MIN_ROWS = 40
+_INTEGERS = {32: pa.int32(), 64: pa.int64()}
 MAX_COLUMNS = 500
 
 
@@ -55,14 +56,17 @@ def lone_predictors(
     order = np.random.RandomState(0).permutation(rows.num_rows)
     fitted = order[::2]
     tried = order[1::2]
-    kind = DecisionTreeClassifier if has_classes else DecisionTreeRegressor
-    metric = _balanced_accuracy if has_classes else r2_score
+    kind: Any = DecisionTreeRegressor
+    metric: Callable[..., float] = r2_score
+    if has_classes:
+        kind = DecisionTreeClassifier
+        metric = _balanced_accuracy
     scores = {}
     for name in columns[:MAX_COLUMNS]:
         values = _numbers(rows[name].combine_chunks())
         if values is None:
             continue
-        tree: Any = kind(max_leaf_nodes=_LEAVES, random_state=0)
+        tree = kind(max_leaf_nodes=_LEAVES, random_state=0)
         tree.fit(values[fitted, None], truth[fitted])
         is_fitted_class = np.ones(len(tried), np.bool_)
         if has_classes:
@@ -111,7 +115,7 @@ def _numbers(values: pa.Array) -> NDArray[np.float64] | None:
             return None
         values = coded.indices
     elif pa.types.is_temporal(kind):
-        values = values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+        values = values.cast(_INTEGERS[kind.bit_width])
     elif pa.types.is_decimal(kind):
         values = values.cast(pa.float64())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):

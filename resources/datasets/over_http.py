@@ -29,7 +29,9 @@ def check_over_http(spec: SweepSpec, places: Places, *, trains: bool = True) -> 
     for field, path in functions_of(spec, trains=trains):
         module = path.partition(":")[0].partition(".")[0]
         if module in sys.stdlib_module_names or module in _PLATFORM:
-            owner = "the platform" if module in _PLATFORM else "Python"
+            owner = "Python"
+            if module in _PLATFORM:
+                owner = "the platform"
             raise _refusal(field, path, f"{module} is {owner}'s own")
     name, rows = spec.dataset.origin
     if spec.snapshot is None and isinstance(rows, Source):
@@ -47,7 +49,9 @@ def check_source(field: str, source: Source, places: Places) -> None:
     elif source.iceberg is not None:
         places.check_catalog(f"{field}.catalog", source.catalog or "default")
     elif source.files is not None:
-        patterns = [source.files] if isinstance(source.files, str) else source.files
+        patterns = source.files
+        if isinstance(patterns, str):
+            patterns = [patterns]
         for pattern in patterns:
             places.check(f"{field}.files", pattern)
     elif source.folder is not None:

@@ -135,8 +135,9 @@ def find_previous_snapshot(
         manifest = Dataset(store, recipe["name"], digest).manifest
     except NotFound:
         return None
-    parts = _parts(store, manifest) if same_code else None
-    return PreviousSnapshot(manifest, parts)
+    if not same_code:
+        return PreviousSnapshot(manifest, None)
+    return PreviousSnapshot(manifest, _read_parts(store, manifest))
 
 
 def find_previous_key(store: Store, catalog: Catalog, recipe: dict[str, Any]) -> PreviousKey | None:
@@ -184,7 +185,11 @@ def _source_without_version(recipe: dict[str, Any]) -> Any:
     return {field: value for field, value in source.items() if field not in ("version", "snapshot")}
 
 
-def _parts(store: Store, manifest: dict[str, Any]) -> Digests | None:
+def _read_parts(store: Store, manifest: dict[str, Any]) -> Digests | None:
+    """Read the digests of the parts of a snapshot's source.
+
+    None if the parts have no identities, the file is damaged, or a shard of the snapshot is lost.
+    """
     name = f"{snapshot_folder(manifest['name'], manifest['digest'])}/{PARTS}"
     digests = bytearray()
     try:
@@ -197,7 +202,9 @@ def _parts(store: Store, manifest: dict[str, Any]) -> Digests | None:
     for batch in table.to_batches(_AT_ONCE):
         for identity in batch.column("part").to_pylist():
             digests += _digest(identity)
-    return None if _has_lost_shards(store, manifest) else _as_digests(digests)
+    if _has_lost_shards(store, manifest):
+        return None
+    return _as_digests(digests)
 
 
 def _digest(identity: str) -> bytes:

@@ -140,7 +140,7 @@ def _read(query: str, field: str, places: Places | None) -> Iterator[pa.RecordBa
         try:
             for rows in _cast_exactly(connection.sql(query), query, field).to_arrow_reader(_ROWS):
                 for name, column in zip(rows.schema.names, rows.columns, strict=True):
-                    if time := _lost_time(column):
+                    if time := _find_lost_time(column):
                         reason = f"its column {name!r} has {time}, which a snapshot cannot hold"
                         raise _refusal(query, field, f"{reason}; {_WAYS_OF_TIMES}")
                 yield rows
@@ -176,7 +176,9 @@ def _cast_exactly(rows: "duckdb.DuckDBPyRelation", query: str, field: str) -> "d
             )
         if "uhugeint" in leaves:
             casts.append(f"{identifier(name)}::{_without_largest(kind)} AS {identifier(name)}")
-    return rows.project(f"* REPLACE ({', '.join(casts)})") if casts else rows
+    if not casts:
+        return rows
+    return rows.project(f"* REPLACE ({', '.join(casts)})")
 
 
 def _leaves(kind: Any) -> Iterator[str]:
@@ -198,23 +200,27 @@ def _without_largest(kind: Any) -> str:
     if kind.id == "struct":
         fields = [f"{identifier(name)} {_without_largest(inner)}" for name, inner in kind.children]
         return f"STRUCT({', '.join(fields)})"
-    return "HUGEINT" if kind.id == "uhugeint" else str(kind)
+    if kind.id == "uhugeint":
+        return "HUGEINT"
+    return str(kind)
 
 
-def _lost_time(values: pa.Array) -> str | None:
+def _find_lost_time(values: pa.Array) -> str | None:
     """A date or time of DuckDB that would become another one: an infinite one, or 24:00."""
     kind = values.type
     if pa.types.is_struct(kind):
-        return next(filter(None, map(_lost_time, values.flatten())), None)
+        return next(filter(None, map(_find_lost_time, values.flatten())), None)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return _lost_time(values.flatten())
+        return _find_lost_time(values.flatten())
     if pa.types.is_time64(kind):
         day = 86_400 * {"us": 10**6, "ns": 10**9}[kind.unit]
         latest = pc.max(values.view(pa.int64())).as_py()
-        return "24:00:00" if latest is not None and latest >= day else None
+        if latest is not None and latest >= day:
+            return "24:00:00"
+        return None
     if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         return None
-    number = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    number = {32: pa.int32(), 64: pa.int64()}[kind.bit_width]
     bounds = pc.min_max(values.view(number))
     last, first = _INFINITE[number]
     if bounds["max"].as_py() == last or bounds["min"].as_py() == first:

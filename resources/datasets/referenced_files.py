@@ -18,7 +18,7 @@ class ChangedFile:
     """A file that has changed, and how."""
 
     location: str
-    what: str
+    change: str
 
 
 def verify_files(dataset: Dataset, shards: Iterable[Shard]) -> Iterator[ChangedFile | None]:

@@ -40,17 +40,17 @@ def find_repeats(dataset: Dataset, kind: str) -> Repeats:
     splits = sorted(dataset.splits)
     parts = -(-dataset.manifest["rows"] // _AT_ONCE)
     if parts <= 1:
-        return _repeats_of([np.concatenate([_NONE, *_hashes(dataset, split, kind)]) for split in splits])
+        return _repeats_of([np.concatenate([_NONE, *_read_hashes(dataset, split, kind)]) for split in splits])
     with scratch_folder(dataset.store) as folder:
         for split in splits:
-            for hashes in _hashes(dataset, split, kind):
+            for hashes in _read_hashes(dataset, split, kind):
                 _deal(hashes, folder, split, parts)
         return _add_up(
             _repeats_of([_read_part(folder, split, part) for split in splits]) for part in range(parts)
         )
 
 
-def _hashes(dataset: Dataset, split: str, kind: str) -> Iterator[Words]:
+def _read_hashes(dataset: Dataset, split: str, kind: str) -> Iterator[Words]:
     for shard in shards_of(dataset.manifest, split):
         yield read_hashes_of_kind(dataset.store, shard, dataset.manifest["hash_rules"], kind)
 
@@ -66,7 +66,9 @@ def _deal(hashes: Words, folder: Path, split: str, parts: int) -> None:
 
 def _read_part(folder: Path, split: str, part: int) -> Words:
     path = folder / f"{part}-{split}"
-    return np.fromfile(path, np.uint64) if path.exists() else _NONE
+    if not path.exists():
+        return _NONE
+    return np.fromfile(path, np.uint64)
 
 
 def _repeats_of(splits: list[Words]) -> Repeats:

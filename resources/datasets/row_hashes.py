@@ -35,13 +35,14 @@ _FRACTION = np.uint64(0x667261637469BEEF)
 _TEXT = np.uint64(0x7465787474657874)
 _LIST = np.uint64(0x6C6973746C697374)
 _BLOCK = 1 << 14  # words that are worked on at a time, which fit into the processor's second cache
-_VECTORED = 256  # bytes of a text; longer ones are hashed one by one, which is faster for them
+_MAX_VECTORED = 256  # bytes of a text; longer ones are hashed one by one, which is faster for them
 _FAMILIES = {
     "number": ("int", "uint", "half", "float", "double", "decimal", "bool"),
     "moment": ("timestamp", "date", "time", "duration"),
     "text": ("string", "large_string", "binary", "large_binary", "fixed_size_binary"),
 }
 _LISTS = ("list<item: ", "large_list<item: ", "fixed_size_list<item: ")
+_INTEGERS = {32: pa.int32(), 64: pa.int64()}
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
@@ -142,8 +143,8 @@ def _numbers(values: pa.Array, kind: pa.DataType) -> Words:
         values = values.cast(pa.float64())
     numbers = _number_array(values)
     if numbers.dtype.kind in "iu":
-        width = np.int64 if numbers.dtype.kind == "i" else np.uint64
-        return np.ascontiguousarray(numbers.astype(width)).view(np.uint64)
+        widest = {"i": np.int64, "u": np.uint64}[numbers.dtype.kind]
+        return np.ascontiguousarray(numbers.astype(widest)).view(np.uint64)
     words = np.empty(len(numbers), np.uint64)
     for start in range(0, len(numbers), _BLOCK):
         part = numbers[start : start + _BLOCK].astype(np.float64)
@@ -166,7 +167,7 @@ def _moments(values: pa.Array, kind: pa.DataType) -> Words:
         factor = 10**6
     else:
         factor = _NANOSECONDS[kind.unit]
-    values = values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+    values = values.cast(_INTEGERS[kind.bit_width])
     return _number_array(values).astype(np.int64).view(np.uint64) * np.uint64(factor)
 
 
@@ -186,7 +187,7 @@ def _texts(values: pa.Array) -> Words:
     words = mix(lengths.view(np.uint64) ^ _TEXT)
     if data is None or not len(values):
         return words
-    pending = np.flatnonzero((lengths > 0) & (lengths <= _VECTORED))
+    pending = np.flatnonzero((lengths > 0) & (lengths <= _MAX_VECTORED))
     if len(pending):
         first = int(starts[pending[0]])
         end = int(starts[pending[-1]] + lengths[pending[-1]])
@@ -204,7 +205,7 @@ def _texts(values: pa.Array) -> Words:
         place += 8
         pending = pending[remaining > 8]
     view = memoryview(data)
-    for row in np.flatnonzero(lengths > _VECTORED):
+    for row in np.flatnonzero(lengths > _MAX_VECTORED):
         content = view[starts[row] : starts[row] + lengths[row]]
         words[row] ^= np.uint64(int.from_bytes(hashlib.sha256(content).digest()[:8], "little"))
     return words

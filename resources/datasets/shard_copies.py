@@ -15,11 +15,11 @@ from halving.store.store import digest_of
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with a shard: it is ``missing``, or ``damaged`` (its bytes are not those of its name)."""
+    """A shard that is ``missing``, or ``damaged``: its bytes are not those of its name."""
 
     split: str
     shard: Shard
-    what: str
+    problem: str
 
 
 def push_shards(store: Store, manifest: dict[str, Any]) -> None:
@@ -47,8 +47,11 @@ def verify(dataset: Dataset) -> Iterator[Fault | None]:
     """Read and hash each shard of a snapshot; yield its fault, or None if it is intact."""
     for split in sorted(dataset.manifest["shards"]):
         for shard in shards_of(dataset.manifest, split):
-            problem = _fault(dataset.store, shard)
-            yield Fault(split, shard, problem) if problem else None
+            problem = _find_problem(dataset.store, shard)
+            if problem is None:
+                yield None
+            else:
+                yield Fault(split, shard, problem)
 
 
 def fetch(dataset: Dataset, source: Store) -> Iterator[Fault | None]:
@@ -68,7 +71,8 @@ def fetch(dataset: Dataset, source: Store) -> Iterator[Fault | None]:
                 dataset.store.replace(name, source.parts(name))
 
 
-def _fault(store: Store, shard: Shard) -> str | None:
+def _find_problem(store: Store, shard: Shard) -> str | None:
+    """Read a shard and compare its bytes with its name; None if it is intact."""
     try:
         if store.folder is not None:
             actual = digest_of(store.folder / shard.name)
@@ -79,4 +83,6 @@ def _fault(store: Store, shard: Shard) -> str | None:
             actual = f"sha256:{digest.hexdigest()}"
     except (NotFound, FileNotFoundError):
         return "missing"
-    return None if actual == f"sha256:{shard.sha256}" else "damaged"
+    if actual != f"sha256:{shard.sha256}":
+        return "damaged"
+    return None

@@ -40,7 +40,7 @@ Rows = Spool | JoinedSpools
 
 
 @dataclass(frozen=True)
-class _Made:
+class _Written:
     """A shard that was written, and whether the store did not have it yet."""
 
     shard: Shard
@@ -74,27 +74,27 @@ class ShardWriter:
                 the same.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        written: list[_Made] = []
+        written: list[_Written] = []
         ends = accumulate(shard.rows for shard in again)
         previous_cuts = [
             (end - shard.rows, end, shard)
             for end, shard in zip(ends, again, strict=True)
             if end <= spool.rows
         ]
-        for made in map_in_threads(lambda rows: self._make(spool, *rows), previous_cuts):
+        for made in map_in_threads(lambda rows: self._write(spool, *rows), previous_cuts):
             if made is None:
                 break
             written.append(made)
         row = sum(made.shard.rows for made in written)
         for made in map_in_threads(
-            lambda rows: self._make(spool, *rows), _equal_cuts(spool, row, self.shard_bytes)
+            lambda rows: self._write(spool, *rows), _equal_cuts(spool, row, self.shard_bytes)
         ):
             assert made is not None  # Without ``only`` every shard is written.
             written.append(made)
         self.stored += sum(shard.bytes for shard in {made.shard for made in written if made.is_new})
         return [made.shard for made in written], merge(made.statistics for made in written)
 
-    def _make(self, spool: Rows, begin: int, end: int, only: Shard | None = None) -> "_Made | None":
+    def _write(self, spool: Rows, begin: int, end: int, only: Shard | None = None) -> "_Written | None":
         """Write the shard of these rows, unless it would differ from ``only``; safe in several threads."""
         path = self.folder / f"shard-{begin}"
         digest = hashlib.sha256()
@@ -121,7 +121,7 @@ class ShardWriter:
             self.store.take_over(shard.name, path)
         else:
             path.unlink()
-        return _Made(shard, statistics, is_new=not is_stored)
+        return _Written(shard, statistics, is_new=not is_stored)
 
     def _publish_hashes(self, shard: Shard, path: Path, hashes: Words, statistics: Statistics) -> None:
         schema = pa.schema(

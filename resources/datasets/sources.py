@@ -8,7 +8,7 @@ it.
 import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,13 +62,13 @@ def open_source(source: DatasetSource, places: Places | None = None) -> OpenedSo
     name, value = source.origin
     field = f"dataset.{name}"
     if isinstance(value, str):
-        return _function(field, value, places)
+        return _open_function(field, value, places)
     if places is not None:
         check_source(field, value, places)
     if value.files is not None:
         return OpenedSource(*open_files(value.files, value.format, field, value.encoding, places))
     if value.folder is not None:
-        return _folder(value.folder, value.reference, field, places)
+        return _open_folder(value.folder, value.reference, field, places)
     if value.sql is not None:
         return OpenedSource(*open_query(value.sql, field, places))
     from resources.datasets.lake_sources import open_delta, open_iceberg
@@ -104,7 +104,7 @@ def transform_rows(source: DatasetSource, batches: Iterable[pa.RecordBatch]) -> 
         yield from made.to_batches()
 
 
-def _function(field: str, path: str, places: Places | None) -> OpenedSource:
+def _open_function(field: str, path: str, places: Places | None) -> OpenedSource:
     from pyarrow import dataset
 
     load = import_function(field, path)
@@ -114,19 +114,17 @@ def _function(field: str, path: str, places: Places | None) -> OpenedSource:
     except Exception as error:
         raise InvalidInput(_describe_failure(field, path, error)) from error
     if isinstance(loaded, str | os.PathLike):
-        folder = Path(loaded) if "://" not in str(loaded) else str(loaded)
-        if isinstance(folder, Path) and not folder.is_dir():
+        folder = str(loaded)
+        if "://" not in folder and not Path(folder).is_dir():
             raise InvalidInput(
-                f"{field} = {path!r} is not accepted: it returned {str(loaded)!r}, which is not a folder"
+                f"{field} = {path!r} is not accepted: it returned {folder!r}, which is not a folder"
             )
-        # A folder that the project's own code names is not bound to the places.
-        bounds = None if places is None or _is_own(load) else places
-        if bounds is not None:
-            bounds.check(field, str(loaded))
-        opened = _folder(str(loaded), None, field, bounds)
-        return OpenedSource(
-            opened.parts, {**opened.facts, **facts}, opened.default_group, opened.check_unchanged
-        )
+        if places is not None and _is_own(load):
+            places = None  # A folder that the project's own code names is not bound to the places.
+        if places is not None:
+            places.check(field, folder)
+        opened = _open_folder(folder, None, field, places)
+        return replace(opened, facts={**opened.facts, **facts})
     part = Part(None, lambda: _loaded_batches(field, path, loaded))
     if isinstance(loaded, dataset.FileSystemDataset):
         _refuse_other_fragments(f"{field} = {path!r}", loaded)
@@ -170,10 +168,12 @@ def _is_own(function: Callable[..., Any]) -> bool:
     return own_module(str(getattr(inspect.unwrap(function), "__module__", ""))) is not None
 
 
-def _folder(place: str, reference: str | None, field: str, places: Places | None = None) -> OpenedSource:
+def _open_folder(place: str, reference: str | None, field: str, places: Places | None = None) -> OpenedSource:
     parts, facts, check = open_folder(place, reference, field, places)
     # Grouped by content, copies of a file are in one split.
-    content = "sha256" if reference in (None, "digest") else "etag"
+    content = "etag"
+    if reference in (None, "digest"):
+        content = "sha256"
     return OpenedSource(parts, facts, (content,), check)
 
 
@@ -239,5 +239,6 @@ def slices(batches: Iterable[pa.RecordBatch], max_bytes: int = 2 * BATCH_BYTES) 
 
 
 def _concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    # concat_batches would copy a single batch, too.
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    if len(batches) == 1:  # concat_batches would copy it.
+        return batches[0]
+    return pa.concat_batches(batches)

@@ -62,18 +62,18 @@ def make_dealer(
         InvalidInput: the spec names a column that is not there, or a column that decided before is gone.
     """
     columns = schema.names
-    for field, names in (
-        ("target", [source.target]),
-        ("group", source.group or []),
-        ("split_column", [source.split_column] if source.split_column else []),
-        ("split_times.column", [source.split_times.column] if source.split_times else []),
-        ("checks.identity", source.checks.identity or []),
-    ):
-        for column in names:
-            if column not in columns:
-                raise InvalidInput(
-                    f"dataset.{field} = {column!r} is not accepted: the columns are {list(columns)}"
-                )
+    needed = [("target", source.target)]
+    needed += [("group", column) for column in source.group or []]
+    if source.split_column:
+        needed.append(("split_column", source.split_column))
+    if source.split_times:
+        needed.append(("split_times.column", source.split_times.column))
+    needed += [("checks.identity", column) for column in source.checks.identity or []]
+    for field, column in needed:
+        if column not in columns:
+            raise InvalidInput(
+                f"dataset.{field} = {column!r} is not accepted: the columns are {list(columns)}"
+            )
     if source.split_column:
         return Dealer((), _by_column(source.split_column))
     if source.split_times:
@@ -85,7 +85,7 @@ def make_dealer(
     shares: Mapping[str, float] = source.splits
     if source.folds:
         shares = _shares_of_folds(source.splits, source.folds)
-    names, bounds = thresholds(shares)
+    names, bounds = divide_interval(shares)
     salt = mix(np.array([source.seed], np.uint64))[0]
 
     def deal(rows: pa.RecordBatch, words: Mapping[str, Words]) -> Dealt:
@@ -119,10 +119,11 @@ def _check_key(previous_key: PreviousKey, schema: pa.Schema) -> None:
     """Refuse rows that the previous key would deal differently than before."""
     changes = []
     for column, previous_kind in previous_key.types.items():
-        kind = str(schema.field(column).type) if column in schema.names else None
-        if kind is None:
+        if column not in schema.names:
             changes.append(f"{column} is gone")
-        elif hash_family(kind) != hash_family(previous_kind):
+            continue
+        kind = str(schema.field(column).type)
+        if hash_family(kind) != hash_family(previous_kind):
             changes.append(f"{column} is {kind} and was {previous_kind}")
     if changes:
         raise InvalidInput(
@@ -134,7 +135,7 @@ def _check_key(previous_key: PreviousKey, schema: pa.Schema) -> None:
         )
 
 
-def thresholds(shares: Mapping[str, float]) -> tuple[list[str], Words]:
+def divide_interval(shares: Mapping[str, float]) -> tuple[list[str], Words]:
     """The splits in the order of their intervals, and where each but the first begins, in parts of 2**64.
 
     The bounds are exact: 0.1 is a tenth. Test comes first, so that what is held out depends on its own share
@@ -210,9 +211,10 @@ def _by_time(
                 f"dataset.split_times.column = {column!r} is not accepted: it has {values_in_words}; "
                 "give dates or timestamps"
             )
-        if pa.types.is_date(kind):
-            unit_of_dates = "s" if kind == pa.date32() else "ms"
-            values = values.cast(pa.timestamp(unit_of_dates))
+        if pa.types.is_date32(kind):
+            values = values.cast(pa.timestamp("s"))
+        elif pa.types.is_date64(kind):
+            values = values.cast(pa.timestamp("ms"))
         unit = values.type.unit
         ticks = values.cast(pa.int64()).to_numpy()
         bounds = pc.cast(

@@ -60,6 +60,7 @@ class Spool:
         self._reader = self._open_rows()
 
     def close(self) -> None:
+        """Close the files; without :meth:`complete` the rows cannot be read."""
         self._writer.close()
         self._sink.close()
         self._hashes.close()
@@ -107,8 +108,9 @@ class Spool:
     def _write(self) -> None:
         if not self._pending:
             return
-        # concat_batches would copy a single batch, too.
-        rows = self._pending[0] if len(self._pending) == 1 else pa.concat_batches(self._pending)
+        rows = self._pending[0]
+        if len(self._pending) > 1:  # concat_batches would copy a single batch, too.
+            rows = pa.concat_batches(self._pending)
         self._pending = []
         self._pending_bytes = 0
         self._writer.write_batch(rows)

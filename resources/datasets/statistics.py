@@ -14,7 +14,7 @@ MAX_CLASSES = 100
 """A target with more values is a number to predict, or has too many classes to list."""
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_LONGEST = 100  # characters of a text that is shown
+_MAX_CHARACTERS = 100  # characters of a text that is shown
 _TARGET_KINDS = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean)
 Statistics = dict[str, dict[str, Any]]
 """Statistics by column.
@@ -161,13 +161,17 @@ def comparable(values: pa.Array) -> pa.Array:
         return pc.divide(
             values.cast(pa.int64()).cast(pa.float64(), safe=False), float(_PER_SECOND[values.type.unit])
         )
-    return values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
+    if pa.types.is_float16(values.type):
+        return values.cast(pa.float32())
+    return values
 
 
 def _json_value(value: Any) -> Any:
     """A value as JSON that keeps its order: a text's beginning, a time in ISO 8601."""
     if isinstance(value, str):
-        return value[:_LONGEST]
+        return value[:_MAX_CHARACTERS]
     if isinstance(value, bool | int | float):
         return value
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    return str(value)

@@ -77,15 +77,16 @@ def open_text(file: SourceFile, encoding: str | None) -> Iterator[TextFile]:
         wanted = next((name for mark, name in _COMPRESSED.items() if head.startswith(mark)), None)
         if wanted is not None:
             raise ValueError(f"it is compressed; give it a name that ends with {wanted}")
-        mark = next((mark for mark in _MARKS if head.startswith(mark)), None)
-        chosen = _MARKS[mark] if mark else codecs.lookup(encoding or "utf-8").name
-        if b"\0" in head and not chosen.startswith(("utf-16", "utf-32")):
-            encoding_in_words = "UTF-8" if chosen in UTF_8 else chosen
+        marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
+        encoding = marked or codecs.lookup(encoding or "utf-8").name
+        if b"\0" in head and not encoding.startswith(("utf-16", "utf-32")):
+            if encoding in UTF_8:
+                encoding = "UTF-8"
             raise ValueError(
-                f"it has NUL bytes, so it is not {encoding_in_words} text; say what it is, "
+                f"it has NUL bytes, so it is not {encoding} text; say what it is, "
                 "for example encoding: utf-16-le"
             )
-        yield TextFile(file.address, chosen, head, stream)
+        yield TextFile(file.address, encoding, head, stream)
 
 
 def not_in_encoding(subject: str, encoding: str) -> ValueError:

@@ -27,7 +27,7 @@ class Numbers:
     inexact: str | None = None
     has_negative: bool = False
 
-    def see_whole(self, numbers: pa.Array) -> None:
+    def add_whole(self, numbers: pa.Array) -> None:
         """Take in whole numbers."""
         bounds = pc.min_max(numbers)
         lowest = bounds["min"].as_py()
@@ -46,15 +46,14 @@ class Numbers:
                 None,
             )
 
-    def see_doubles(self, numbers: pa.Array, texts: pa.Array) -> None:
+    def add_doubles(self, numbers: pa.Array, texts: pa.Array) -> None:
         """Take in doubles, and the texts that they were read from."""
         if self.inexact is None:
             far = texts.filter(pc.greater_equal(pc.abs(numbers), float(EXACT)))
             suspects = far.filter(pc.match_substring_regex(far, _SUSPECT))
             zeros = texts.filter(pc.equal(numbers, 0.0))
-            lost = zeros.filter(
-                pc.match_substring_regex(zeros, _NOT_ZERO)
-            )  # These are too small for a double.
+            # These are too small for a double.
+            lost = zeros.filter(pc.match_substring_regex(zeros, _NOT_ZERO))
             suspects = pa.concat_arrays([suspects, lost])
             self.inexact = next((text for text in suspects.to_pylist() if not is_exact(text)), None)
 

@@ -334,7 +334,7 @@ def test_a_text_that_goes_on_behind_its_quotes_or_is_not_closed_is_refused_by_li
     quotes = Quotes(TextFile("", "utf-8", b"", None), ",")
     whole = f"id,v\n{content}".encode()
     for begin in range(0, len(whole), block):
-        quotes.see(whole[begin : begin + block])
+        quotes.add(whole[begin : begin + block])
     quotes.end()
     assert quotes.is_suspect
     for encoding in ("utf-8", "utf-16"):

@@ -272,7 +272,7 @@ def test_a_snapshot_is_taken_grown_verified_and_mended_in_any_store(
         copy.create(shard.name, any_store.read(shard.name))
     any_store.replace(shards[0].name, any_store.read(shards[0].name)[::-1])
     any_store.delete(shards[1].name)
-    faults = [(fault.shard, fault.what) for fault in shard_copies.verify(dataset) if fault is not None]
+    faults = [(fault.shard, fault.problem) for fault in shard_copies.verify(dataset) if fault is not None]
     assert faults == [(shards[0], "damaged"), (shards[1], "missing")]
     assert [fault.shard for fault in shard_copies.fetch(dataset, copy) if fault is not None] == shards[:2]
     assert list(filter(None, shard_copies.verify(dataset))) == []
@@ -439,7 +439,7 @@ def test_a_faulty_shard_is_found_named_and_fetched(
     shard = shards_of(dataset.manifest, "train")[1]
     fault(Path(backend.store.path(shard.name)))
     faults = [outcome for outcome in shard_copies.verify(dataset) if outcome is not None]
-    assert [(outcome.split, outcome.shard, outcome.what) for outcome in faults] == [("train", shard, what)]
+    assert [(outcome.split, outcome.shard, outcome.problem) for outcome in faults] == [("train", shard, what)]
     monkeypatch.delenv(shard_copies.REMOTE)  # With a remote, reading would fetch the shard.
     with pytest.raises((NotFound, StoreError), match=shard.sha256):
         dataset.read("train")

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from halving import Dataset, InvalidInput
 from resources.backend import Backend
 from resources.datasets.snapshots import take_snapshot
-from resources.datasets.splits import deal_table, thresholds
+from resources.datasets.splits import deal_table, divide_interval
 from resources.sweep_spec.dataset import DatasetSource
 from tests.properties import examples
 
@@ -67,7 +67,7 @@ def test_every_row_is_in_one_split_and_shares_are_met(shares: list[int], seed: i
 
 
 def test_the_dealing_is_frozen_for_ever() -> None:
-    assert [int(bound) for bound in thresholds({"train": 0.6, "validation": 0.2, "test": 0.2})[1]] == [
+    assert [int(bound) for bound in divide_interval({"train": 0.6, "validation": 0.2, "test": 0.2})[1]] == [
         2**64 // 5,
         2**64 * 4 // 5,
     ]
