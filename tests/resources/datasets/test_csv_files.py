@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import csv, fs
+from pyarrow import csv
 
 from resources.datasets import text_files
 from resources.datasets.csv_files import csv_columns, csv_rows
@@ -19,6 +19,7 @@ from resources.datasets.text_files import TextFile
 from resources.source_files.columns import unite
 from resources.source_files.listing import SourceFile
 from tests.properties import examples
+from tests.resources.datasets.text_sources import file_of
 
 CITIES = "id,stadt,label\n" + "".join(
     f"{number},{'München' if number % 2 else 'Bonn'},größer\n" for number in range(20)
@@ -27,12 +28,6 @@ ROWS_OF_CITIES = [
     {"id": number, "stadt": "München" if number % 2 else "Bonn", "label": "größer"} for number in range(20)
 ]
 IDS = [12345678901234567890, 12345678901234567891]
-
-
-def file_of(folder: Path, content: bytes | str, name: str = "rows.csv") -> SourceFile:
-    path = folder / name
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return SourceFile(fs.LocalFileSystem(), str(path), name, path.stat().st_size, 0, str(folder))
 
 
 def read(

@@ -12,7 +12,7 @@ from resources.datasets import diff
 from resources.datasets.diff import compare, compare_rows
 from resources.datasets.snapshots import take_snapshot
 from resources.sweep_spec.dataset import DatasetSource
-from tests.resources.datasets.test_snapshots import images
+from tests.resources.datasets.tables import images
 
 Take = Callable[..., Dataset]
 

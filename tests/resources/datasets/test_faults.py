@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from halving import Dataset, NotFound, Store, StoreError
+from halving import Dataset, Store
 from halving.data.shards import checked_shard, shards_of
 from halving.maintenance.orphan_files import delete_orphan_file, find_orphan_files
 from resources.backend import Backend
@@ -30,15 +29,10 @@ from resources.datasets.scratch_folder import scratch_folder
 from resources.datasets.snapshot_catalog import list_snapshots
 from resources.datasets.snapshots import take_snapshot
 from resources.sweep_spec.dataset import DatasetSource
-from tests.resources.datasets.test_snapshots import images
+from tests.resources.datasets.image_dataset import SPEC, take
+from tests.resources.datasets.tables import images
 from tests.s3 import S3
 
-_SPEC = {
-    "name": "points",
-    "source": "tests.resources.datasets.test_faults:rows",
-    "target": "label",
-    "shard_mib": 1,
-}
 # Each entry is a process that takes the snapshot, and kills itself at the numbered call of a function. They
 # are forked from a process that has imported everything.
 _KILLED = """
@@ -89,16 +83,6 @@ _CALLS = [
 ]
 
 
-def rows() -> object:
-    """6,000 rows of 1 KiB, in batches."""
-    return iter(images(6_000).to_batches(max_chunksize=500))
-
-
-def take(backend: Backend) -> Dataset:
-    snapshot = take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(_SPEC))
-    return Dataset(backend.store, snapshot.name, snapshot.digest)
-
-
 def kill_in_processes(kills: list[tuple[dict[str, str], str, int, dict[str, Any]]]) -> None:
     """Take snapshots in processes that kill themselves at a call of a function.
 
@@ -116,7 +100,7 @@ def test_a_snapshot_that_is_killed_anywhere_is_taken_whole_by_the_next(
     for root in roots:
         root.mkdir()
         shutil.copy(catalog_file, root / "catalog.db")
-    kill_in_processes([({"root": str(root)}, *killed_at, _SPEC) for root, killed_at in roots.items()])
+    kill_in_processes([({"root": str(root)}, *killed_at, SPEC) for root, killed_at in roots.items()])
     elsewhere = take(Backend(root=str(tmp_path / "other")))
     for root in roots:
         backend = Backend(root=str(root))
@@ -225,7 +209,7 @@ def test_a_snapshot_that_is_killed_anywhere_on_s3_is_taken_whole_by_the_next(
     for backend in backends:
         Backend(**backend).catalog.close()
     kill_in_processes(
-        [(backend, *killed_at, _SPEC) for backend, killed_at in zip(backends, calls, strict=True)]
+        [(backend, *killed_at, SPEC) for backend, killed_at in zip(backends, calls, strict=True)]
     )
     elsewhere = take(Backend(root=str(tmp_path / "other")))
     for backend in backends:
@@ -243,40 +227,13 @@ def test_a_snapshot_killed_while_it_is_copied_to_the_remote_is_completed_by_the_
     remote = Store(tmp_path / "remote")
     monkeypatch.setenv("HALVING_DVC_REMOTE", remote.root)
     root = {"root": str(tmp_path / "store")}
-    kill_in_processes([(root, "replace", 3, _SPEC)])
+    kill_in_processes([(root, "replace", 3, SPEC)])
     assert 0 < len(list(remote.files("shards"))) < 6
     dataset = take(Backend(**root))
     copied = [
         checked_shard(remote, shard) for split in sorted(dataset.splits) for shard in dataset.shards(split)
     ]
     assert pa.concat_tables(copied).sort_by("id").equals(images(6_000))
-
-
-def test_a_snapshot_is_taken_grown_verified_and_mended_in_any_store(
-    any_store: Store, backend: Backend, tmp_path: Path
-) -> None:
-    source = DatasetSource.model_validate(
-        {"name": "points", "source": {"files": f"{tmp_path}/*.parquet"}, "target": "label", "shard_mib": 1}
-    )
-    pq.write_table(images(3_000), tmp_path / "0.parquet")
-    first = take_snapshot(any_store, backend.catalog, source)
-    assert take_snapshot(any_store, backend.catalog, source).digest == first.digest
-    pq.write_table(images(60, 3_000), tmp_path / "1.parquet")
-    dataset = Dataset(any_store, "points", take_snapshot(any_store, backend.catalog, source).digest)
-    assert dataset.manifest["lineage"]["before"] == first.digest
-    assert dataset.manifest["stored"] <= 0.03 * first.bytes
-    assert dataset.read().sort_by("id").equals(images(3_060))
-    copy = Store(tmp_path / "copy")
-    shards = dataset.shards("train")
-    for shard in shards:
-        copy.create(shard.name, any_store.read(shard.name))
-    any_store.replace(shards[0].name, any_store.read(shards[0].name)[::-1])
-    any_store.delete(shards[1].name)
-    faults = [(fault.shard, fault.problem) for fault in shard_copies.verify(dataset) if fault is not None]
-    assert faults == [(shards[0], "damaged"), (shards[1], "missing")]
-    assert [fault.shard for fault in shard_copies.fetch(dataset, copy) if fault is not None] == shards[:2]
-    assert list(filter(None, shard_copies.verify(dataset))) == []
-    assert dataset.read().sort_by("id").equals(images(3_060))
 
 
 def test_shards_of_a_killed_snapshot_go_after_a_week_unless_one_has_them(backend: Backend) -> None:
@@ -392,7 +349,7 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(tmp_path: Path) -> No
     program = (
         "import resource, signal, sys\n"
         "from resources.backend import Backend\n"
-        "from tests.resources.datasets.test_faults import take\n"
+        "from tests.resources.datasets.image_dataset import take\n"
         "backend = Backend(root=sys.argv[1]); backend.catalog\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, 1_500_000))\n"
@@ -404,78 +361,3 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(tmp_path: Path) -> No
     assert "File too large" in done.stderr
     assert [path for path in (tmp_path / "shards").rglob("*") if path.is_file()] == []
     assert take(Backend(root=str(tmp_path))).read().num_rows == 6_000
-
-
-@pytest.fixture
-def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """A store to which shards are pushed as they are made."""
-    monkeypatch.setenv(shard_copies.REMOTE, str(tmp_path / "remote"))
-    return Store(tmp_path / "remote")
-
-
-def _cut_off(path: Path) -> None:
-    _write_anew(path, path.read_bytes()[:-1])
-
-
-def _flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    _write_anew(path, bytes(content))
-
-
-def _write_anew(path: Path, content: bytes) -> None:
-    path.unlink()  # Whoever has it mapped keeps the old one.
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize(
-    ("fault", "what"), [(Path.unlink, "missing"), (_cut_off, "damaged"), (_flip, "damaged")]
-)
-def test_a_faulty_shard_is_found_named_and_fetched(
-    backend: Backend, remote: Store, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Path], None], what: str
-) -> None:
-    dataset = take(backend)
-    whole = dataset.read()
-    shard = shards_of(dataset.manifest, "train")[1]
-    fault(Path(backend.store.path(shard.name)))
-    faults = [outcome for outcome in shard_copies.verify(dataset) if outcome is not None]
-    assert [(outcome.split, outcome.shard, outcome.problem) for outcome in faults] == [("train", shard, what)]
-    monkeypatch.delenv(shard_copies.REMOTE)  # With a remote, reading would fetch the shard.
-    with pytest.raises((NotFound, StoreError), match=shard.sha256):
-        dataset.read("train")
-    brought = [outcome.shard for outcome in shard_copies.fetch(dataset, remote) if outcome is not None]
-    assert brought == [shard]
-    assert dataset.read().equals(whole)
-    assert [outcome for outcome in shard_copies.verify(dataset) if outcome is not None] == []
-
-
-def test_a_copy_that_is_damaged_too_is_not_fetched(backend: Backend, remote: Store) -> None:
-    dataset = take(backend)
-    shard = shards_of(dataset.manifest, "train")[1]
-    for store in (backend.store, remote):
-        _flip(Path(store.path(shard.name)))
-    with pytest.raises(StoreError, match=f"{shard.name} of {remote.root} is damaged"):
-        list(shard_copies.fetch(dataset, remote))
-    Path(remote.path(shard.name)).unlink()
-    with pytest.raises(NotFound, match=shard.name):
-        list(shard_copies.fetch(dataset, remote))
-
-
-def test_rows_of_a_damaged_small_shard_do_not_get_into_the_snapshot_that_merges_it(
-    backend: Backend, remote: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = DatasetSource.model_validate(
-        {"name": "points", "source": {"files": str(tmp_path / "*.parquet")}, "target": "label"}
-    )
-    pq.write_table(images(200), tmp_path / "first.parquet")
-    first = take_snapshot(backend.store, backend.catalog, source)
-    shard = shards_of(Dataset(backend.store, "points", first.digest).manifest, "train")[0]
-    _flip(Path(backend.store.path(shard.name)))
-    pq.write_table(images(1_000, 200), tmp_path / "second.parquet")
-    with monkeypatch.context() as patch:
-        patch.delenv(shard_copies.REMOTE)
-        with pytest.raises(StoreError, match=f"{shard.name} .* is damaged"):
-            take_snapshot(backend.store, backend.catalog, source)
-    with pytest.warns(UserWarning, match=f"{shard.name} .*; it was fetched again from {remote.root}"):
-        second = take_snapshot(backend.store, backend.catalog, source)
-    assert Dataset(backend.store, "points", second.digest).read().sort_by("id").equals(images(1_200))

@@ -15,7 +15,7 @@ from resources.datasets.data_checks import DataCheck
 from resources.datasets.held_out_leaks import leaks_of
 from resources.datasets.snapshots import take_snapshot
 from resources.sweep_spec.dataset import DatasetSource
-from tests.resources.datasets.test_data_checks import visits
+from tests.resources.datasets.tables import visits
 
 Leaks = Callable[..., dict[str, DataCheck]]
 

@@ -15,7 +15,7 @@ from resources.datasets import json_types, text_files
 from resources.datasets.json_files import json_columns, json_rows
 from resources.source_files.listing import SourceFile
 from tests.properties import examples
-from tests.resources.datasets.test_csv_files import file_of
+from tests.resources.datasets.text_sources import file_of
 
 ROWS = [{"id": number, "text": f"größe {number}", "label": number % 2} for number in range(80)]
 LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)

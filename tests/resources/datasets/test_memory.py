@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
 
+from tests.resources.datasets.peak_memory import highest_memory
+
 ROWS = 4_000_000
 """Rows of 136 bytes: 518 MiB."""
 _BATCH = 50_000
@@ -144,14 +146,6 @@ def measure(kind: str, folder: Path) -> None:
     taken = highest_memory()
     check_data(Dataset(backend.store, "rows", snapshot.digest), source, None)
     print(json.dumps([taken, highest_memory(), snapshot.bytes]))
-
-
-def highest_memory() -> int:
-    """The peak of this process's memory since the last call, in bytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    kibibytes = next(line.split()[1] for line in lines if line.startswith("VmHWM"))
-    Path("/proc/self/clear_refs").write_text("5")  # This resets the peak.
-    return 1024 * int(kibibytes)
 
 
 _WRITERS: dict[str, Callable[[Path], Any]] = {

@@ -3,12 +3,7 @@
 Each shard is of one split.
 """
 
-import shutil
-import subprocess
-import sys
-import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,39 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from halving import Dataset, InvalidInput, NotFound, Store, StoreError
-from halving.data.shards import shards_of
+from halving import InvalidInput, NotFound, Store
 from halving.trial.import_string import import_function
 from resources.backend import Backend
-from resources.datasets import canonical, dvc_tracking
-from resources.datasets.shard_writing import ShardWriter
-from resources.datasets.snapshot_catalog import Snapshot, dataset_of, deprecate, find_snapshot, read_snapshot
-from resources.datasets.snapshots import find_or_take_snapshot, take_snapshot
-from resources.datasets.spool import Spool
-from resources.datasets.statistics import all_columns
-from resources.sweep_spec import SweepSpec
+from resources.datasets import canonical
+from resources.datasets.snapshot_catalog import find_snapshot
+from resources.datasets.snapshots import take_snapshot
 from resources.sweep_spec.dataset import DatasetSource
-
-POINTS = {"name": "points", "source": "tests.trainables:data", "target": "label"}
-MIB = 2**20
-
-
-def source(**changes: Any) -> DatasetSource:
-    return DatasetSource.model_validate({**POINTS, **changes})
-
-
-def images(rows: int, first: int = 0) -> pa.Table:
-    """Rows of 1 KiB, all different."""
-    numbers = np.arange(first, first + rows)
-    pixels = np.repeat(numbers[:, None], 256, axis=1) * 256 + np.arange(256)
-    flat = pa.array(pixels.astype(np.int32).ravel())
-    return pa.table(
-        {"id": numbers, "pixels": pa.FixedSizeListArray.from_arrays(flat, 256), "label": numbers % 10}
-    )
-
-
-def open_dataset(backend: Backend, snapshot: Snapshot) -> Dataset:
-    return Dataset(backend.store, snapshot.name, snapshot.digest)
+from tests.resources.datasets.specs import POINTS, open_dataset, source
+from tests.resources.datasets.tables import images
 
 
 def test_the_same_content_is_the_same_snapshot_wherever_and_whenever_it_is_taken(tmp_path: Path) -> None:
@@ -189,213 +160,6 @@ def test_folds_are_read_as_train_and_validation(backend: Backend) -> None:
         dataset.read("train", fold=3)
 
 
-def test_equal_shards_of_one_snapshot_are_stored_and_counted_once(
-    backend: Backend, provide: Callable[..., DatasetSource]
-) -> None:
-    rows = images(1).take([0] * 8_192)  # 8 MiB, in which every MiB is the same
-    table = pa.concat_tables([rows, images(1, first=1), images(1, first=2)])
-    table = table.append_column("part", pa.array(["train"] * 8_192 + ["validation", "test"]))
-    dataset = open_dataset(
-        backend,
-        take_snapshot(backend.store, backend.catalog, provide(table, split_column="part", shard_mib=1)),
-    )
-    shards = [shard for split in dataset.splits for shard in shards_of(dataset.manifest, split)]
-    assert len(shards) > len(set(shards)) >= 3
-    assert dataset.manifest["stored"] == sum(shard.bytes for shard in set(shards))
-    assert dataset.read("train").num_rows == 8_192
-
-
-def test_stored_shards_take_no_second_place_on_the_disk_while_they_are_cut_again(
-    tmp_path: Path,
-) -> None:
-    store = Store(tmp_path / "store")
-    rows = images(4_096)
-    spool = Spool(tmp_path / "spool", rows.schema)
-    for batch in rows.to_batches(max_chunksize=512):
-        spool.append(batch, np.arange(batch.num_rows, dtype=np.uint64)[:, None])
-    spool.complete()
-    shards, _ = ShardWriter(store, tmp_path / "cutting", "label", "rules", MIB).cut(spool)
-    assert len(shards) == 4
-    again = ShardWriter(store, tmp_path / "cutting", "label", "rules", MIB)
-    assert (again.cut(spool, again=shards)[0], again.stored) == (shards, 0)
-    assert list((tmp_path / "cutting").iterdir()) == []
-
-
-def test_shards_are_equal_cuts_of_one_split_each(
-    backend: Backend, provide: Callable[..., DatasetSource]
-) -> None:
-    snapshot = take_snapshot(backend.store, backend.catalog, provide(images(20_000), shard_mib=2))
-    dataset = open_dataset(backend, snapshot)
-    for split, rows in snapshot.splits.items():
-        shards = shards_of(dataset.manifest, split)
-        assert len(shards) == round(rows * 1040 / (2 * MIB)) > 1
-        for field in ("rows", "bytes"):
-            values = [getattr(shard, field) for shard in shards]
-            assert max(abs(value / np.mean(values) - 1) for value in values) < 0.05
-    assert dataset.read("train")["id"].to_pylist() == sorted(dataset.read("train")["id"].to_pylist())
-
-
-@pytest.mark.parametrize("named", [True, False])
-def test_what_is_appended_is_all_that_is_stored(
-    backend: Backend, provide: Callable[..., DatasetSource], tmp_path: Path, named: bool
-) -> None:
-    """Old files are known by name, size and time, and not read; a function's rows are read and recognised."""
-
-    def take(rows: int) -> Snapshot:
-        if not named:
-            return take_snapshot(backend.store, backend.catalog, provide(images(rows), shard_mib=1))
-        (tmp_path / "raw").mkdir(exist_ok=True)
-        for first in range(0, rows, 200):
-            if not (path := tmp_path / "raw" / f"{first:06}.parquet").exists():
-                pq.write_table(images(200, first), path)
-        fields = {
-            "name": "points",
-            "target": "label",
-            "shard_mib": 1,
-            "source": {"files": str(tmp_path / "raw")},
-        }
-        return take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(fields))
-
-    first = take(40_000)
-    before = {name: open_dataset(backend, first).read(name)["id"].to_pylist() for name in first.splits}
-    read: list[str] = []
-    original = pq.ParquetFile.iter_batches
-
-    def note(self: pq.ParquetFile, *args: Any, **kwargs: Any) -> Any:
-        read.append("a file")
-        return original(self, *args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pq.ParquetFile, "iter_batches", note)
-        second = take(40_200)
-    assert len(read) == (1 if named else 0), "no old file is read"
-    manifest = open_dataset(backend, second).manifest
-    assert manifest["stored"] <= 1.5 * 0.005 * second.bytes
-    assert manifest["lineage"]["before"] == first.digest
-    for split, ids in before.items():
-        now = open_dataset(backend, second).read(split)["id"].to_pylist()
-        assert now[: len(ids)] == ids
-        assert now[len(ids) :] == [number for number in now if number >= 40_000]
-    statistics = manifest["statistics"]
-    assert sum(statistics[split]["label"]["classes"]["3"] for split in statistics) == 4_020
-    assert max(statistics[split]["id"]["max"] for split in statistics) == 40_199
-    third = open_dataset(backend, take(41_200)).manifest
-    assert {split: len(shards) for split, shards in third["shards"].items()} == {
-        split: len(shards) for split, shards in manifest["shards"].items()
-    }, "what is small beside what comes is merged with it"
-    assert sum(third["statistics"][split]["label"]["classes"]["3"] for split in statistics) == 4_120
-    assert take(41_200).new is False
-
-
-@pytest.mark.parametrize("named", [True, False])
-def test_each_of_twenty_appends_of_a_hundredth_stores_little_more_than_it_adds(
-    backend: Backend, provide: Callable[..., DatasetSource], tmp_path: Path, named: bool
-) -> None:
-    def take(rows: int) -> Dataset:
-        if not named:
-            return open_dataset(
-                backend, take_snapshot(backend.store, backend.catalog, provide(images(rows), shard_mib=1))
-            )
-        (tmp_path / "raw").mkdir(exist_ok=True)
-        stored = (
-            pq.ParquetDataset(tmp_path / "raw").read(["id"]).num_rows
-            if any((tmp_path / "raw").iterdir())
-            else 0
-        )
-        pq.write_table(images(rows - stored, stored), tmp_path / "raw" / f"{rows:06}.parquet")
-        source = {
-            "name": "points",
-            "target": "label",
-            "shard_mib": 1,
-            "source": {"files": str(tmp_path / "raw")},
-        }
-        return open_dataset(
-            backend, take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(source))
-        )
-
-    rows = 5_000
-    dataset = take(rows)
-    for _ in range(20):
-        before = dataset.manifest["bytes"]
-        rows += rows // 100
-        dataset = take(rows)
-        assert dataset.manifest["stored"] <= 0.015 * before
-    assert dataset.read().sort_by("id").equals(images(rows))
-    classes = [of_split["label"]["classes"] for of_split in dataset.manifest["statistics"].values()]
-    assert sum(sum(counts.values()) for counts in classes) == rows
-
-
-@pytest.mark.parametrize("grown", [False, True])
-def test_a_snapshot_counted_by_other_rules_is_read_again_once_and_no_row_moves(
-    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grown: bool
-) -> None:
-    folder = tmp_path / "raw"
-    folder.mkdir()
-    source = DatasetSource.model_validate(
-        {"name": "points", "target": "label", "source": {"files": str(folder)}}
-    )
-
-    def take() -> Snapshot:
-        return take_snapshot(backend.store, backend.catalog, source)
-
-    def write(name: str, first: int) -> None:
-        numbers = np.arange(first, first + 200)
-        values = np.where(numbers % 10 == 0, np.nan, numbers)
-        pairs = pa.array([[number, None if number % 50 == 0 else 1] for number in numbers.tolist()])
-        pq.write_table(
-            pa.table({"id": numbers, "x": values, "pair": pairs, "label": numbers % 3}), folder / name
-        )
-
-    write("a.parquet", 0)
-    with monkeypatch.context() as patch:
-        patch.setattr("resources.datasets.manifest._RULES", 1)
-        former = take()
-    before = {name: open_dataset(backend, former).read(name)["id"].to_pylist() for name in former.splits}
-    if grown:
-        write("b.parquet", 200)
-    now = take()
-    manifest = open_dataset(backend, now).manifest
-    assert now.digest != former.digest
-    assert take().digest == now.digest
-    assert not take().new
-    assert {
-        name: open_dataset(backend, now).read(name)["id"].to_pylist()[: len(ids)]
-        for name, ids in before.items()
-    } == before
-    assert grown or manifest["stored"] == 0, "its shards are those that are there"
-    write("c.parquet", 400)
-    added = all_columns(open_dataset(backend, take()).manifest)
-    files = 3 if grown else 2
-    assert added["x"]["nulls"] == 20 * files, "what is appended is added to what was counted"
-    assert added["pair"] == {"nulls": 0, "null_items": 4 * files, "min": 0, "max": 599}
-
-
-def test_a_source_that_went_back_is_the_snapshot_that_it_was(
-    backend: Backend, provide: Callable[..., DatasetSource]
-) -> None:
-    first, _, again = (
-        take_snapshot(backend.store, backend.catalog, provide(images(rows), shard_mib=1))
-        for rows in (3_000, 3_500, 3_000)
-    )
-    assert again.digest == first.digest
-
-
-def test_rows_in_another_order_are_in_the_same_splits(
-    backend: Backend, provide: Callable[..., DatasetSource]
-) -> None:
-    table = images(3_000)
-    first = take_snapshot(backend.store, backend.catalog, provide(table, shard_mib=1))
-    turned = take_snapshot(
-        backend.store, backend.catalog, provide(table.take(np.arange(3_000)[::-1]), shard_mib=1)
-    )
-    assert first.digest != turned.digest
-    for split in first.splits:
-        ascending, reordered = (
-            set(open_dataset(backend, snapshot).read(split)["id"].to_pylist()) for snapshot in (first, turned)
-        )
-        assert ascending == reordered
-
-
 def test_a_folder_of_files_is_a_snapshot_with_a_row_for_each_file(
     backend: Backend, tmp_path: Path, provide: Callable[..., DatasetSource]
 ) -> None:
@@ -423,79 +187,6 @@ def test_files_of_the_same_content_are_in_the_same_split(
     )
     contents = [set(dataset.read(split)["content"].to_pylist()) for split in dataset.splits]
     assert sum(map(len, contents)) == 40
-
-
-@pytest.mark.usefixtures("with_dvc")
-def test_a_push_that_failed_is_made_up_for_by_the_next_sweep(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    blocked = tmp_path / "blocked"
-    blocked.write_text("a file where the remote should be")
-    monkeypatch.setenv("HALVING_DVC_REMOTE", str(blocked))
-    with pytest.raises(StoreError, match=f"DVC could not track .*check its remote .{blocked}"):
-        take_snapshot(backend.store, backend.catalog, source())
-    blocked.unlink()
-    take_snapshot(backend.store, backend.catalog, source())
-    assert [path for path in blocked.rglob("*") if path.is_file()]
-
-
-@pytest.mark.slow
-def test_two_first_sweeps_may_track_at_once_and_dvc_keeps_no_captured_stream(
-    tmp_path: Path,
-) -> None:
-    folders = [tmp_path / "datasets" / name for name in ("one", "two")]
-    for folder in folders:
-        folder.mkdir(parents=True)
-        (folder / "a").write_text(folder.name)
-    program = (
-        "import io, logging, sys; from pathlib import Path; from resources.datasets.dvc_tracking import "
-        "track\n"
-        "own = sys.stdout, sys.stderr; sys.stdout = sys.stderr = captured = io.StringIO()\n"
-        "try: track(Path(sys.argv[1]).parent, Path(sys.argv[1])); assert sys.stdout is sys.stderr is "
-        "captured\n"
-        "finally: sys.stdout, sys.stderr = own\n"
-        "captured.close()\n"
-        "logging.getLogger('dvc').warning('said later')"
-    )
-    both = [
-        subprocess.Popen([sys.executable, "-c", program, str(folder)], stderr=subprocess.PIPE, text=True)
-        for folder in folders
-    ]
-    assert [(process.communicate()[1], process.returncode) for process in both] == [("said later\n", 0)] * 2
-    assert all(Path(f"{folder}.dvc").exists() for folder in folders)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("with_dvc")
-@pytest.mark.parametrize("released", [True, False])
-def test_a_locked_project_is_waited_for_and_one_that_stays_locked_is_an_error(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch, released: bool
-) -> None:
-    take_snapshot(backend.store, backend.catalog, source())
-    monkeypatch.setattr(dvc_tracking, "_LOCK_SECONDS", 60.0 if released else 1.0)
-    project = Path(backend.store.path("datasets"))
-    holder = (
-        "import sys; from dvc.repo import Repo; lock = Repo(sys.argv[1]).lock; lock.lock(); print('held', "
-        "flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", holder, str(project)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holding:
-        assert holding.stdout is not None
-        assert holding.stdout.readline() == "held\n"
-        done: list[None] = []
-        tracking = threading.Thread(
-            target=lambda: done.append(dvc_tracking.track(project, next((project / "points").glob("*/"))))
-        )
-        if released:
-            tracking.start()
-            holding.communicate()
-            tracking.join()
-            assert done == [None]
-        else:
-            with pytest.raises(StoreError, match="stays locked"):
-                tracking.run()
-            holding.kill()
 
 
 def _raising() -> Any:
@@ -544,130 +235,11 @@ def test_a_source_that_cannot_be_a_dataset_is_refused_by_field_and_value(
     )
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("with_dvc")
-def test_dvc_brings_a_lost_manifest_back_from_its_remote(backend: Backend) -> None:
-    snapshot = take_snapshot(backend.store, backend.catalog, source())
-    dataset = open_dataset(backend, snapshot)
-    folder = Path(backend.store.path(dataset.folder))
-    project = Path(backend.store.path("datasets"))
-    before = dataset.read("train")
-    shutil.rmtree(folder)
-    shutil.rmtree(project / ".dvc" / "cache")
-    with pytest.raises(NotFound, match="`dvc pull` in its datasets folder brings it back"):
-        open_dataset(backend, snapshot).read("train")
-    subprocess.run([sys.executable, "-m", "dvc", "pull", "-q"], cwd=project, check=True)
-    assert open_dataset(backend, snapshot).read("train").equals(before)
-
-
-@pytest.mark.parametrize("lost", ["datasets/points", "shards/sha256"])
-def test_what_is_lost_of_a_snapshot_is_written_again_when_its_source_still_gives_it(
-    backend: Backend, lost: str
-) -> None:
-    snapshot = take_snapshot(backend.store, backend.catalog, source())
-    shutil.rmtree(backend.store.path(lost))
-    assert take_snapshot(backend.store, backend.catalog, source()).digest == snapshot.digest
-    assert open_dataset(backend, snapshot).read("test").num_rows == snapshot.splits["test"]
-
-
 def test_a_store_that_cannot_be_written_ends_in_one_clear_error(tmp_path: Path) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the store should be")
     with pytest.raises(OSError, match=str(blocked)):
         take_snapshot(Store(blocked), Backend(root=str(tmp_path / "other")).catalog, source())
-
-
-def test_a_spec_that_names_a_snapshot_runs_on_it_and_its_source_is_not_asked(
-    backend: Backend, small_spec: Callable[..., SweepSpec]
-) -> None:
-    spec = small_spec()
-    taken = take_snapshot(backend.store, backend.catalog, spec.dataset)
-    dataset = {"name": "points", "source": "tests.trainables:data_raising", "target": "label"}
-    pinned = small_spec(dataset=dataset, snapshot=taken.digest)
-    assert find_or_take_snapshot(backend.store, backend.catalog, pinned).digest == taken.digest
-    for wrong, says in (
-        ({"snapshot": "sha256:" + "0" * 64}, "no dataset snapshot"),
-        (
-            {"snapshot": taken.digest, "dataset": {**dataset, "target": "x"}},
-            "with the target 'label', not of 'points' with 'x'",
-        ),
-    ):
-        with pytest.raises(InvalidInput, match=says):
-            find_or_take_snapshot(backend.store, backend.catalog, small_spec(**wrong))
-
-
-_DAYS = {"split_times": {"column": "day", "validation": "2026-01-01", "test": "2026-02-01"}}
-
-
-@pytest.mark.parametrize("changes", [{"group": "label"}, {"split_column": "part"}, _DAYS])
-def test_a_snapshot_with_other_rules_of_leaks_than_the_spec_is_refused(
-    backend: Backend, small_spec: Callable[..., SweepSpec], changes: dict[str, Any]
-) -> None:
-    spec = small_spec()
-    taken = take_snapshot(backend.store, backend.catalog, spec.dataset)
-    dataset = {**spec.dataset.model_dump(mode="json", exclude_none=True), **changes}
-    with pytest.raises(
-        InvalidInput, match=f"it was taken with dataset.{next(iter(changes))} = .*leave snapshot out"
-    ):
-        find_or_take_snapshot(
-            backend.store, backend.catalog, small_spec(dataset=dataset, snapshot=taken.digest)
-        )
-
-
-def test_a_snapshot_is_found_by_its_digest_or_by_the_beginning_of_one(
-    backend: Backend, small_spec: Callable[..., SweepSpec]
-) -> None:
-    taken = take_snapshot(backend.store, backend.catalog, small_spec().dataset)
-    for reference in (taken.digest, taken.key, f"points@{taken.digest}", taken.digest[:20], taken.key[:12]):
-        assert find_snapshot(backend.catalog, reference).digest == taken.digest
-    for reference in ("points", "points@", "other@" + taken.digest[7:], "sha256:", "points@%"):
-        with pytest.raises(NotFound, match=taken.key):
-            find_snapshot(backend.catalog, reference)
-
-
-def test_the_dataset_of_a_snapshot_is_the_one_that_it_was_taken_by(backend: Backend) -> None:
-    spec = source(splits={"train": 0.5, "validation": 0.2, "test": 0.3}, seed=3, group="x")
-    snapshot = take_snapshot(backend.store, backend.catalog, spec)
-    assert DatasetSource.model_validate(dataset_of(snapshot)) == spec
-
-
-def test_nothing_is_launched_on_a_deprecated_snapshot_and_it_stays(
-    backend: Backend, small_spec: Callable[..., SweepSpec]
-) -> None:
-    taken = take_snapshot(backend.store, backend.catalog, small_spec().dataset)
-    deprecate(backend.catalog, taken.digest, "labels of May are wrong")
-    with pytest.raises(
-        InvalidInput,
-        match=f"snapshot = '{taken.key}' is not accepted: it is deprecated: labels of May are wrong",
-    ):
-        find_or_take_snapshot(backend.store, backend.catalog, small_spec(snapshot=taken.digest))
-    for spec in (small_spec(snapshot=taken.digest), small_spec()):
-        assert (
-            find_or_take_snapshot(backend.store, backend.catalog, spec, allow_deprecated=True).digest
-            == taken.digest
-        )
-    assert open_dataset(backend, taken).read("test").num_rows == taken.splits["test"]
-    deprecate(backend.catalog, taken.digest, None)
-    assert find_or_take_snapshot(
-        backend.store, backend.catalog, small_spec(snapshot=taken.digest)
-    ) == replace(taken, new=False)
-    assert read_snapshot(backend.catalog, taken.digest).deprecated is None
-
-
-def test_a_spec_may_insist_on_a_schema(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
-    taken = take_snapshot(backend.store, backend.catalog, source())
-    wanted = {**POINTS, "schema_sha256": taken.schema_sha256[:16]}
-    assert (
-        find_or_take_snapshot(backend.store, backend.catalog, small_spec(dataset=wanted)).digest
-        == taken.digest
-    )
-    with pytest.raises(
-        InvalidInput,
-        match=r"dataset.schema_sha256 = '00000000' is not accepted: points@.* no snapshot of it had that one",
-    ):
-        find_or_take_snapshot(
-            backend.store, backend.catalog, small_spec(dataset={**POINTS, "schema_sha256": "0" * 8})
-        )
 
 
 def test_a_loader_hands_out_the_rows_of_a_split_each_once(
@@ -746,15 +318,6 @@ def test_snapshots_of_two_datasets_are_two_though_their_rows_are_equal(backend: 
     assert first.digest != second.digest
     shards = [open_dataset(backend, snapshot).manifest["shards"] for snapshot in (first, second)]
     assert shards[0] == shards[1], "which they share"
-
-
-def test_nothing_is_launched_on_a_source_whose_snapshot_is_deprecated(
-    backend: Backend, small_spec: Callable[..., SweepSpec]
-) -> None:
-    taken = take_snapshot(backend.store, backend.catalog, small_spec().dataset)
-    deprecate(backend.catalog, taken.digest, "labels of May are wrong")
-    with pytest.raises(InvalidInput, match=f"dataset = '{taken.key}' is not accepted: it is deprecated"):
-        find_or_take_snapshot(backend.store, backend.catalog, small_spec())
 
 
 def test_other_rules_of_dealing_are_still_compared_with_the_snapshot_before(backend: Backend) -> None:

@@ -5,7 +5,7 @@ A leftover index is no column of it.
 
 import datetime
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,48 +13,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import dataset
 
-from halving import Dataset, InvalidInput
+from halving import InvalidInput
 from resources.backend import Backend
 from resources.datasets import file_sources, text_files
 from resources.datasets.snapshots import take_snapshot
 from resources.datasets.sources import open_source
 from resources.datasets.united_parts import read_parts, unite_columns
 from resources.source_files.listing import SourceFile
-from resources.sweep_spec.dataset import DatasetSource
-
-ROWS = 100  # rows of each file
-
-
-def spec(source: Any, **changes: Any) -> DatasetSource:
-    return DatasetSource.model_validate({"name": "points", "source": source, "target": "label", **changes})
-
-
-def table(first: int, x: pa.Array) -> pa.Table:
-    """Some rows, in which ``x`` repeats these values."""
-    columns = {
-        "id": range(first, first + ROWS),
-        "x": pa.concat_arrays([x] * (ROWS // len(x))),
-        "label": [row % 2 for row in range(ROWS)],
-    }
-    return pa.table(columns)
-
-
-def read_snapshot(backend: Backend, source: DatasetSource) -> pa.Table:
-    """The rows of a new snapshot, sorted by id."""
-    return (
-        Dataset(backend.store, "points", take_snapshot(backend.store, backend.catalog, source).digest)
-        .read()
-        .sort_by("id")
-    )
-
-
-@pytest.fixture
-def raw(tmp_path: Path) -> Path:
-    folder = tmp_path / "raw"
-    folder.mkdir()
-    return folder
+from tests.resources.datasets.specs import read_rows, spec
+from tests.resources.datasets.tables import ROWS, table_of
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")], ids=["in order", "in reverse"])
@@ -90,8 +58,8 @@ def test_parquet_files_of_other_types_are_one_dataset_whichever_is_first(
     kind: pa.DataType | None,
 ) -> None:
     for offset, name, x in zip((0, ROWS), names, (first, second), strict=True):
-        pq.write_table(table(offset, x), raw / f"{name}.parquet")
-    rows = read_snapshot(backend, spec({"files": str(raw)}))
+        pq.write_table(table_of(offset, x), raw / f"{name}.parquet")
+    rows = read_rows(backend, spec({"files": str(raw)}))
     values = [value.as_py() for value in (first[0], second[0])]
     assert rows["x"].to_pylist() == [values[0]] * ROWS + [values[1]] * ROWS
     assert kind is None or rows.schema.field("x").type == kind
@@ -138,7 +106,7 @@ def test_parquet_files_that_do_not_go_together_are_refused(
     raw: Path, backend: Backend, names: tuple[str, str], first: pa.Array, second: pa.Array, says: str
 ) -> None:
     for offset, name, x in zip((0, ROWS), names, (first, second), strict=True):
-        pq.write_table(table(offset, x), raw / f"{name}.parquet")
+        pq.write_table(table_of(offset, x), raw / f"{name}.parquet")
     with pytest.raises(InvalidInput, match=f"dataset.source.files is not accepted: .*{says}"):
         take_snapshot(backend.store, backend.catalog, spec({"files": str(raw)}))
 
@@ -190,7 +158,7 @@ def test_text_files_of_other_types_are_one_dataset_whichever_is_first(
         write_text(ending, raw / name, offset, x)
     (raw / f"0.{ending}").touch()
     assert (
-        read_snapshot(backend, spec({"files": str(raw)}))["x"].to_pylist()
+        read_rows(backend, spec({"files": str(raw)}))["x"].to_pylist()
         == [right[0]] * ROWS + [right[1]] * ROWS
     )
 
@@ -249,16 +217,17 @@ def test_text_files_that_do_not_go_together_are_refused(
 
 
 def test_columns_may_be_in_any_order_and_none_may_be_missing(raw: Path, backend: Backend) -> None:
-    pq.write_table(table(0, pa.array([1])), raw / "a.parquet")
-    pq.write_table(table(ROWS, pa.array([2])).select(["label", "x", "id"]), raw / "b.parquet")
+    pq.write_table(table_of(0, pa.array([1])), raw / "a.parquet")
+    pq.write_table(table_of(ROWS, pa.array([2])).select(["label", "x", "id"]), raw / "b.parquet")
     # A file without rows has no say.
-    pq.write_table(table(0, pa.array([1])).slice(0, 0).drop_columns(["x"]), raw / "c.parquet")
-    rows = read_snapshot(backend, spec({"files": str(raw)}))
+    pq.write_table(table_of(0, pa.array([1])).slice(0, 0).drop_columns(["x"]), raw / "c.parquet")
+    rows = read_rows(backend, spec({"files": str(raw)}))
     assert rows.column_names == ["id", "x", "label"]
     assert rows["x"].to_pylist() == [1] * ROWS + [2] * ROWS
     for name in ("0", "z"):
         pq.write_table(
-            table(2 * ROWS, pa.array([2])).append_column("y", pa.array([1] * ROWS)), raw / f"{name}.parquet"
+            table_of(2 * ROWS, pa.array([2])).append_column("y", pa.array([1] * ROWS)),
+            raw / f"{name}.parquet",
         )
         with pytest.raises(InvalidInput, match=rf"a.parquet has no column 'y', which .*/{name}.parquet has"):
             take_snapshot(backend.store, backend.catalog, spec({"files": str(raw)}))
@@ -266,8 +235,8 @@ def test_columns_may_be_in_any_order_and_none_may_be_missing(raw: Path, backend:
 
 
 def test_labels_are_united_like_a_source(raw: Path) -> None:
-    pq.write_table(table(0, pa.array([1])), raw / "a.parquet")
-    pq.write_table(table(ROWS, pa.array([0.5])), raw / "b.parquet")
+    pq.write_table(table_of(0, pa.array([1])), raw / "a.parquet")
+    pq.write_table(table_of(ROWS, pa.array([0.5])), raw / "b.parquet")
     parts = open_source(spec({"files": str(raw)})).parts
     columns = unite_columns("dataset.labels.files", parts)
     assert pa.Table.from_batches(read_parts(parts, columns))["x"].to_pylist() == [1.0] * ROWS + [0.5] * ROWS
@@ -282,7 +251,7 @@ def test_text_files_are_united_too(raw: Path, backend: Backend, form: str) -> No
         else:
             (raw / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert (
-        read_snapshot(backend, spec({"files": str(raw)}))["x"].to_pylist()
+        read_rows(backend, spec({"files": str(raw)}))["x"].to_pylist()
         == [1.0] * ROWS + [0.5] * ROWS + [None] * ROWS
     )
 
@@ -343,8 +312,8 @@ def test_what_is_appended_is_brought_to_the_union_of_what_was_there(
 
     def append_file(name: str, x: pa.Array) -> list[str]:
         names.clear()
-        pq.write_table(table(ROWS * len(list(raw.iterdir())), x), raw / name)
-        assert read_snapshot(backend, source).num_rows == ROWS * len(list(raw.iterdir()))
+        pq.write_table(table_of(ROWS * len(list(raw.iterdir())), x), raw / name)
+        assert read_rows(backend, source).num_rows == ROWS * len(list(raw.iterdir()))
         return sorted(names)
 
     assert append_file("a.parquet", pa.array([1])) == ["a.parquet"]
@@ -355,163 +324,11 @@ def test_what_is_appended_is_brought_to_the_union_of_what_was_there(
     assert append_file("d.parquet", pa.array([3])) == ["d.parquet"], "the union is the one that was there"
     assert append_file("e.parquet", pa.nulls(1)) == ["e.parquet"]
     assert (
-        read_snapshot(backend, source)["x"].to_pylist()
+        read_rows(backend, source)["x"].to_pylist()
         == [1.0] * ROWS + [2.0] * ROWS + [0.5] * ROWS + [3.0] * ROWS + [None] * ROWS
     )
-    pq.write_table(table(0, pa.array(["x"])), raw / "f.parquet")
+    pq.write_table(table_of(0, pa.array(["x"])), raw / "f.parquet")
     with pytest.raises(
         InvalidInput, match=r"the column 'x' is double in .*/c.parquet and string in .*/f.parquet"
     ):
         take_snapshot(backend.store, backend.catalog, source)
-
-
-def frame(indexed: bool) -> pd.DataFrame:
-    rows = [{"id": 9999, "x": 0.5, "ok": True, "label": 1}] if indexed else []
-    rows += [
-        {"id": row, "x": row * 37 % 101 / 101, "ok": row % 4 != 0, "label": row % 2} for row in range(400)
-    ]
-    whole = pd.DataFrame(rows)
-    return whole[whole["ok"]].drop(columns="ok")
-
-
-def several_levels(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows.set_index(
-        pd.MultiIndex.from_arrays([[str(number) for number in rows.index], list(rows.index)])
-    )
-
-
-@pytest.mark.parametrize("change", [lambda rows: rows, several_levels, lambda rows: rows.sort_values("x")])
-@pytest.mark.parametrize("way", ["table", "batches", "parquet", "csv", "sql", "transform", "delta"])
-def test_a_leftover_index_is_no_column_and_moves_no_row(
-    raw: Path,
-    backend: Backend,
-    provide: Callable[..., DatasetSource],
-    way: str,
-    change: Callable[[pd.DataFrame], pd.DataFrame],
-) -> None:
-    splits: list[dict[int, str]] = []
-    for has_more in (False, True):
-        rows = pa.Table.from_pandas(change(frame(has_more)))
-        assert any(name.startswith("__index_level_") for name in rows.column_names)
-        source = (
-            provide(rows)
-            if way == "table"
-            else provide(lambda rows=rows: iter(rows.to_batches(max_chunksize=50)))
-        )
-        if way in ("parquet", "sql"):
-            pq.write_table(rows, raw / "raw.parquet")
-            source = spec({"files": f"{raw}/raw.parquet"})
-        if way == "sql":
-            source = spec({"sql": f"SELECT * FROM read_parquet('{raw}/raw.parquet')"})
-        if way == "csv":
-            rows.to_pandas(ignore_metadata=True).to_csv(raw / "raw.csv", index=False)
-            source = spec({"files": f"{raw}/raw.csv"})
-        if way == "transform":
-            source = spec(
-                {"files": f"{raw}/plain.parquet"},
-                transform="tests.resources.datasets.test_united_parts:keep_odd_ids",
-            )
-            pq.write_table(pa.Table.from_pandas(frame(has_more), preserve_index=False), raw / "plain.parquet")
-        if way == "delta":
-            from deltalake import write_deltalake
-
-            write_deltalake(str(raw / "lake"), rows, mode="overwrite")
-            source = spec({"delta": str(raw / "lake"), "version": int(has_more)})
-        taken = take_snapshot(backend.store, backend.catalog, source)
-        snapshot = Dataset(backend.store, "points", taken.digest)
-        assert snapshot.manifest["key"] == ["id", "x"]
-        assert sorted(snapshot.manifest["schema"]) == ["id", "label", "x"]
-        splits.append(
-            {number: split for split in snapshot.splits for number in snapshot.read(split)["id"].to_pylist()}
-        )
-    before, after = splits
-    assert after == {9999: after[9999]} | before
-
-
-def keep_odd_ids(rows: pa.Table) -> pa.Table:
-    """A transform that works on a pandas frame."""
-    whole = rows.to_pandas()
-    return pa.Table.from_pandas(whole[whole["id"] % 2 == 1])
-
-
-def test_an_index_in_one_file_alone_is_no_difference_and_a_named_one_is_a_column(
-    raw: Path, backend: Backend
-) -> None:
-    pq.write_table(pa.Table.from_pandas(frame(indexed=False)), raw / "a.parquet")
-    pq.write_table(pa.Table.from_pandas(frame(indexed=False), preserve_index=False), raw / "b.parquet")
-    assert read_snapshot(backend, spec({"files": str(raw)})).column_names == ["id", "x", "label"]
-    pq.write_table(pa.Table.from_pandas(frame(indexed=False).set_index("id")), raw / "c.parquet")
-    assert set(read_snapshot(backend, spec({"files": str(raw)})).column_names) == {"id", "x", "label"}
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "says"),
-    [
-        (
-            {"x": pa.array([1])},
-            {"x": pa.array([0.5])},
-            r"the column 'x' is int64 in .*/a.parquet, whose .* double in .*/b.parquet; give",
-        ),
-        (
-            {"x": pa.nulls(1)},
-            {"x": pa.array(["q"])},
-            r"the column 'x' is null in .*/a.parquet, whose .* string in .*/b.parquet; give",
-        ),
-        (
-            {"x": pa.array(["q"])},
-            {"x": pa.array([1])},
-            r"the column 'x' is string in .*/a.parquet and int64 in .*/b.parquet",
-        ),
-        (
-            {"x": pa.array([1])},
-            {"x": pa.array([1]), "y": pa.array([1])},
-            "a.parquet has no column 'y', which .*/b.parquet has",
-        ),
-        (
-            {"x": pa.array([1]), "y": pa.array([1])},
-            {"x": pa.array([1])},
-            "b.parquet has no column 'y', which .*/a.parquet has",
-        ),
-        ({"x": pa.array([0.5])}, {"x": pa.array([1])}, None),
-        ({"x": pa.array([1])}, {"x": pa.array([1], pa.int32()), "__index_level_0__": pa.array([5])}, None),
-        ({"x": pa.array(["q"])}, {"x": pa.nulls(1)}, None),
-    ],
-)
-@pytest.mark.parametrize("partitioning", [None, "hive"])
-def test_a_pyarrow_dataset_of_files_that_differ_is_refused_without_its_own_schema(
-    raw: Path,
-    backend: Backend,
-    provide: Callable[..., DatasetSource],
-    first: dict[str, pa.Array],
-    second: dict[str, pa.Array],
-    says: str | None,
-    partitioning: str | None,
-) -> None:
-    for offset, name, values in ((0, "a", first), (ROWS, "b", second)):
-        rows = table(offset, pa.array([0])).drop_columns(["x"])
-        for column, value in values.items():
-            rows = rows.append_column(column, pa.concat_arrays([value] * ROWS))
-        (raw / "day=1").mkdir(exist_ok=True)
-        pq.write_table(rows, raw / "day=1" / f"{name}.parquet")
-    source = provide(lambda: dataset.dataset(raw, partitioning=partitioning))
-    if says is not None:
-        with pytest.raises(
-            InvalidInput, match=f"dataset.source = 'provided_source:load' is not accepted: .*{says}"
-        ):
-            take_snapshot(backend.store, backend.catalog, source)
-    else:
-        assert (
-            read_snapshot(backend, source)["x"].to_pylist()
-            == [first["x"][0].as_py()] * ROWS + [second["x"][0].as_py()] * ROWS
-        )
-
-
-def test_a_pyarrow_dataset_that_was_given_a_schema_has_its_columns(
-    raw: Path, backend: Backend, provide: Callable[..., DatasetSource]
-) -> None:
-    pq.write_table(table(0, pa.array([1])), raw / "a.parquet")
-    pq.write_table(table(ROWS, pa.array([0.5])).append_column("y", pa.array([1] * ROWS)), raw / "b.parquet")
-    schema = pa.schema({"id": pa.int64(), "x": pa.float64(), "label": pa.int64()})
-    rows = read_snapshot(backend, provide(lambda: dataset.dataset(raw, schema=schema)))
-    assert rows.column_names == schema.names
-    assert rows["x"].to_pylist() == [1.0] * ROWS + [0.5] * ROWS

@@ -50,7 +50,7 @@ def measure(folder: Path) -> None:
     from resources.evaluation.slices import judge_slices
     from resources.sweep_spec import parse_spec
     from tests.backends import SMALL
-    from tests.resources.datasets.test_memory import highest_memory
+    from tests.resources.datasets.peak_memory import highest_memory
 
     module = "tests.resources.evaluation.test_memory"
     splits = {"train": 0.01, "validation": 0.01, "test": 0.98}
