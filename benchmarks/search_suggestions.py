@@ -23,7 +23,7 @@ _TEXT = f"""
 Hartmann-6 with {FINISHED:,} finished trials of random params; then each suggestion is followed by its result,
 so that every one pays for learning what is new. *Optuna alone* is the same sampler with the same settings on
 Optuna's own storage in memory. Halving's suggester shows the sampler a limited number of finished trials
-(`resources.search.study.HISTORY`): a quarter of them the best, the others spread evenly over the rest.
+(`TpeSuggester.max_finished`): a quarter of them the best, the others spread evenly over the rest.
 Whether the search suffers is seen below: {QUALITY_TRIALS:,} trials one after another, with that rule and
 without it; the rank of the best is among {SAMPLES:,} random configurations, the regret is what it is above
 the function's minimum.
@@ -109,10 +109,10 @@ def optuna_alone(finished: int, suggested: int, seed: int) -> float:
 
 def quality(trials: int, seed: int, capped: bool) -> dict[str, float]:
     """The best of a search, one trial after another, with a capped history or with all of it."""
-    from resources.search import study
+    from resources.search.suggestions.tpe import TpeSuggester
 
     if not capped:
-        study.HISTORY.clear()
+        TpeSuggester.max_finished = None
     search = _Search(seed)
     params, value = min((search.tell(search.ask()) for _ in range(trials)), key=lambda trial: trial[1])
     return {"rank": search.problem.rank(params), "regret": value - _MINIMUM}
@@ -123,14 +123,15 @@ class _Search:
 
     def __init__(self, seed: int) -> None:
         from benchmarks.search_scale import spec_of
-        from resources.search.suggest import Suggester, Tried
+        from resources.search.suggest import make_suggester
+        from resources.search.suggestions.suggester import Tried
         from resources.sweep_spec import parse_spec
 
         self.problem = Hartmann6()
         space = {
             name: {"float": {"low": axis.low, "high": axis.high}} for name, axis in self.problem.space.items()
         }
-        self._suggester = Suggester(
+        self._suggester = make_suggester(
             parse_spec(spec_of(_STRATEGY, space=space, max_trials=FINISHED, seed=seed))
         )
         self._tried: list[Tried] = []
@@ -141,7 +142,7 @@ class _Search:
 
     def tell(self, params: dict[str, Any]) -> tuple[dict[str, Any], float]:
         from resources.search.state import Result, Status, TrialState
-        from resources.search.suggest import Tried
+        from resources.search.suggestions.suggester import Tried
 
         value = self.problem.function(params)
         self._tried.append(Tried(params, TrialState(len(self._tried), Status.COMPLETED, (Result((value,)),))))

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from halving.errors import HalvingError
 from resources.catalog.trial_key import trial_key
-from resources.search.suggest import Params
+from resources.sweep_spec.points import Params
 
 
 class Superseded(HalvingError, RuntimeError):

@@ -14,7 +14,7 @@ from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.search.decide import Finish, Idle, Wait, decide
 from resources.search.state import Control
-from resources.search.suggest import Suggester
+from resources.search.suggestions.suggester import Suggester
 
 LONGEST_LEASE_SECONDS = 86_400.0
 

@@ -48,7 +48,8 @@ from resources.search.decide import (
 )
 from resources.search.rules import violation
 from resources.search.state import Control, Result, SearchState, Status, TrialState
-from resources.search.suggest import Suggester, load_optuna
+from resources.search.suggestions.optuna_terms import load_optuna
+from resources.search.suggestions.suggester import Suggester
 from resources.sweep_spec import SweepSpec, stored_spec
 from resources.tenancy.usage import ASKS_NO_MORE, ask_for_place
 

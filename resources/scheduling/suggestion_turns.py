@@ -16,7 +16,9 @@ from resources.scheduling.leases import Leases
 from resources.scheduling.transaction import SweepTransactions
 from resources.scheduling.warm_start import earlier_trials
 from resources.search.state import Control
-from resources.search.suggest import Suggester, Suggestion, Tried, load_optuna
+from resources.search.suggest import make_suggester
+from resources.search.suggestions.optuna_terms import load_optuna
+from resources.search.suggestions.suggester import Suggester, Suggestion, Tried
 from resources.sweep_spec import SweepSpec
 
 
@@ -72,7 +74,7 @@ class SuggestionTurns:
     def _read_suggester(self) -> Suggester:
         with self._catalog.read() as session:
             row = self._catalog.sweep(session, self._transactions.sweep)
-            return Suggester(self._spec, earlier_trials(self._catalog, session, row, self._spec))
+            return make_suggester(self._spec, earlier_trials(self._catalog, session, row, self._spec))
 
     def _begin(self, wanted: int) -> int | None:
         """Take the turn; return the next trial's number, or None if this process is not to choose params.

@@ -34,7 +34,7 @@ from resources.search.decide import (
     decide,
 )
 from resources.search.state import SearchState, Status, TrialState
-from resources.search.suggest import Suggestion
+from resources.search.suggestions.suggester import Suggestion
 from resources.sweep_spec import SweepSpec
 
 _DECIDED: dict[str, type[Any]] = {

@@ -16,7 +16,7 @@ from halving.errors import InvalidInput
 from resources.catalog import Catalog, RungResultRow, SweepRow
 from resources.search.rules import violation
 from resources.search.state import Result
-from resources.search.suggest import Earlier
+from resources.search.suggestions.suggester import Earlier
 from resources.sweep_spec import SweepSpec, stored_spec
 from resources.sweep_spec.points import active, order, problems_of
 from resources.sweep_spec.sweep import Objective

@@ -28,8 +28,10 @@ from resources.search.decide import (
 )
 from resources.search.rules import max_trials, rules_of
 from resources.search.state import Result, SearchState
-from resources.search.suggest import Params, Suggester, Tried
+from resources.search.suggest import make_suggester
+from resources.search.suggestions.suggester import Tried
 from resources.sweep_spec import SweepSpec
+from resources.sweep_spec.points import Params
 
 Evaluate = Callable[[int, Params, int], Result | None]
 """From a trial's number, its params and an epoch to its result there; None if its curve ends before."""
@@ -144,7 +146,7 @@ class _Run:
         self._max_epochs = max_epochs
         self._rng = random.Random(seed)
         self._state = SearchState(rules_of(spec), max_trials(spec))
-        self._suggester = Suggester(spec)
+        self._suggester = make_suggester(spec)
         self._suggest = suggest or self._sample
         self._simulation = Simulation(self._state)
         self._now = 0.0

@@ -2,7 +2,7 @@
 
 Optuna's own storages never change a finished trial. But a paused trial, which a sampler sees as finished
 (pruned, with its results), may be promoted a minute later. So the sweep has a storage of its own. It also
-shows no more trials than a sampler can handle in good time (:data:`HISTORY`).
+shows no more trials than a sampler can handle in good time.
 """
 
 import copy
@@ -19,17 +19,6 @@ from optuna.trial import FrozenTrial, TrialState
 
 from resources.search.spread import spread
 
-HISTORY = {"tpe": 500, "gp": 200}
-"""How many finished trials a sampler sees at most: a quarter are the best, the others spread over the rest.
-
-TPE builds its good model from at most the 25 best trials, however long the history is (Optuna's
-``default_gamma``), and its bad model from a density, for which a sample suffices. A Gaussian process takes
-time with the cube of its history.
-"""
-
-IN_FLIGHT = {"gp": 64}
-"""How many trials in flight a sampler sees at most, the newest ones; each makes qLogEI slower."""
-
 _STUDY = 0
 _NAME = "sweep"
 
@@ -41,18 +30,19 @@ class SweepStorage(BaseStorage):
 
     Args:
         maximize: for each objective, whether larger is better.
-        limit: how many finished trials are shown at most; with None all.
-        in_flight: how many running trials are shown at most; with None all.
+        max_finished: how many finished trials are shown at most; with None all. A quarter are the best, the
+            others are spread over the rest.
+        max_in_flight: how many running trials are shown at most, the newest ones; with None all.
     """
 
     def __init__(
-        self, maximize: Sequence[bool], limit: int | None = None, in_flight: int | None = None
+        self, maximize: Sequence[bool], max_finished: int | None = None, max_in_flight: int | None = None
     ) -> None:
         self._directions = [
             StudyDirection.MAXIMIZE if larger else StudyDirection.MINIMIZE for larger in maximize
         ]
-        self._limit = limit
-        self._in_flight = in_flight
+        self._max_finished = max_finished
+        self._max_in_flight = max_in_flight
         self._trials: dict[int, FrozenTrial] = {}
         self._finished: list[tuple[Any, int]] = []  # (how good, id), best first
         self._order: dict[int, Any] = {}
@@ -101,15 +91,15 @@ class SweepStorage(BaseStorage):
         if self._visible is None:
             unfinished = sorted(number for number in self._trials if number not in self._order)
             finished = [number for _, number in self._finished]
-            kept = (
-                spread(finished, self._limit or len(finished))
-                + unfinished[-(self._in_flight or len(unfinished)) :]
-            )
-            self._visible = [self._trials[number] for number in sorted(kept)]
+            visible = spread(finished, self._max_finished or len(finished))
+            visible += unfinished[-(self._max_in_flight or len(unfinished)) :]
+            self._visible = [self._trials[number] for number in sorted(visible)]
         trials = self._visible
         if states is not None:
             trials = [trial for trial in trials if trial.state in states]
-        return copy.deepcopy(trials) if deepcopy else trials
+        if deepcopy:
+            return copy.deepcopy(trials)
+        return trials
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
         return self._trials[trial_id]
@@ -198,13 +188,14 @@ def new_trial(state: TrialState, *, violation: float | None = None, **overrides:
         overrides: its other fields.
     """
     began = datetime.now(UTC)
+    ended = None
+    if state.is_finished():
+        ended = began
     fields: dict[str, Any] = {"number": -1, "trial_id": -1, "value": None, "datetime_start": began}
     fields |= {
         name: {} for name in ("params", "distributions", "user_attrs", "system_attrs", "intermediate_values")
     }
-    trial = FrozenTrial(
-        state=state, datetime_complete=began if state.is_finished() else None, **{**fields, **overrides}
-    )
+    trial = FrozenTrial(state=state, datetime_complete=ended, **{**fields, **overrides})
     if violation is not None:
         trial.set_constraint("bounds", violation)
     return trial

@@ -24,7 +24,7 @@ from resources.evaluation.figures.style import (
     value_range,
     without_outliers,
 )
-from resources.search.suggest import distribution_of, load_optuna, searched_params
+from resources.search.suggestions.optuna_terms import distribution_of, load_optuna, searched_params
 from resources.sweep_spec import SweepSpec
 
 _FOR_IMPORTANCES = 10  # trials with a result that are needed

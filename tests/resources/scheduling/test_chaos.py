@@ -29,7 +29,7 @@ from resources.scheduling.state_cache import StateCache
 from resources.scheduling.sweeps import SweepEnded, extend_sweep, open_sweep, pause_sweep, resume_sweep
 from resources.search.decide import Continue, ranking
 from resources.search.state import Rung, Status
-from resources.search.suggest import Suggestion
+from resources.search.suggestions.suggester import Suggestion
 from resources.sweep_spec import SweepSpec, parse_spec
 from tests.backends import SMALL, snapshot_row
 from tests.clock import Clock

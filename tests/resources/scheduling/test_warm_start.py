@@ -18,7 +18,7 @@ from resources.scheduling.sweeps import open_sweep
 from resources.scheduling.warm_start import earlier_trials, warm_start_sources
 from resources.search.decide import Continue, Finish
 from resources.search.state import Result
-from resources.search.suggest import Earlier
+from resources.search.suggestions.suggester import Earlier
 from resources.sweep_spec import SweepSpec
 from resources.tenancy.projects import rename_project
 from tests.backends import snapshot_row

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from resources.search.state import Result, Status, TrialState
-from resources.search.suggest import Earlier, Params, Suggester, Tried, distribution_of, searched_params
+from resources.search.suggest import make_suggester
+from resources.search.suggestions.optuna_terms import distribution_of, searched_params
+from resources.search.suggestions.suggester import Earlier, Tried
 from resources.sweep_spec import SweepSpec, stored_spec
-from resources.sweep_spec.points import problems_of
+from resources.sweep_spec.points import Params, problems_of
 from resources.sweep_spec.space import Parameter, choice_name
 from tests.properties import examples
 
@@ -59,7 +61,7 @@ def play(spec: SweepSpec, count: int = 12) -> list[Params]:
     """The params of so many trials, each finished before the next is asked for, as a catalog gives them
     back.
     """
-    suggester = Suggester(spec)
+    suggester = make_suggester(spec)
     tried = []
     attrs = {}
     for number in range(count):
@@ -165,7 +167,7 @@ def test_earlier_trials_are_known_by_the_specs_own_choices(small_spec: Spec) -> 
     )
     earlier = [Earlier({"a": value, "x": 0.5}, 1, Result((0.5,), 0.0)) for value in ([1.0], [2, None])]
     assert [searched_params(spec.space, trial.params)["a"] for trial in earlier] == ["[1]", "[2, null]"]
-    suggester = Suggester(spec, earlier)
+    suggester = make_suggester(spec, earlier)
     suggester.learn([], {})
     assert repr(suggester.suggest(0).params["a"]) in ("[1]", "[2, None]")
 
