@@ -39,7 +39,9 @@ def hold_source(session: Session, spec: SweepSpec) -> None:
         kept |= {result.checkpoint, result.best_checkpoint}
     has_none = trial.checkpoints_left == "none"
     if has_none or source.checkpoint not in kept:
-        left = "none of its checkpoints is" if has_none else "only its newest and best checkpoint are"
+        left = "only its newest and best checkpoint are"
+        if has_none:
+            left = "none of its checkpoints is"
         raise InvalidInput(
             f"restored_from = {source.run!r}, epoch {source.epoch}, is not accepted: its sweep ended long "
             f"ago, and by the retention policy {left} kept; go on from another one, or train its params again"

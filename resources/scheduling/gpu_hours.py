@@ -63,14 +63,16 @@ class Forecast:
             "how": self.estimate.how,
             "quota": self.quota and self.quota.quota,
             "left": self.quota and self.quota.left,
-            "others": self.others if self.quota else None,
+            "others": self.quota and self.others,
         }
 
     def __str__(self) -> str:
         hours = self.estimate.gpu_hours
-        amount = "unknown"
-        if hours is not None:
-            amount = f"about {hours:.4g}" if hours else "no"
+        amount = "no"
+        if hours is None:
+            amount = "unknown"
+        elif hours:
+            amount = f"about {hours:.4g}"
         text = f"project {self.project}: {amount} GPU-hours ({self.estimate.how})"
         if self.quota:
             text += f"; it has {self._describe_left(self.quota)}"
@@ -110,7 +112,9 @@ def gpu_epochs(spec: SweepSpec, trials: int | None = None) -> float:
         trials: how many it may start, if that is not what its spec says.
     """
     rules = rules_of(spec)
-    factor = rules.early_stopping.reduction_factor if isinstance(rules.early_stopping, Halving) else 1
+    factor = 1
+    if isinstance(rules.early_stopping, Halving):
+        factor = rules.early_stopping.reduction_factor
     epochs = 0.0
     for bracket, started in Counter(map(rules.bracket, range(trials or max_trials(spec)))).items():
         before = 0
@@ -262,7 +266,9 @@ class GpuHoursWatch:
         if reason != paused:
             with self._catalog.write() as session:
                 self._catalog.sweep(session, self._sweep, lock=True).out_of_gpu_hours = reason
-            change = f"is paused: {reason}" if reason else "goes on: its project has GPU-hours again"
+            change = "goes on: its project has GPU-hours again"
+            if reason:
+                change = f"is paused: {reason}"
             _log.warning("sweep %s %s", self._sweep, change)
         return reason
 

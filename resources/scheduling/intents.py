@@ -79,7 +79,9 @@ def next_step(
     """
     if status not in OPEN:
         return None
-    run = launched.run if launched else known_run
+    run = known_run
+    if launched:
+        run = launched.run
     if opened:  # Whatever became of the run, its work is done.
         return Became(DONE, run)
     if launched is None:  # It was never launched, or Dagster has lost its history.
@@ -266,7 +268,9 @@ def withdraw(catalog: Catalog, sweep: str, actor: str, within: Session) -> Inten
     cancel(catalog, intent, actor, within)
     # The intent is locked now, so the process that carries it out has opened the sweep by now, or never will.
     is_open = within.scalar(select(SweepRow.id).where(SweepRow.id == sweep)) is not None
-    return None if is_open else within.get_one(IntentRow, intent)
+    if is_open:
+        return None
+    return within.get_one(IntentRow, intent)
 
 
 class NotOpen(HalvingError, RuntimeError):

@@ -130,8 +130,10 @@ class Leases:
         return assignments
 
     def _termination_of(self, worker: str) -> Termination | None:
+        if self._termination_lookup is None:
+            return None
         try:
-            return self._termination_lookup(worker) if self._termination_lookup else None
+            return self._termination_lookup(worker)
         except Exception as error:  # noqa: BLE001
             # Whatever a cluster's API raises, the trial is queued, then without a reason.
             _log.warning("cannot find out why worker %s ended: %s", worker, error)

@@ -88,7 +88,9 @@ class LoopScheduler(Scheduler):
             cache = self._transactions.cache
             if cache.out_of_gpu_hours is not None:
                 return cache.out_of_gpu_hours
-            return "the sweep's user has paused it" if cache.state.control is Control.PAUSE else None
+            if cache.state.control is Control.PAUSE:
+                return "the sweep's user has paused it"
+            return None
 
     def may_be_over(self) -> bool:
         """Whether nothing was left to do as of the last transaction; also True if that is unknown."""

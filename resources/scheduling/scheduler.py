@@ -186,7 +186,9 @@ class Scheduler:
             "of_attempt": assignment.attempt,
             "waiting": reason,
         }
-        statement = statements.NOTE_UNCLAIMED_WAITING if unclaimed else statements.NOTE_WAITING
+        statement = statements.NOTE_WAITING
+        if unclaimed:
+            statement = statements.NOTE_UNCLAIMED_WAITING
         self.catalog.at_once(statement, values)
 
     def heartbeat(self, assignment: Assignment, lease_seconds: float | None = None) -> Control:
@@ -198,14 +200,17 @@ class Scheduler:
             Superseded: the lease was lost.
         """
         of_attempt = {"of_sweep": self.id, "of_trial": assignment.trial, "of_attempt": assignment.attempt}
-        lightly = self.catalog.engine.dialect.name == "postgresql"
-        statement = statements.RENEW_LEASE_LIGHTLY if lightly else statements.RENEW_LEASE
+        statement = statements.RENEW_LEASE
+        if self.catalog.engine.dialect.name == "postgresql":
+            statement = statements.RENEW_LEASE_LIGHTLY
         renewed = self.catalog.at_once(
             statement, {**of_attempt, "lease_until": self._leases.next_end(lease_seconds)}
         )
         if not renewed:
             rows = self.catalog.at_once(statements.STATUS, of_attempt)
-            now = f"attempt {rows[0].attempt} is {rows[0].status}" if rows else "the trial is gone"
+            now = "the trial is gone"
+            if rows:
+                now = f"attempt {rows[0].attempt} is {rows[0].status}"
             raise _superseded_error(assignment, now)
         self._gpu_hours.look_if_due(renewed[0].looked_at)
         return Control(renewed[0].control)
@@ -365,7 +370,9 @@ class Scheduler:
         if transactions.cache.shared and self.takes_places and not self._has_turn(connection, trial, worker):
             return HeldBack()
         # Without a worker there is no lease: a run may wait in Dagster's queue for as long as it has to.
-        lease_until = self._leases.next_end(lease_seconds) if worker else None
+        lease_until = None
+        if worker:
+            lease_until = self._leases.next_end(lease_seconds)
         if trial.number < len(transactions.cache.details):
             unsure[:] = [transactions.hand_out(trial, worker, lease_until)]
         elif isinstance(decision, StartFinal):
@@ -381,7 +388,9 @@ class Scheduler:
 
         If not, the reason is noted, and less important trials may be asked to give their places back.
         """
-        places = self._places(self.spec) if self._places else None
+        places = None
+        if self._places:
+            places = self._places(self.spec)
         needs = self._transactions.gpus_of(trial)
         waits = self._transactions.cache.waits
         granted, notes = ask_for_place(connection, self.id, places, needs, self._clock(), worker, waits=waits)
@@ -403,7 +412,9 @@ class Scheduler:
                     "user or because its project's GPU-hours are used up: halving leaderboard says which"
                 )
             if status is not Status.RUNNING or holder is not None:
-                reason = f"it is {status}" if status else "there is no such trial"
+                reason = "there is no such trial"
+                if status:
+                    reason = f"it is {status}"
                 if status is Status.RUNNING:
                     reason += f", worker {holder}"
                 raise Superseded(f"trial {trial_key(self.id, trial)} is not waiting for a worker: {reason}")
@@ -461,7 +472,9 @@ class Scheduler:
                     raise _superseded_error(assignment, f"attempt {attempt} is {status}")
             for statement, values in also:
                 transactions.note(statement, values)
-            untold = transactions.untold_seconds(connection, assignment.trial) if seconds is None else 0.0
+            untold = 0.0
+            if seconds is None:
+                untold = transactions.untold_seconds(connection, assignment.trial)
             decision = transactions.decide(
                 event,
                 report=report,
@@ -529,7 +542,9 @@ class Scheduler:
             status = "failed"
         elif self.spec.judged_by:
             status = "evaluating"
-        finished_at = None if status == "evaluating" else utcnow()
+        finished_at: datetime | None = utcnow()
+        if status == "evaluating":
+            finished_at = None
         ended = {"status": status, "finished_at": finished_at}
         self._transactions.note(statements.END_SEARCH, {"of_sweep": self.id, **ended})
         for trial in [state.trial(number) for _, number in state.queued]:

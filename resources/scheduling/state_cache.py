@@ -74,7 +74,10 @@ class StateCache:
         if look_at is not None:
             # Leases come first, before the sweep is locked.
             questions.append((statements.OVERDUE, {**sweep, **look_at}))
-        questions.append((statements.SWEEP_LOCKED if lock else statements.SWEEP, sweep))
+        sweep_statement = statements.SWEEP
+        if lock:
+            sweep_statement = statements.SWEEP_LOCKED
+        questions.append((sweep_statement, sweep))
         questions += [(statements.NEW_RESULTS, since), (statements.CHANGED_TRIALS, since)]
         answers = together(connection, questions)
         self.overdue = look_at is not None and bool(next(answers))
@@ -91,7 +94,9 @@ class StateCache:
             return
         new_results = self._by_trial(next(answers))
         for trial in next(answers):
-            earlier = self.state.trial(trial.number).results if trial.number < len(self.details) else ()
+            earlier: tuple[Result | None, ...] = ()
+            if trial.number < len(self.details):
+                earlier = self.state.trial(trial.number).results
             results = (*earlier, *new_results.get(trial.number, ()))
             state = TrialState(
                 trial.number,

@@ -56,7 +56,8 @@ def open_sweep(
         AlreadyExists: the id ``sweep`` belongs to a sweep of another spec.
     """
     # The sources are read before the transaction. Their sweeps have ended, so they do not change.
-    warm_start = warm_start_sources(catalog, spec) if sources is None else sources
+    if sources is None:
+        sources = warm_start_sources(catalog, spec)
     with catalog.write(exclusive=True, within=within) as session:
         same = (SweepRow.spec_digest == spec.digest, SweepRow.snapshot == snapshot, SweepRow.driver == driver)
         earlier = list(session.scalars(select(SweepRow).where(*same).order_by(SweepRow.ordinal.desc())))
@@ -83,7 +84,7 @@ def open_sweep(
             ordinal=len(earlier),
             commit=commit,
             status="searching",
-            warm_start=warm_start,
+            warm_start=sources,
             created_at=utcnow(),
         )
         session.add(row)

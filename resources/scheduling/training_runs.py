@@ -102,7 +102,9 @@ def spec_of_restored(
     kept = {name: value for name, value in sweep.spec.items() if name not in _OF_A_SEARCH}
     if len(spec.resources.by_rung) > 1:  # The run has one rung, and gets what the trial would have got there.
         resources = spec.resources.at(total)
-        elastic = {"min_nodes": spec.fewest_nodes(total)} if spec.elastic and resources.nodes > 1 else None
+        elastic = None
+        if spec.elastic and resources.nodes > 1:
+            elastic = {"min_nodes": spec.fewest_nodes(total)}
         kept |= {"resources": resources.model_dump(mode="json"), "elastic": elastic}
     restored = {"project": project, "run": run, "epoch": epoch, "checkpoint": of_epoch[-1].digest}
     return parse_spec(
@@ -120,7 +122,9 @@ def cancel(catalog: Catalog, project: str, run: str, actor: str, session: Sessio
     sweep_id = sweep_of_run(run)
     sweep = session.get(SweepRow, sweep_id, with_for_update=True)
     intent = session.scalar(select(IntentRow.payload).where(IntentRow.sweep == sweep_id)) or {}
-    spec: dict[str, Any] = sweep.spec if sweep else intent.get("spec", {})
+    spec: dict[str, Any] = intent.get("spec", {})
+    if sweep:
+        spec = sweep.spec
     exists = (
         run == first_run(sweep_id) or session.get(TrialRow, (sweep_id, parse_trial_key(run)[1])) is not None
     )
@@ -171,7 +175,9 @@ def _one_trial(params: dict[str, Any], epochs: int) -> dict[str, Any]:
 
 def _trial(catalog: Catalog, session: Session, project: str, run: str) -> tuple[SweepRow, TrialRow]:
     sweep = session.get(SweepRow, sweep_of_run(run))
-    trial = session.get(TrialRow, (sweep.id, parse_trial_key(run)[1])) if sweep else None
+    trial = None
+    if sweep:
+        trial = session.get(TrialRow, (sweep.id, parse_trial_key(run)[1]))
     if sweep is None or trial is None or sweep.project != project:
         raise no_training_run(project, run)
     return sweep, trial

@@ -108,7 +108,9 @@ class SweepTransactions:
 
     def status(self, trial: int) -> Status | None:
         """A trial's status; None where there is no such trial."""
-        return self.state.trial(trial).status if trial < len(self.cache.details) else None
+        if trial < len(self.cache.details):
+            return self.state.trial(trial).status
+        return None
 
     def is_current(self, assignment: Assignment) -> bool:
         """Whether this attempt is the trial's current one, and has not ended."""
@@ -274,7 +276,9 @@ class SweepTransactions:
             word = connection.scalar(statements.OUTCOME, {**of_attempt, "error": error})
         if word in _OUTCOMES.values():
             word = "fail" if self.status(assignment.trial) is Status.FAILED else "requeue"
-        return _DECIDED[word](assignment.trial) if word else None
+        if not word:
+            return None
+        return _DECIDED[word](assignment.trial)
 
     def _start(
         self, trial: TrialState, suggestion: Suggestion, worker: str | None, lease_until: float | None
@@ -318,7 +322,9 @@ class SweepTransactions:
             "worker": worker,
         }
         now = self._now()
-        times = {"started_at": now, "held_since": now if worker else None}
+        times: dict[str, datetime | None] = {"started_at": now, "held_since": None}
+        if worker:
+            times["held_since"] = now
         self.note(statements.ADD_ATTEMPT, {**begun, **times, **held_by(self._resources, assignment.granted)})
         return assignment
 

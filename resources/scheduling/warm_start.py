@@ -38,7 +38,9 @@ def warm_start_sources(
         InvalidInput: a named sweep does not exist, has not ended, or does not fit.
     """
     with catalog.read() as session:
-        in_projects = [] if projects is None else [SweepRow.project.in_(all_names_of(session, projects))]
+        in_projects = []
+        if projects is not None:
+            in_projects = [SweepRow.project.in_(all_names_of(session, projects))]
         if spec.warm_start == "auto":
             query = (
                 select(SweepRow)
@@ -51,7 +53,9 @@ def warm_start_sources(
             return list(islice(fitting, _AUTO_SWEEPS))
         for sweep in spec.warm_start or []:
             row = session.scalar(select(SweepRow).where(SweepRow.id == sweep, *in_projects))
-            misfit = _misfit(catalog, session, row, spec) if row else f"no sweep {sweep!r} in the catalog"
+            misfit: str | None = f"no sweep {sweep!r} in the catalog"
+            if row:
+                misfit = _misfit(catalog, session, row, spec)
             if misfit:
                 raise InvalidInput(
                     f"warm_start = {sweep!r} is not accepted: {misfit}; leave it out, or give auto to take "

@@ -97,23 +97,27 @@ def audit_of(state: SearchState) -> Audit | None:
         for trial in state.trials
         if trial.audited is not None and trial.status in (Status.COMPLETED, Status.FAILED)
     ]
-    bar = statistics.median(_loss(state, trial.results[-1]) for trial in kept) if kept else float("-inf")
-    best_kept, best_audited = (
-        min((trial.results[-1] for trial in trials), key=lambda result: _loss(state, result), default=None)
-        for trials in (kept, checked)
-    )
-    wrong = [trial for trial in checked if _loss(state, trial.results[-1]) < bar]
+    best_kept = _best_result(state, kept)
+    best_audited = _best_result(state, checked)
+    median_loss = best_loss = float("-inf")
+    if kept:
+        median_loss = statistics.median(_loss(state, trial.results[-1]) for trial in kept)
+        best_loss = _loss(state, best_kept)
+    wrong = [trial for trial in checked if _loss(state, trial.results[-1]) < median_loss]
     enough = len(checked) >= ENOUGH_AUDITED and len(kept) >= ENOUGH_KEPT
-    rate = len(wrong) / len(checked) if enough else None
+    rate: float | None = None
+    if enough:
+        rate = len(wrong) / len(checked)
     rungs = _rungs(state, checked, wrong, last)
-    raise_to = _raise_to(rungs, last) if rate is not None and rate > TOO_MANY_PRUNED else None
-    best = _loss(state, best_kept) if kept else float("-inf")
+    raise_to: int | None = None
+    if rate is not None and rate > TOO_MANY_PRUNED:
+        raise_to = _raise_to(rungs, last)
     audit = Audit(
         share=rules.audit,
         kept=len(kept),
         audited=len(checked),
         wrong=len(wrong),
-        missed_winners=sum(_loss(state, trial.results[-1]) < best for trial in checked),
+        missed_winners=sum(_loss(state, trial.results[-1]) < best_loss for trial in checked),
         best_kept=best_kept.value if best_kept else None,
         best_audited=best_audited.value if best_audited else None,
         false_prune_rate=rate,
@@ -158,7 +162,15 @@ def _value_at(state: SearchState, trial: TrialState, epochs: int) -> float | Non
     if len(trial.results) != len(ladder) or ladder[-1] != epochs:
         return None
     result = trial.results[-1]
-    return result.value if result is not None else None
+    if result is None:
+        return None
+    return result.value
+
+
+def _best_result(state: SearchState, trials: Sequence[TrialState]) -> Result | None:
+    """The best last result; None if there is none, or if the best trial has failed."""
+    results = (trial.results[-1] for trial in trials)
+    return min(results, key=lambda result: _loss(state, result), default=None)
 
 
 def _loss(state: SearchState, result: Result | None) -> float:

@@ -188,7 +188,9 @@ def ranking(state: SearchState) -> list[tuple[TrialState, int]]:
         rungs = [rung for rung, result in enumerate(trial.results) if result is not None]
         if rungs:
             places[trial.number] = rungs[-1]
-    best = set(pareto_front(state)) if len(state.rules.maximize) > 1 else set()
+    best: set[int] = set()
+    if len(state.rules.maximize) > 1:
+        best = set(pareto_front(state))
 
     def order(number: int) -> tuple[bool, int, bool, Place]:
         rung = places[number]
@@ -235,7 +237,9 @@ def pruned_trials(state: SearchState) -> list[TrialState]:
 
     With halving these are the paused trials; a stopped trial was stopped with its sweep.
     """
-    by_results = Status.PAUSED if isinstance(state.rules.early_stopping, Halving) else Status.STOPPED
+    by_results = Status.STOPPED
+    if isinstance(state.rules.early_stopping, Halving):
+        by_results = Status.PAUSED
     return [
         trial
         for trial in state.trials

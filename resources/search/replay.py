@@ -83,7 +83,7 @@ def curve_of(
 ) -> TrialCurve:
     """Build a trial's curve from its points; at an objective that is not finite the trial has failed."""
     needed = {objective.metric for objective in spec.objectives} | set(spec.bounds)
-    epochs = max(points[metric][-1][0] if points.get(metric) else 0 for metric in needed)
+    epochs = max((points[metric][-1][0] for metric in needed if points.get(metric)), default=0)
     diverged = [
         epoch
         for objective in spec.objectives
@@ -105,7 +105,9 @@ def result_at(spec: SweepSpec, curve: TrialCurve, epochs: int) -> Result | None:
         history = _values_until(curve.points.get(metric, ()), epochs)
         if not history:
             return None
-        values[metric] = _summarise(objectives[metric], history) if metric in objectives else history[-1]
+        values[metric] = history[-1]
+        if metric in objectives:
+            values[metric] = _summarise(objectives[metric], history)
     return Result(tuple(values[objective.metric] for objective in spec.objectives), violation(spec, values))
 
 
@@ -140,12 +142,13 @@ def replay(spec: SweepSpec, curves: Sequence[TrialCurve], workers: int) -> Repla
     ranked = ranking(simulation.state)
     winner: int | None = None
     winner_epochs = 0
-    result: Result | None = None
+    winner_objective: float | None = None
     if ranked:
         best, rung = ranked[0]
         winner = best.number
         winner_epochs = min(simulation.state.rules.ladder(winner)[rung], curves[winner].epochs)
-        result = best.results[rung]
+        if (result := best.results[rung]) is not None:
+            winner_objective = result.value
     return Replayed(
         strategy=spec.strategy.model_dump(exclude_none=True, exclude_unset=False),
         trials=len(simulation.state.trials),
@@ -161,7 +164,7 @@ def replay(spec: SweepSpec, curves: Sequence[TrialCurve], workers: int) -> Repla
         - sum(epochs * curves[trial].seconds_per_epoch for trial, epochs in beyond.items()),
         winner=winner,
         winner_epochs=winner_epochs,
-        winner_objective=result.value if result else None,
+        winner_objective=winner_objective,
     )
 
 
@@ -178,7 +181,9 @@ def spec_with(spec: SweepSpec, strategy: Any, trials: int) -> SweepSpec:
     """
     name, settings = _parse_strategy(strategy)
     model = model_inside(Strategy.model_fields[name].annotation)
-    budget = "max_budget" if model and "max_budget" in model.model_fields else "budget"
+    budget = "budget"
+    if model and "max_budget" in model.model_fields:
+        budget = "max_budget"
     settings = {budget: spec.budgets[-1], **settings}
     settings.pop("audit", None)  # It only trains pruned trials afterwards, and does not change the search.
     data = spec.model_dump(mode="json", by_alias=True, exclude_none=True)

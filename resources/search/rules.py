@@ -8,6 +8,9 @@ from resources.sweep_spec.strategy import GridSearch, MedianStopping, Successive
 
 def rules_of(spec: SweepSpec) -> Rules:
     """The rules of the search that a spec describes."""
+    final: FinalTraining | None = None
+    if spec.final:
+        final = FinalTraining(spec.final.seeds, spec.final_epochs)
     return Rules(
         ladders=spec.ladders,
         weights=spec.strategy.chosen.weights,
@@ -16,13 +19,15 @@ def rules_of(spec: SweepSpec) -> Rules:
         max_retries=spec.max_retries,
         max_preemptions=spec.max_preemptions,
         audit=spec.audit,
-        final=FinalTraining(spec.final.seeds, spec.final_epochs) if spec.final else None,
+        final=final,
     )
 
 
 def max_trials(spec: SweepSpec) -> int:
     """How many trials the search can start: the points of a grid, otherwise ``max_trials``."""
-    return grid_size(spec) if isinstance(spec.strategy.chosen, GridSearch) else spec.max_trials
+    if isinstance(spec.strategy.chosen, GridSearch):
+        return grid_size(spec)
+    return spec.max_trials
 
 
 def seeds_of(spec: SweepSpec) -> int:

@@ -238,7 +238,9 @@ class _Run:
         result = next(results)
         if result is None:  # The curve ends before the rung, so its last result counts there.
             last = next((earlier for earlier in results if earlier is not None), None)
-            return Returned(leg.trial, last) if last is not None else Failed(leg.trial)
+            if last is None:
+                return Failed(leg.trial)
+            return Returned(leg.trial, last)
         if chance < workers.crash + workers.fail + workers.early:
             return Returned(leg.trial, result)
         return Reached(leg.trial, result)
@@ -282,7 +284,9 @@ class _Run:
         if (since := self._waiting.pop(worker, None)) is None:
             return
         all_started = len(self._state.trials) == self._state.max_trials
-        idle = max(0.0, self._simulation.starting - since) if all_started else self._now - since
+        idle = self._now - since
+        if all_started:
+            idle = max(0.0, self._simulation.starting - since)
         self._simulation.idle_seconds += idle
         self._simulation.tail_seconds += self._now - since - idle
 

@@ -149,7 +149,9 @@ class TrialState:
     @property
     def counted(self) -> tuple[Result | None, ...]:
         """The results that count in decisions."""
-        return self.results if self.audited is None else self.results[: self.audited]
+        if self.audited is None:
+            return self.results
+        return self.results[: self.audited]
 
 
 Place = tuple[int, float, int]
@@ -211,12 +213,16 @@ class SearchState:
     def trial(self, number: int) -> TrialState:
         """A trial by its number, of the search or of the final training."""
         searched = len(self.trials)
-        return self.trials[number] if number < searched else self.finals[number - searched]
+        if number < searched:
+            return self.trials[number]
+        return self.finals[number - searched]
 
     def ladder(self, number: int) -> tuple[int, ...]:
         """The epochs at a trial's rungs; a trial of the final training has one rung, at its end."""
         final = self.rules.final
-        return (final.epochs,) if final and number >= len(self.trials) else self.rules.ladder(number)
+        if final and number >= len(self.trials):
+            return (final.epochs,)
+        return self.rules.ladder(number)
 
     @property
     def searching(self) -> int:

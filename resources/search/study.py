@@ -19,6 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from resources.search.spread import spread
 
+_DIRECTIONS = {True: StudyDirection.MAXIMIZE, False: StudyDirection.MINIMIZE}
 _STUDY = 0
 _NAME = "sweep"
 
@@ -38,9 +39,7 @@ class SweepStorage(BaseStorage):
     def __init__(
         self, maximize: Sequence[bool], max_finished: int | None = None, max_in_flight: int | None = None
     ) -> None:
-        self._directions = [
-            StudyDirection.MAXIMIZE if larger else StudyDirection.MINIMIZE for larger in maximize
-        ]
+        self._directions = [_DIRECTIONS[larger] for larger in maximize]
         self._max_finished = max_finished
         self._max_in_flight = max_in_flight
         self._trials: dict[int, FrozenTrial] = {}
@@ -108,7 +107,9 @@ class SweepStorage(BaseStorage):
         return self._trials[trial_number]._trial_id
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
-        trial = copy.deepcopy(template_trial) if template_trial else new_trial(TrialState.RUNNING)
+        trial = new_trial(TrialState.RUNNING)
+        if template_trial:
+            trial = copy.deepcopy(template_trial)
         self.put(trial, self.next_number, order=None)
         return self.next_number
 

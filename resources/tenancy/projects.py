@@ -93,7 +93,10 @@ def show_project(catalog: Catalog, name: str) -> ProjectLine:
     if not exists:
         raise NotFound(f"no project {name!r} in the catalog: it has no sweep, and nothing was set for it")
     lines = {line.name: line for line in list_projects(catalog)}
-    return lines.get(row.name if row else name) or _line(name, None, _Holding())
+    present_name = name
+    if row is not None:
+        present_name = row.name
+    return lines.get(present_name) or _line(name, None, _Holding())
 
 
 def set_project(catalog: Catalog, name: str, **settings: Any) -> ProjectRow:
@@ -118,8 +121,10 @@ def set_project(catalog: Catalog, name: str, **settings: Any) -> ProjectRow:
         check_name("project", name)
     checked = {field: _CHECKS[field](field, value) for field, value in settings.items()}
     if not checked:
-        accepted = ", ".join(_SHARED_ONLY if name == ALL else _CHECKS)
-        raise InvalidInput(f"nothing is given for project {name!r}: give {accepted}")
+        accepted: Iterable[str] = _CHECKS
+        if name == ALL:
+            accepted = _SHARED_ONLY
+        raise InvalidInput(f"nothing is given for project {name!r}: give {', '.join(accepted)}")
     with catalog.write(exclusive=True) as session:
         row = row_of(session, name)
         if row is not None and row.name != name:
@@ -225,7 +230,9 @@ def row_of(session: Session, name: str) -> ProjectRow | None:
 def names_of(session: Session, name: str) -> list[str]:
     """All names under which a project may have sweeps and runs: its present one and former ones."""
     row = row_of(session, name)
-    return [name] if row is None else [row.name, *row.former_names]
+    if row is None:
+        return [name]
+    return [row.name, *row.former_names]
 
 
 def renamed_projects(catalog: Catalog) -> list[list[str]]:

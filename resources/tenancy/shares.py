@@ -35,8 +35,11 @@ class Limits:
 
     def remaining(self, trials: int, gpus: int) -> tuple[float, float]:
         """Places and GPUs that are free while so many are held."""
-        free_trials = inf if self.trials is None else self.trials - trials
-        free_gpus = inf if self.gpus is None else self.gpus - gpus
+        free_trials = free_gpus = inf
+        if self.trials is not None:
+            free_trials = self.trials - trials
+        if self.gpus is not None:
+            free_gpus = self.gpus - gpus
         return free_trials, free_gpus
 
 
@@ -156,7 +159,9 @@ def _turns(fleet: Fleet, holdings: dict[str, _Holding], until: Sweep | None) -> 
     _let_ask(fleet, holdings)
     free = _free(fleet, holdings)
     quotas = {name: holding.remaining() for name, holding in holdings.items()}
-    awaited = [] if until is None else [(until.needs, room) for room in (free, quotas[until.project])]
+    awaited = []
+    if until is not None:
+        awaited = [(until.needs, room) for room in (free, quotas[until.project])]
     wants = {sweep.id: sweep.wants for sweep in fleet.sweeps}
     first = _find_reserved(fleet, holdings)
     if first is not None:
@@ -211,7 +216,9 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
     rooms = [_free(fleet, holdings), mine.remaining()]
 
     def rooms_of(other: Sweep) -> list[list[float]]:
-        return rooms if other.project == asking.project else rooms[:1]
+        if other.project == asking.project:
+            return rooms
+        return rooms[:1]
 
     def helps(victim: Sweep) -> bool:
         """Whether a victim's next trial gives anything that is short; once it does not, it never will."""
@@ -248,7 +255,9 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
         needed[victim.id] += 1
         for room in rooms_of(victim):
             _take(room, -victim.smallest, -1)
-    return sorted(needed.items()) if needed.total() <= allowed else []
+    if needed.total() > allowed:
+        return []
+    return sorted(needed.items())
 
 
 def why_not(fleet: Fleet, sweep: str) -> str:

@@ -161,10 +161,13 @@ class _Request:
         *,
         lock: bool,
     ) -> None:
-        held_of = _HELD_BY_INDEX if connection.dialect.name == "postgresql" else _HELD
-        answers = together(
-            connection, [(_ROWS_LOCKED if lock else _ROWS, {}), (held_of, {"of_sweep": sweep})]
-        )
+        projects_query = _ROWS
+        if lock:
+            projects_query = _ROWS_LOCKED
+        held_query = _HELD
+        if connection.dialect.name == "postgresql":
+            held_query = _HELD_BY_INDEX
+        answers = together(connection, [(projects_query, {}), (held_query, {"of_sweep": sweep})])
         rows = list(next(answers))
         held = list(next(answers))
         self._sweep = sweep
@@ -172,7 +175,9 @@ class _Request:
         self._now = now
         self._worker = worker
         self._before = next((row for row in held if row.id == sweep), None)
-        before = (self._before.asking if self._before is not None else None) or {}
+        before: dict[Any, float] = {}
+        if self._before is not None:
+            before = self._before.asking or {}
         self._others = {
             name: asked_at
             for name, asked_at in before.items()
@@ -182,14 +187,21 @@ class _Request:
             # A slot of a job counts as a place only while a worker is in it. Otherwise a worker that crashed,
             # or waits for a node, would keep a place from everybody.
             workers = self._before.trials + len(self._others) + 1
-            places = workers if places is None else min(places, workers)
+            if places is None or places > workers:
+                places = workers
         self._places = places
         self._asked_before = before.get(worker)
-        self._fleet = _fleet(
-            rows, [self._as_asked(row) if row.id == sweep else _as_noted(row, now) for row in held]
-        )
+        sweeps = []
+        for row in held:
+            if row.id == sweep:
+                sweeps.append(self._as_asked(row))
+            else:
+                sweeps.append(_as_noted(row, now))
+        self._fleet = _fleet(rows, sweeps)
         self.has_turn = has_turn(self._fleet, sweep)
-        self.victims = [] if self.has_turn else preempt(self._fleet, sweep)
+        self.victims: list[tuple[str, int]] = []
+        if not self.has_turn:
+            self.victims = preempt(self._fleet, sweep)
 
     def note_granted(self) -> list[Statement]:
         """The statements to write when the sweep gets its place."""
@@ -227,7 +239,9 @@ class _Request:
         return [(NOTE_ASKED, {"of_sweep": self._sweep, "asked_at": self._now, **wanted})]
 
     def _as_asked(self, row: Any) -> Sweep:
-        wants = 1 if self._places is None else max(1, self._places - row.trials)
+        wants = 1
+        if self._places is not None:
+            wants = max(1, self._places - row.trials)
         return _sweep(row, wants, self._needs, self._now)
 
 
@@ -235,8 +249,10 @@ def _as_noted(row: Any, now: float) -> Sweep:
     """A sweep with the request that it noted when it last asked."""
     asks = row.asked_at is not None and _is_since(row.asked_at, now, _FRESH_SECONDS) and row.control == "run"
     wants = 0
-    if asks:
-        wants = 1 if row.places is None else max(0, row.places - row.trials)
+    if asks and row.places is None:
+        wants = 1
+    elif asks:
+        wants = max(0, row.places - row.trials)
     return _sweep(row, wants, row.wants_gpus, now)
 
 
