@@ -112,11 +112,14 @@ def feature_view(view: FeatureView) -> dg.AssetsDefinition:
 def materialized_day(store: Store, done: "MaterializedDay") -> Materialized:
     """The materialization of a day of a view, whoever made it."""
     day = done.partition
+    change = "unchanged"
+    if done.new:
+        change = "new"
     metadata = {
         "dagster/row_count": day.rows,
         "bytes": day.bytes,
         "digest": f"sha256:{day.sha256}",
-        "change": "new" if done.new else "unchanged",
+        "change": change,
         "generation": day.generation,
         "file": store.address(day.name),
     }
@@ -177,5 +180,7 @@ def pushed_event(pushed: "Mapping[str, Pushed]") -> dg.AssetMaterialization:
 
 def pushed_metadata(pushed: "Pushed") -> dg.TextMetadataValue:
     """The outcome of a push, for Dagster's UI."""
-    withdrawn = f", {pushed.withdrawn} withdrawn" if pushed.withdrawn else ""
+    withdrawn = ""
+    if pushed.withdrawn:
+        withdrawn = f", {pushed.withdrawn} withdrawn"
     return dg.MetadataValue.text(f"{pushed.entities} entities, {pushed.taken} of them newer{withdrawn}")

@@ -111,6 +111,9 @@ def cost_metadata(report: Mapping[str, Any]) -> dict[str, Any]:
 def materialized_report(report: EvaluationReport) -> Materialized:
     data = report.data
     summary = report.data["summary"]
+    champion = "(none yet)"
+    if data["champion"]:
+        champion = data["champion"]["version"]
     return Materialized(
         "evaluation_report",
         partition=data["sweep"],
@@ -122,7 +125,7 @@ def materialized_report(report: EvaluationReport) -> Materialized:
             **{f"{data['split']}/{name}": value for name, value in data["metrics"].items()},
             "objective": data["winner"]["objective"],
             "winner": asset_link("trial", data["winner"]["key"]),
-            "champion": data["champion"]["version"] if data["champion"] else "(none yet)",
+            "champion": champion,
             "epochs_trained": summary["epochs_trained"],
             "epochs_saved": summary["epochs_full"] - summary["epochs_trained"],
             **cost_metadata(data),

@@ -91,11 +91,14 @@ def observed_rerun(verdict: Verdict) -> dg.AssetObservation | None:
         return None
     project, _, key = verdict.rerun_of.partition("/")
     first = verdict.first_difference
+    weights_equal: bool | str = "not compared"
+    if verdict.weights_equal is not None:
+        weights_equal = verdict.weights_equal
     metadata: dict[str, Any] = {
         "rerun": verdict.verdict,
         "run": verdict.run,
         "points": verdict.points,
-        "weights_equal": "not compared" if verdict.weights_equal is None else verdict.weights_equal,
+        "weights_equal": weights_equal,
         "weights": verdict.weights[1] or "(none saved)",
         "differing_factors": [str(factor) for factor in verdict.factors],
         "not_compared": verdict.not_compared,

@@ -143,7 +143,9 @@ def _member(annotation: Any) -> Any:
     Dagster's own message for a null would not say where it is.
     """
     member = _type(annotation)
-    return dg.Noneable(member) if member is dg.Any else member
+    if member is dg.Any:
+        return dg.Noneable(member)
+    return member
 
 
 sweep_config = dg.ConfigMapping(config_fn=_job_config, config_schema=config_schema(SweepSpec))

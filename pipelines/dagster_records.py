@@ -176,7 +176,9 @@ def forget_sweeps(
     if is_own and project is None and policy.dagster.days is not None:
         before = now - max(_MIN_AGE, timedelta(days=policy.dagster.days))
         # All are listed before any is deleted, because a listing goes on behind a run that must still exist.
-        stop = None if dry_run else max(0, left)
+        stop: int | None = None
+        if not dry_run:
+            stop = max(0, left)
         run_ids = list(itertools.islice(_runs_without_sweep(instance, before), stop))
         if not dry_run:
             for run_id in run_ids:

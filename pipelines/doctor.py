@@ -105,7 +105,9 @@ def check_daemon(home: Path, catalog: Catalog, now: Callable[[], float] = time.t
         yield Finding(OK, f"Dagster's daemon has never run with {home}, and no sweep waits for it")
     elif late:
         heard = max((beats[name] for name in late if name in beats), default=None)
-        ago = "never heard of" if heard is None else f"last heard of {duration(now() - heard)} ago"
+        ago = "never heard of"
+        if heard is not None:
+            ago = f"last heard of {duration(now() - heard)} ago"
         yield Finding(
             level,
             f"Dagster's daemon ({', '.join(late)}) was {ago}",

@@ -67,7 +67,8 @@ _RETRIES = dg.RetryPolicy(max_retries=5, delay=10, backoff=dg.Backoff.EXPONENTIA
 # A worker that is killed is started again; its trial goes on from its checkpoint once the lease has expired.
 # Dagster has one count for all retries of a step, so on a cluster, where pods are reclaimed, the executor
 # counts the crashes.
-_WORKER_RETRIES = dg.RetryPolicy(max_retries=10 if load_cluster() is None else _MAX_RECLAIMED, delay=1.0)
+_MAX_WORKER_RETRIES = 10 if load_cluster() is None else _MAX_RECLAIMED
+_WORKER_RETRIES = dg.RetryPolicy(max_retries=_MAX_WORKER_RETRIES, delay=1.0)
 _SPEC = {"spec": dg.Field(dg.Permissive(), description="The checked sweep spec.")}
 
 
@@ -83,7 +84,9 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
         refresh = _is_chosen(context, REFRESH)
         trains = _trains(context, backend)
         # The spec of an intent came over HTTP, so it may only name places that are listed.
-        places = listed_places() if INTENT in context.run.tags else None
+        places = None
+        if INTENT in context.run.tags:
+            places = listed_places()
         if places is not None:
             check_over_http(spec, places, trains=trains)
         check_functions(spec, trains=trains)
@@ -127,7 +130,9 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
             f"snapshot {snapshot.key} is deprecated ({snapshot.deprecated}), and the sweep is launched on "
             "it all the same"
         )
-    state = "new" if snapshot.new else "unchanged"
+    state = "unchanged"
+    if snapshot.new:
+        state = "new"
     context.log.info(f"snapshot {snapshot.key}: {snapshot.rows} rows, {state}")
     taken_by = DatasetSource.model_validate(
         {**snapshot.recipe, "checks": spec.dataset.checks.model_dump(mode="json")}
@@ -309,7 +314,9 @@ def _goes_on(
     """
     intent = context.run.tags.get(INTENT)
     if intent is None:
-        driver = "sensors" if context.job_name == launch_sweep.name else "job"
+        driver = "job"
+        if context.job_name == launch_sweep.name:
+            driver = "sensors"
         return has_unfinished(backend.catalog, spec, driver, snapshot)
     with backend.catalog.read() as session:
         return session.get(SweepRow, intents.find(backend.catalog, intent).sweep) is not None
@@ -318,7 +325,9 @@ def _goes_on(
 def _visible_projects(context: dg.OpExecutionContext, backend: Backend) -> list[str] | None:
     """The projects that the person who launched the sweep may see; None is all."""
     intent = context.run.tags.get(INTENT)
-    return intents.find(backend.catalog, intent).payload.get("projects") if intent else None
+    if not intent:
+        return None
+    return intents.find(backend.catalog, intent).payload.get("projects")
 
 
 def _has_predictor(backend: Backend, sweep: str) -> bool:
@@ -335,7 +344,9 @@ def _open_sweep(
     intent: IntentRow | None = None,
 ) -> str:
     git = git_state(backend.store, Path.cwd()) or {}
-    wanted = intent.sweep if intent else None
+    wanted = None
+    if intent:
+        wanted = intent.sweep
     sources = warm_start_sources(backend.catalog, spec, _visible_projects(context, backend))
 
     def open_row(within: Session | None = None) -> SweepRow:

@@ -107,9 +107,12 @@ def drop_expired(context: dg.OpExecutionContext, config: Retention, backend: Bac
     is_own = load_cluster() is not None or is_home_of(backend.store, Path(context.instance.root_directory))
     forgotten = forget_sweeps(context.instance, backend.catalog, done.policy.policy, is_own=is_own, **scope)
     done = replace(done, gone=[*done.gone, *forgotten])
-    went = "would go" if done.dry_run else "went"
-    deleted = "would go" if done.dry_run else "deleted"
-    moved = "would move" if done.dry_run else "moved"
+    went = "went"
+    deleted = "deleted"
+    moved = "moved"
+    if done.dry_run:
+        went = deleted = "would go"
+        moved = "would move"
     for line in done.notes():
         context.log.warning(line)
     for row in done.gone:

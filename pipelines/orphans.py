@@ -1,6 +1,7 @@
 """Sensors that end steps and runs on a cluster whose pods go on after the process that started them."""
 
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -33,13 +34,17 @@ def end_orphaned_steps(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     # resumes the run, even if the run was canceled.
     going_on = [job for job in find_jobs(_STEPS) if not (job.status.failed or job.status.completion_time)]
     runs = sorted({job.metadata.labels["dagster/run-id"] for job in going_on})
-    records = context.instance.get_run_records(dg.RunsFilter(run_ids=runs, statuses=_OVER)) if runs else []
+    records: Sequence[dg.RunRecord] = []
+    if runs:
+        records = context.instance.get_run_records(dg.RunsFilter(run_ids=runs, statuses=_OVER))
     before = time.time() - _STEP_ENDS_SECONDS
     over = {record.dagster_run.run_id for record in records if (record.end_time or 0.0) < before}
     names = [job.metadata.name for job in going_on if job.metadata.labels["dagster/run-id"] in over]
     for name in names:
         delete_job(name)
-    return dg.SkipReason(f"ended: {names}" if names else "every step belongs to a run that goes on")
+    if not names:
+        return dg.SkipReason("every step belongs to a run that goes on")
+    return dg.SkipReason(f"ended: {names}")
 
 
 @_sensor(
@@ -57,7 +62,9 @@ def end_abandoned_runs(context: dg.SensorEvaluationContext, backend: Backend) ->
             if _is_abandoned(backend, run, current):
                 context.instance.run_coordinator.cancel_run(run.run_id)
                 canceled.append(run.run_id)
-    return dg.SkipReason(f"canceled: {canceled}" if canceled else "every run of a trial has an attempt")
+    if not canceled:
+        return dg.SkipReason("every run of a trial has an attempt")
+    return dg.SkipReason(f"canceled: {canceled}")
 
 
 def _current_attempts(backend: Backend) -> set[tuple[str, int, int]]:

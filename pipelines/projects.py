@@ -42,8 +42,10 @@ def change_project(context: dg.OpExecutionContext, config: OneProject, backend: 
     settings: dict[str, Any] = {}
     limits = {"max_trials": config.max_trials, "max_gpus": config.max_gpus, "gpu_hours": config.gpu_hours}
     for name, limit in limits.items():
-        if limit is not None:
-            settings[name] = None if limit == -1 else limit
+        if limit == -1:
+            settings[name] = None
+        elif limit is not None:
+            settings[name] = limit
     if config.owners is not None:
         settings["owners"] = config.owners
     if config.weight is not None:

@@ -91,7 +91,9 @@ def retry_crashed_trials(context: dg.SensorEvaluationContext, backend: Backend) 
     lost = _for_each(context, backend, Scheduler.requeue_lost)
     lost += _for_each(context, backend, partial(_requeue_unclaimed, context.instance))
     keys = [assignment.run_key for assignment in lost]
-    summary = f"queued again or given up: {keys}" if lost else "no trial has crashed"
+    summary = "no trial has crashed"
+    if lost:
+        summary = f"queued again or given up: {keys}"
     return _observe(backend, lost, summary)
 
 
@@ -104,7 +106,9 @@ def retry_crashed_trials(context: dg.SensorEvaluationContext, backend: Backend) 
 def watch_starting_pods(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult:
     changed = _for_each(context, backend, partial(_watch_pods, context, backend))
     keys = [assignment.run_key for assignment in changed]
-    summary = f"pods that do not start: {keys}" if keys else "no pod fails to start"
+    summary = "no pod fails to start"
+    if keys:
+        summary = f"pods that do not start: {keys}"
     return _observe(backend, changed, summary)
 
 
@@ -119,7 +123,9 @@ def stop_diverged_trials(context: dg.SensorEvaluationContext, backend: Backend) 
     context.update_cursor(str(turn + 1))
     stopped = _for_each(context, backend, partial(_stop_diverged, backend, turn))
     keys = [assignment.key for assignment in stopped]
-    summary = f"diverged and stopped: {keys}" if stopped else "no trial has diverged"
+    summary = "no trial has diverged"
+    if stopped:
+        summary = f"diverged and stopped: {keys}"
     return _observe(backend, stopped, summary)
 
 
@@ -177,10 +183,14 @@ def launch_requested(
             step = intents.Became(intents.FAILED, None, problem)
         if isinstance(step, intents.Became):
             intents.become(backend.catalog, intent.id, step)
-        return [_intent_request(intent)] if isinstance(step, intents.Launch) else []
+        if not isinstance(step, intents.Launch):
+            return []
+        return [_intent_request(intent)]
 
     requests = [request for intent in open_intents for request in _run_guarded(context, intent, launch)]
-    return dg.SensorResult(run_requests=requests) if requests else dg.SkipReason("nothing new was asked for")
+    if requests:
+        return dg.SensorResult(run_requests=requests)
+    return dg.SkipReason("nothing new was asked for")
 
 
 def hand_out(scheduler: Scheduler) -> list[Assignment]:
@@ -236,7 +246,9 @@ def _watch_pods(
     changed = []
     limit = scheduler.spec.resources.start_timeout_seconds
     pods = starting(scheduler.id, scheduler.unclaimed_attempts())
-    reasons = _reasons(backend, scheduler) if pods else {}
+    reasons = {}
+    if pods:
+        reasons = _reasons(backend, scheduler)
     # Runs are canceled before their trials are queued again, so that no run can claim an attempt any more
     # when the next one begins.
     late = [pod.assignment.run_key for pod in pods if pod.seconds > limit]

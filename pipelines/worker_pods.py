@@ -177,7 +177,9 @@ class WatchedSteps(StepHandler):
             if termination is None:
                 return _blameless(str(health.unhealthy_reason))
             reason = f"{health.unhealthy_reason} {termination.reason}"
-            return CheckStepHealthResult.unhealthy(reason) if termination.own_fault else _blameless(reason)
+            if termination.own_fault:
+                return CheckStepHealthResult.unhealthy(reason)
+            return _blameless(reason)
         if pods and all(pod.status.phase == "Succeeded" for pod in pods):
             # Kubernetes may start a deleted pod again, which Dagster ends at once. Then no event reports the
             # end of the first pod.
@@ -295,7 +297,9 @@ def _too_many_crashes(context: StepHandlerContext, step: str) -> int:
     crashes = sum(
         entry.step_key == step and not _is_blameless(entry.get_dagster_event()) for entry in retries
     )
-    return crashes if crashes > MAX_CRASHES else 0
+    if crashes <= MAX_CRASHES:
+        return 0
+    return crashes
 
 
 def _is_blameless(retry: DagsterEvent) -> bool:

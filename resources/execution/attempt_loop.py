@@ -129,7 +129,10 @@ class AttemptLoop:
                     self._withdraw(None)
                 if alive and (self._withdrawn or self._stream.diverged):
                     self._terminate()
-            message = self._process.receive(1.0 if alive else 0.0)
+            seconds = 0.0
+            if alive:
+                seconds = 1.0
+            message = self._process.receive(seconds)
             if message is not None:
                 return message
             should_end = self._last is not None or self._resizing
@@ -143,7 +146,9 @@ class AttemptLoop:
         """
         self._waiting_noted_at = time.monotonic()
         wanted = self._scheduler.spec.resources.at(self._assignment.granted).nodes
-        nodes = self._process.nodes if self._since is not None else wanted
+        nodes = wanted
+        if self._since is not None:
+            nodes = self._process.nodes
         if nodes == wanted and time.monotonic() - self._created < _AT_ONCE_SECONDS:
             return
         try:
@@ -166,7 +171,8 @@ class AttemptLoop:
             resources = self._scheduler.spec.resources
             budget = next(budget for budget in self._assignment.ladder if budget > message.epoch)
             self._resizing = resources.at(budget) != resources.at(message.epoch)
-            granted = message.epoch if self._resizing else budget
+            if not self._resizing:
+                granted = budget
         self._process.answer(Granted(granted, isinstance(decision, Complete)))
 
     def _end(self, message: Message | None) -> Decision:
@@ -200,7 +206,9 @@ class AttemptLoop:
             case Interrupted(reason):
                 return scheduler.report_preemption(assignment, reason, seconds)
         termination = self._process.termination()
-        decide = scheduler.report_crash if termination.own_fault else scheduler.report_preemption
+        decide = scheduler.report_preemption
+        if termination.own_fault:
+            decide = scheduler.report_crash
         return decide(assignment, termination.reason, seconds)
 
     def _last_checkpoint(self, reported: str | None) -> str | None:
@@ -214,7 +222,9 @@ class AttemptLoop:
             # A trial's image may have written anything in place of a record.
             _log.warning("could not look for the last checkpoint of %s: %s", self._assignment.key, error)
             return reported
-        return last.digest if last is not None else reported
+        if last is None:
+            return reported
+        return last.digest
 
     def _is_to_be_halved(self) -> bool:
         """Whether a rank ran out of memory and may try once more with half the micro-batch."""

@@ -181,7 +181,9 @@ class ExternalLoops:
         """
         is_idle = time.monotonic() < self._idle_until
         if (self._over or is_idle) and not (again and self.scheduler.has_lent(worker)):
-            return Finish() if self._over else Wait()
+            if self._over:
+                return Finish()
+            return Wait()
         self._prefetch.refill()
         work = self.scheduler.ask(worker, lease_seconds, again=again)
         if isinstance(work, LentAssignment):
@@ -194,7 +196,9 @@ class ExternalLoops:
         if is_choosing and (problem := self.problem):
             raise CannotSuggest(problem)
         self.held_back = self.scheduler.held_back()
-        seconds = _CHOOSING_SECONDS if is_choosing else _IDLE_SECONDS
+        seconds = _IDLE_SECONDS
+        if is_choosing:
+            seconds = _CHOOSING_SECONDS
         self._idle_until = time.monotonic() + seconds
         return Wait()
 
@@ -227,7 +231,9 @@ class ExternalLoops:
             Superseded: the attempt has lost its lease, or was ended.
         """
         newest = self.scheduler.assignment(trial)
-        assignment = newest if attempt == newest.attempt else self.scheduler.assignment(trial, attempt)
+        assignment = newest
+        if attempt != newest.attempt:
+            assignment = self.scheduler.assignment(trial, attempt)
         if (word := self._find_decision(assignment, epoch)) is not None:
             # This was reported before. Whoever decided then may have been killed before it settled the sweep.
             if word != "continue":
@@ -299,7 +305,9 @@ class ExternalLoops:
         else:
             decision = self.scheduler.report_crash(assignment, error, seconds, also)
         self._settle_after(decision)
-        word = "stop" if isinstance(decision, Fail) else "retry"
+        word = "retry"
+        if isinstance(decision, Fail):
+            word = "stop"
         return Verdict(word, assignment.granted)
 
     def release(self, trial: int, attempt: int, *, also: Sequence[Statement] = ()) -> Verdict:
@@ -321,8 +329,12 @@ class ExternalLoops:
         self._over = self._over or self.scheduler.end_if_over()
 
     def _trial_to_train(self, lent: LentAssignment) -> TrialToTrain:
-        epoch = lent.ladder[lent.rung - 1] if lent.rung else 0
-        epochs = epoch if lent.lease_until is None else lent.granted
+        epoch = 0
+        if lent.rung:
+            epoch = lent.ladder[lent.rung - 1]
+        epochs = epoch
+        if lent.lease_until is not None:
+            epochs = lent.granted
         checkpoint = self.scheduler.checkpoint(lent.trial)
         return TrialToTrain(
             lent.trial,
@@ -345,7 +357,9 @@ class ExternalLoops:
             "of_epochs": epoch,
         }
         rows = self._catalog.at_once(statements.DECISION, of_report)
-        return rows[0].decision if rows else None
+        if not rows:
+            return None
+        return rows[0].decision
 
     def _verdict(
         self, assignment: Assignment, epoch: int, word: str, lease_seconds: float | None = None
@@ -353,7 +367,9 @@ class ExternalLoops:
         if word != "continue":
             return Verdict(_WORDS[word], epoch)
         granted = next((budget for budget in assignment.ladder if budget > epoch), epoch)
-        lease_until = self._lease_end(lease_seconds) if lease_seconds else None
+        lease_until = None
+        if lease_seconds:
+            lease_until = self._lease_end(lease_seconds)
         return Verdict(_WORDS[word], granted, lease_until)
 
     def _settle_after(self, decision: Any) -> None:

@@ -90,7 +90,9 @@ class GpuProcess:
 
     @property
     def alive(self) -> bool:
-        return not self._given_back if self._process is None else self._process.alive
+        if self._process is None:
+            return not self._given_back
+        return self._process.alive
 
     @property
     def started(self) -> bool:

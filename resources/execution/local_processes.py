@@ -203,10 +203,11 @@ class LocalProcess:
             return None
         wait([self._process.sentinel, self._ours], timeout)
         try:
-            return self._ours.recv() if self._ours.poll() else None
+            if self._ours.poll():
+                return self._ours.recv()
         except (EOFError, ConnectionResetError):
             self._hung_up = True
-            return None
+        return None
 
     def answer(self, granted: Granted) -> None:
         with suppress(OSError):
@@ -230,7 +231,9 @@ class LocalProcess:
         if code in _TERMINATED:
             return Termination("the trial's process was ended by SIGTERM", own_fault=False)
         if code is not None and code < 0:
-            why = self._memory.reason() if code == -signal.SIGKILL else ""
+            why = ""
+            if code == -signal.SIGKILL:
+                why = self._memory.reason()
             return Termination(
                 f"the trial's process was killed by {signal.Signals(-code).name}{why}", own_fault=True
             )

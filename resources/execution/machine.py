@@ -26,10 +26,13 @@ def local_concurrency(spec: SweepSpec) -> int:
         needs.append(("memory", wanted.memory, quantity_bytes(wanted.memory), usable_memory()))
     for name, value, needed, available in needs:
         if needed > available:
-            has = f"{available >> 20}Mi" if name == "memory" else available
-            raise too_few(name, value, str(has))
+            if name == "memory":
+                raise too_few(name, value, f"{available >> 20}Mi")
+            raise too_few(name, value, str(available))
     room = min(int(available // needed) for _, _, needed, available in needs)
-    return min(spec.concurrency, room) if spec.concurrency else room
+    if not spec.concurrency:
+        return room
+    return min(spec.concurrency, room)
 
 
 def too_few(name: str, value: str, available: str) -> InvalidInput:

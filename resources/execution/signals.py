@@ -55,4 +55,6 @@ def ignore_signals() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+            if handler is None:
+                handler = signal.SIG_DFL
+            signal.signal(number, handler)

@@ -106,7 +106,9 @@ class StreamWatch(_Watch):
     """
 
     def __init__(self, store: Store, spec: SweepSpec, assignment: Assignment) -> None:
-        seconds = OBJECT_STORE_LOOK_SECONDS if store.folder is None else FOLDER_LOOK_SECONDS
+        seconds = FOLDER_LOOK_SECONDS
+        if store.folder is None:
+            seconds = OBJECT_STORE_LOOK_SECONDS
         super().__init__(f"halving-stream-{assignment.key}", seconds)
         self._stream = DivergenceWatch(
             store, spec.project, assignment.key, assignment.attempt, ranges_of(spec)

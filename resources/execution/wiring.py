@@ -13,7 +13,9 @@ from resources.scheduling.scheduler import Scheduler
 
 def make_scheduler(backend: Backend, sweep: str, **options: Any) -> Scheduler:
     """Make a sweep's scheduler; on a cluster it finds out why workers' pods ended."""
-    lookup = termination_lookup if load_cluster() else None
+    lookup = None
+    if load_cluster():
+        lookup = termination_lookup
     return Scheduler(backend.catalog, sweep, termination_lookup=lookup, places=concurrency_of, **options)
 
 

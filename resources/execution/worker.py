@@ -88,10 +88,14 @@ class TrialRunner:
         self._store = store
         self._spec = scheduler.spec
         self._dataset = (dataset_name, dataset_digest)
-        source = None if self._spec.image else source_digest(self._spec.trained_by)
+        source: str | None = None
+        if not self._spec.image:
+            source = source_digest(self._spec.trained_by)
         self._labels = {**labels, "trainable": self._spec.trained_by, "trainable_sha256": source}
         self._processes = _processes(scheduler, store)
-        self._provenance = {"image": self._spec.image} if self._spec.image else provenance.capture(store)
+        self._provenance: dict[str, Any] = {"image": self._spec.image}
+        if not self._spec.image:
+            self._provenance = provenance.capture(store)
 
     def run(self, assignment: Assignment, on_change: Callable[[Assignment], None]) -> Decision | None:
         """Run one attempt until its trial pauses, ends or fails.
@@ -199,10 +203,9 @@ def _processes(scheduler: Scheduler, store: Store) -> TrialProcesses:
         return PodProcesses(cluster, scheduler, store)
     devices = visible_gpus()
     needed = spec.resources.largest.gpus
-    visible: list[str] | None = None
-    if devices:
-        # A worker in a pod has all GPUs of that pod. On a machine that others use, a trial sees only its own.
-        visible = devices if cluster is not None else devices[:needed]
+    visible: list[str] | None = devices or None  # A worker in a pod has all GPUs of that pod.
+    if devices and cluster is None:  # On a machine that others use, a trial sees only its own.
+        visible = devices[:needed]
     server = ForkServer(spec.trained_by, spec.resources, visible, deterministic=bool(spec.deterministic))
     if cluster is not None or not needed:
         return server

@@ -139,7 +139,9 @@ def delete_pod(name: str, grace_seconds: int | None) -> bool:
     Args:
         grace_seconds: None is the pod's own grace period.
     """
-    options = {} if grace_seconds is None else {"grace_period_seconds": grace_seconds}
+    options = {}
+    if grace_seconds is not None:
+        options = {"grace_period_seconds": grace_seconds}
     deleted = _unless(
         _NOT_FOUND,
         lambda: core_api().delete_namespaced_pod(

@@ -94,7 +94,9 @@ def load_cluster() -> ClusterConfig | None:
         InvalidInput: the file does not exist, or a field is not accepted; the message names it.
     """
     path = os.environ.get(VARIABLE)
-    return _load(path) if path else None
+    if not path:
+        return None
+    return _load(path)
 
 
 @cache

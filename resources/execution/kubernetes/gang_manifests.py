@@ -67,14 +67,13 @@ def gang_policies(
 def _policy(
     name: str, owner: Mapping[str, Any] | None, selected: Mapping[str, str], ingress: list[dict[str, Any]]
 ) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": name, "labels": {"app.kubernetes.io/part-of": "halving"}}
+    if owner:
+        metadata["ownerReferences"] = [dict(owner)]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": {
-            "name": name,
-            "labels": {"app.kubernetes.io/part-of": "halving"},
-            **({"ownerReferences": [dict(owner)]} if owner else {}),
-        },
+        "metadata": metadata,
         "spec": {
             "podSelector": {"matchLabels": dict(selected)},
             "policyTypes": ["Ingress"],

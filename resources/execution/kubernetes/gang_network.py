@@ -39,7 +39,10 @@ class GangNetwork:
         from kubernetes.client import ApiException
 
         pod = api.own_pod()
-        wanted = self._policies(pod.metadata.labels if pod else None)
+        worker_labels = None
+        if pod:
+            worker_labels = pod.metadata.labels
+        wanted = self._policies(worker_labels)
         try:
             for policy in wanted:
                 api.create_policy(policy)

@@ -142,7 +142,9 @@ class GangProcess:
         # trial has reached its rung.
         if self._broken_at is not None:
             timeout = min(timeout, _BROKEN_LOOK_SECONDS)
-        if self.started and (message := self._read_mailbox(0.0 if self._over else timeout)):
+        if self._over:
+            timeout = 0.0
+        if self.started and (message := self._read_mailbox(timeout)):
             return message
         if not self._over:
             return None
@@ -186,8 +188,11 @@ class GangProcess:
         given_up = list(self._leaving)
         if self._probe is not None:
             given_up.append(self._probe)
+        grace_seconds: int | None = None
+        if self._broken:
+            grace_seconds = _BROKEN_GRACE_SECONDS
         for pod in self._pods:
-            pod.remove(_BROKEN_GRACE_SECONDS if self._broken else None)
+            pod.remove(grace_seconds)
         for pod in given_up:
             pod.remove(_BROKEN_GRACE_SECONDS)
         self._network.close(self.ask)
@@ -276,7 +281,9 @@ class GangProcess:
             return PodState.HERE
         if not pod.placed:
             return PodState.UNPLACED
-        return PodState.STUCK if pod.stuck else PodState.STARTING
+        if pod.stuck:
+            return PodState.STUCK
+        return PodState.STARTING
 
     def _keep(self, numbers: list[int]) -> None:
         """Go on with these pods, and give up the others."""
@@ -335,7 +342,9 @@ class GangProcess:
     def _read_mailbox(self, timeout: float) -> Message | None:
         try:
             message = self._mailbox.receive(timeout)
-            return None if message is None else self._trusted.check(message)
+            if message is None:
+                return None
+            return self._trusted.check(message)
         except InvalidInput as error:
             return Raised(f"gang {self._name}: {error}", final=True, checkpoint=None)
 
@@ -352,7 +361,9 @@ class GangProcess:
             return
         self._broken_at = self._broken_at or time.monotonic()
         self._has_hung = any(end.hang is not None for end in ends)
-        within = _HANG_SECONDS if self._has_hung else _VERDICT_SECONDS
+        within = _VERDICT_SECONDS
+        if self._has_hung:
+            within = _HANG_SECONDS
         if all(end.is_known for end in ends) or time.monotonic() - self._broken_at > within:
             self._last = verdict(ends)
             self._over = True
@@ -367,7 +378,10 @@ class GangProcess:
         pod = self._pods[node]
         processes = self._resources.processes
         reported, message = self._store.end_of(pod.name)
-        silent = self._store.silent_seconds(pod.name)
+        silence = self._store.silent_seconds(pod.name)
+        silent_seconds: float | None = None
+        if silence > self._lost_seconds() and not pod.ended:
+            silent_seconds = silence
         return PodEnd(
             pod.name,
             node,
@@ -377,14 +391,16 @@ class GangProcess:
             hang=self._store.hang_of(pod.name),
             signalled=self._store.was_signalled(pod.name),
             termination=pod.known_termination,
-            silent_seconds=silent if silent > self._lost_seconds() and not pod.ended else None,
+            silent_seconds=silent_seconds,
         )
 
     def _lost_seconds(self) -> float:
         """After how many seconds without a beat a pod is lost; fewer if the gang is broken already."""
         if self._has_hung:
             return _HUNG_BEAT_SECONDS
-        return BEAT_LOST_SECONDS if self._broken_at is None else _BROKEN_BEAT_SECONDS
+        if self._broken_at is None:
+            return BEAT_LOST_SECONDS
+        return _BROKEN_BEAT_SECONDS
 
     def _look_for_more(self) -> None:
         """If the gang has fewer nodes than it wants, let a pod wait for one more, to begin again with it."""

@@ -70,7 +70,9 @@ class PodEnd:
     def with_origin(self, reason: str) -> str:
         """A reason, with the node and the ranks of this pod in front."""
         first, last = self.ranks
-        ranks = f"rank {first}" if first == last else f"ranks {first} to {last}"
+        ranks = f"rank {first}"
+        if first != last:
+            ranks = f"ranks {first} to {last}"
         return f"node {self.node} of the gang ({ranks}): {reason}"
 
 

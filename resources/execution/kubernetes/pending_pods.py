@@ -46,7 +46,9 @@ def starting(sweep: str, handed_out: Iterable[Assignment]) -> list[Starting]:
     for pod in find_pods(of_sweep):
         assignment = waiting.pop(_key(pod.metadata.labels), None)
         if assignment is not None and not has_started(pod):
-            seconds = 0.0 if is_queued(pod) else _age(pod)
+            seconds = 0.0
+            if not is_queued(pod):
+                seconds = _age(pod)
             attempts.append(Starting(assignment, why_not_started(pod), seconds))
     if not waiting:
         return attempts
@@ -54,7 +56,9 @@ def starting(sweep: str, handed_out: Iterable[Assignment]) -> list[Starting]:
     for job in find_jobs(of_sweep):
         assignment = waiting.get(_key(job.metadata.labels))
         if assignment is not None:
-            seconds = 0.0 if job.spec.suspend else _age(job)
+            seconds = 0.0
+            if not job.spec.suspend:
+                seconds = _age(job)
             attempts.append(Starting(assignment, why_no_pod(job), seconds))
     return attempts
 

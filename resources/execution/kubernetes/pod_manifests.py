@@ -72,7 +72,9 @@ def worker_config(
         cluster: the settings for the spec's project.
         budget: epochs up to which the worker's only attempt trains; None for a worker of all rungs.
     """
-    resources = spec.resources.largest if budget is None else spec.resources.at(budget)
+    resources = spec.resources.largest
+    if budget is not None:
+        resources = spec.resources.at(budget)
     pod_spec: dict[str, Any] = {"tolerations": _LOST_NODE}
     container: dict[str, Any] = {"resources": {"requests": _WORKER_REQUESTS}}
     if spec.image is None:
@@ -111,7 +113,9 @@ def trial_manifest(
         owner: a reference to the pod that starts it; Kubernetes deletes this pod together with its owner.
     """
     pods = cluster.trial_pods
-    gang = pods.gangs if resources.nodes > 1 else GangPods()
+    gang = GangPods()
+    if resources.nodes > 1:
+        gang = pods.gangs
     container = {
         "name": "trial",
         "image": image,
@@ -140,21 +144,27 @@ def trial_manifest(
             *pods.volume_mounts,
         ],
     }
+    metadata: dict[str, Any] = {
+        "name": name,
+        "labels": {"app.kubernetes.io/part-of": "halving", **labels, **_queue(resources, cluster)},
+        # A cluster that repacks its nodes must not move a training.
+        "annotations": {
+            **pods.annotations,
+            **gang.annotations,
+            "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+            **(annotations or {}),
+        },
+    }
+    if owner:
+        metadata["ownerReferences"] = [owner]
+    network: dict[str, Any] = {}
+    if gang.host_network:
+        # Otherwise a pod in its node's network would ask the node's name server, which knows no services.
+        network = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "labels": {"app.kubernetes.io/part-of": "halving", **labels, **_queue(resources, cluster)},
-            # A cluster that repacks its nodes must not move a training.
-            "annotations": {
-                **pods.annotations,
-                **gang.annotations,
-                "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
-                **(annotations or {}),
-            },
-            **({"ownerReferences": [owner]} if owner else {}),
-        },
+        "metadata": metadata,
         "spec": {
             "restartPolicy": "Never",
             "serviceAccountName": pods.service_account,
@@ -170,8 +180,7 @@ def trial_manifest(
             "terminationGracePeriodSeconds": math.ceil(resources.grace_seconds),
             "volumes": [{"name": "scratch", "emptyDir": {}}, _SHARED_MEMORY, *pods.volumes],
             "containers": [container],
-            # Otherwise a pod in its node's network would ask the node's name server, which knows no services.
-            **({"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if gang.host_network else {}),
+            **network,
             **_placement(resources, cluster),
         },
     }
@@ -238,4 +247,6 @@ def queue_of(resources: Needs, cluster: ClusterConfig) -> str | None:
 
 def _queue(resources: Needs, cluster: ClusterConfig) -> dict[str, str]:
     queue = queue_of(resources, cluster)
-    return {QUEUE_LABEL: queue} if queue else {}
+    if not queue:
+        return {}
+    return {QUEUE_LABEL: queue}

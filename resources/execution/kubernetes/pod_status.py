@@ -29,7 +29,9 @@ def waiting_reason(pod: "V1Pod", events: "Sequence[CoreV1Event]" = ()) -> str | 
     if pod.status.phase != "Pending":
         return None
     for status in [*(pod.status.init_container_statuses or []), *(pod.status.container_statuses or [])]:
-        waiting = status.state.waiting if status.state else None
+        waiting = None
+        if status.state:
+            waiting = status.state.waiting
         if waiting and waiting.reason not in _STARTING:
             return _join(waiting.reason, waiting.message)
     for condition in pod.status.conditions or []:
@@ -147,7 +149,9 @@ def _termination_by_exit(name: str, state: "V1ContainerState") -> Termination:
     code = state.terminated.exit_code
     if code == _SIGTERM:
         return Termination(f"pod {name} was ended by SIGTERM", own_fault=False)
-    how = "was killed by SIGKILL" if code == _SIGKILL else f"ended with exit code {code}"
+    how = f"ended with exit code {code}"
+    if code == _SIGKILL:
+        how = "was killed by SIGKILL"
     if state.terminated.message:
         how += f": {state.terminated.message.strip()}"
     return Termination(f"pod {name} {how}", own_fault=code != _SIGKILL)
@@ -155,7 +159,9 @@ def _termination_by_exit(name: str, state: "V1ContainerState") -> Termination:
 
 def _memory_limit(pod: "V1Pod", container: str) -> str:
     for spec in pod.spec.containers:
-        limit = (spec.resources.limits or {}).get("memory") if spec.resources else None
+        limit = None
+        if spec.resources:
+            limit = (spec.resources.limits or {}).get("memory")
         if spec.name == container and limit:
             return f" (resources.memory = {limit})"
     return ""

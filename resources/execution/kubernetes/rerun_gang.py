@@ -87,6 +87,9 @@ def prepare_gang(
             owner=owner,
         )
 
+    lease: FormingLease | None = None
+    if catalog:
+        lease = FormingLease(catalog, f"{rerun.project}/{rerun.run}")
     return GangProcess(
         name,
         manifest,
@@ -95,7 +98,7 @@ def prepare_gang(
         Mailbox(store, folder, sends="worker", reads="trial"),
         rendezvous,
         TrustedMessages({*(rule.metric for rule in context.objectives), *context.bounded}, request.epochs),
-        FormingLease(catalog, f"{rerun.project}/{rerun.run}") if catalog else None,
+        lease,
         None,
         policies=partial(
             gang_policies, name, rendezvous.port, owner, host_network=cluster.trial_pods.gangs.host_network
@@ -138,9 +141,10 @@ def _attend(gang: GangProcess, rerun: PodRerun, *, outside: bool) -> None:
             return
         if isinstance(message, ReachedRung):
             gang.answer(Granted(rerun.request.epochs, complete=True))
+        elif isinstance(message, Raised):
+            raise no_end(rerun, "pods", f"it raised:\n{message.error}")
         elif message is not None:
-            why = f"it raised:\n{message.error}" if isinstance(message, Raised) else message.reason
-            raise no_end(rerun, "pods", why)
+            raise no_end(rerun, "pods", message.reason)
         elif over:
             why = gang.termination().reason
             advice = ""

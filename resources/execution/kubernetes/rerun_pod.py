@@ -72,7 +72,10 @@ class RerunPods:
         owner = _ask_cluster(api.own_reference)
         # The first pod of a gang's rerun only looks around. It has a mailbox of its own, because it may still
         # be ending when the gang trains.
-        folder = mail_folder(rerun.project, rerun.run, 0 if is_gang else 1)
+        attempt = 1
+        if is_gang:
+            attempt = 0
+        folder = mail_folder(rerun.project, rerun.run, attempt)
         pod = _StartedPod(store, rerun, resources, cluster, owner, tell, folder)
         try:
             ready(*pod.look_around())
@@ -98,7 +101,9 @@ def rerun_pods(catalog_url: str | None = None) -> RerunPods | None:
         InvalidInput: as :func:`resources.execution.kubernetes.cluster_config.load_cluster`.
     """
     cluster = load_cluster()
-    return RerunPods(cluster, catalog_url) if cluster else None
+    if not cluster:
+        return None
+    return RerunPods(cluster, catalog_url)
 
 
 class _StartedPod:

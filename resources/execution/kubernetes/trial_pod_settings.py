@@ -67,9 +67,13 @@ def _parse_device(name: str, amount: Any) -> str:
             "hugepages-2Mi"
         )
     quantity = str(amount)
-    is_valid = _is_bytes(quantity) if in_bytes else _COUNT.fullmatch(quantity) is not None
+    is_valid = _COUNT.fullmatch(quantity) is not None
+    if in_bytes:
+        is_valid = _is_bytes(quantity)
     if isinstance(amount, bool) or not is_valid:
-        accepted = "bytes, for example 5Gi" if in_bytes else "a whole number from 1 on"
+        accepted = "a whole number from 1 on"
+        if in_bytes:
+            accepted = "bytes, for example 5Gi"
         raise ValueError(f"{name} cannot be {amount!r:.80}: give {accepted}")
     return quantity
 

@@ -127,7 +127,9 @@ class WatchedPod:
             return
         if self._owed:
             self._owed()
-        pause = _RUNNING_SECONDS if self.started else _STARTING_SECONDS
+        pause = _STARTING_SECONDS
+        if self.started:
+            pause = _RUNNING_SECONDS
         if not self._created:
             self._create()
         elif time.monotonic() - self._looked > pause:
@@ -145,12 +147,16 @@ class WatchedPod:
             return
         self._created = True  # This may be wrong; the next look at the pod finds out.
         is_confirmed = self._ask_to_delete(grace_seconds)
-        self._owed = None if is_confirmed else partial(self.delete, grace_seconds)
+        self._owed = None
+        if not is_confirmed:
+            self._owed = partial(self.delete, grace_seconds)
 
     @property
     def known_termination(self) -> Termination | None:
         """Why it ended, by the cluster; None while it runs, or if it succeeded."""
-        return self._termination if self.ended else None
+        if not self.ended:
+            return None
+        return self._termination
 
     def termination(self) -> Termination:
         """Why it ended without a last message."""
