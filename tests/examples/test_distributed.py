@@ -22,7 +22,7 @@ from resources.backend import Backend
 from resources.sweep_spec import parse_spec
 from tests.backends import CHECKOUT
 from tests.gangs import run_in_gang
-from tests.resources.execution.test_worker import Ran
+from tests.resources.execution.worked_sweeps import WorkedSweep
 from tests.sdk.data.sharded import arrow_file, put_shard, snapshot
 from tests.sdk.trial_process.test_main import context
 
@@ -97,7 +97,7 @@ def test_a_sweep_of_an_example_trains_by_ddp_and_by_fsdp2_in_two_ranks(
         "max_trials": 2,
     }
     backend = Backend(root=str(tmp_path))
-    ran = Ran(backend, parse_spec(fields | {"strategy": {"random": {"budget": 1}}})).work()
+    ran = WorkedSweep(backend, parse_spec(fields | {"strategy": {"random": {"budget": 1}}})).work()
     assert [(row.status, row.attempt) for row in ran.rows()] == [("completed", 1), ("completed", 1)], [
         row.error for row in ran.rows()
     ]

@@ -28,8 +28,8 @@ from tests.kubernetes.test_image_trials import (  # noqa: F401
     run,
     site,
 )
-from tests.resources.execution.kubernetes.test_gang_process import TRAINABLE
-from tests.resources.execution.test_worker import state_of
+from tests.resources.execution.kubernetes.gang_sweeps import TRAINABLE
+from tests.resources.execution.worked_sweeps import state_of
 
 pytestmark = [
     pytest.mark.usefixtures("gpus"),

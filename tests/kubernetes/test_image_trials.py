@@ -40,7 +40,7 @@ from resources.sweep_spec import SweepSpec
 from tests.backends import CHECKOUT
 from tests.kubernetes.overlay import IMAGE
 from tests.kubernetes.services import SESSION, ObjectStore, address_for_pods
-from tests.resources.execution.test_worker import Ran, count_epochs, state_of, taking_its_place
+from tests.resources.execution.worked_sweeps import WorkedSweep, count_epochs, state_of, taking_its_place
 from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
@@ -228,7 +228,7 @@ def site() -> Iterator[Site]:
     site.close()
 
 
-class RanInPods(Ran):
+class RanInPods(WorkedSweep):
     """A sweep on the site's store, worked off by one worker in this process."""
 
     def __init__(self, site: Site, backend: Backend, spec: SweepSpec) -> None:

@@ -17,7 +17,7 @@ from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep, pause_sweep
 from resources.sweep_spec import SweepSpec, parse_spec
 from tests.backends import SMALL, snapshot_row
-from tests.resources.execution.test_worker import Ran
+from tests.resources.execution.worked_sweeps import WorkedSweep
 
 _REASON = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu [16 asked]."
 
@@ -179,7 +179,7 @@ def test_a_gang_that_ended_differently_each_time_says_so_of_each_attempt(
         "strategy": strategy,
     }
     resources = {"processes": 2, "collective_timeout_seconds": 4}
-    sweep = Ran(backend, parse_spec({**SMALL, **changes, "resources": resources})).work().sweep
+    sweep = WorkedSweep(backend, parse_spec({**SMALL, **changes, "resources": resources})).work().sweep
     attempts = json.loads(run_command("trial", f"{sweep}.0000", "--json"))["attempts"]
     assert [(each["attempt"], each["ranks"], each["outcome"]) for each in attempts] == [
         (1, 2, "retry"),

@@ -13,7 +13,7 @@ from pipelines.definitions import defs
 from resources.backend import Backend
 from resources.sweep_spec import SweepSpec
 from tests.backends import CHECKOUT
-from tests.resources.execution.test_worker import Ran
+from tests.resources.execution.worked_sweeps import WorkedSweep
 
 
 @pytest.mark.slow
@@ -24,7 +24,7 @@ def test_the_job_and_the_command_leave_the_verdict_as_an_observation_of_the_tria
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    ran = Ran(backend, small_spec(max_trials=1)).work()
+    ran = WorkedSweep(backend, small_spec(max_trials=1)).work()
     key = f"{ran.sweep}.0000"
     home = tmp_path / "dagster"
     home.mkdir()

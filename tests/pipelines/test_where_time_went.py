@@ -17,7 +17,7 @@ from resources.backend import Backend
 from resources.evaluation.report import evaluate_sweep
 from resources.sweep_spec import parse_spec
 from tests.backends import SMALL
-from tests.resources.execution.test_worker import Ran
+from tests.resources.execution.worked_sweeps import WorkedSweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("gangs")]
 ONE_EPOCH = {"asha": {"sampler": "random", "min_budget": 1, "max_budget": 1, "reduction_factor": 3}}
@@ -65,7 +65,7 @@ def show_trial(backend: Backend, capsys: pytest.CaptureFixture[str]) -> Callable
             "strategy": ONE_EPOCH,
             "gates": [],
         }
-        sweep = Ran(backend, parse_spec({**spec, "resources": {"processes": processes}})).work().sweep
+        sweep = WorkedSweep(backend, parse_spec({**spec, "resources": {"processes": processes}})).work().sweep
         report = evaluate_sweep(backend.store, backend.catalog, sweep)
         capsys.readouterr()
         printed = []

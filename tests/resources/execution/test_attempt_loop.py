@@ -32,7 +32,7 @@ from resources.scheduling.sweeps import pause_sweep, resume_sweep, stop_sweep
 from resources.search.decide import ranking
 from resources.search.state import Control, Status
 from resources.sweep_spec import SweepSpec
-from tests.resources.execution.test_worker import Ran, count_epochs
+from tests.resources.execution.worked_sweeps import WorkedSweep, count_epochs
 from tests.sdk.distributed.trainings import CPU, Net, batch, loss
 from tests.waiting import wait_for
 
@@ -53,7 +53,7 @@ def endless(small_spec: Spec) -> SweepSpec:
     )
 
 
-def once_it_trains(ran: Ran, act: Callable[[Backend], object]) -> None:
+def once_it_trains(ran: WorkedSweep, act: Callable[[Backend], object]) -> None:
     """Act from another thread, with another connection, as soon as the trial has saved something."""
 
     def watch() -> None:
@@ -67,7 +67,7 @@ def once_it_trains(ran: Ran, act: Callable[[Backend], object]) -> None:
 def test_a_paused_sweep_gets_its_trial_back_and_goes_on_from_its_last_epoch(
     backend: Backend, small_spec: Spec
 ) -> None:
-    ran = Ran(backend, endless(small_spec))
+    ran = WorkedSweep(backend, endless(small_spec))
 
     def pause_and_resume(other: Backend) -> None:
         pause_sweep(other.catalog, ran.sweep)
@@ -102,7 +102,7 @@ def test_a_paused_sweep_gets_its_trial_back_and_goes_on_from_its_last_epoch(
     assert outcomes[-1] == "requeue"
 
 
-def values_logged(ran: Ran, key: str) -> list[float]:
+def values_logged(ran: WorkedSweep, key: str) -> list[float]:
     """Each value that a trial logged, over all of its attempts, by step."""
     points = query.curves(
         [f"{ran.sweep}.0000"], key, project="small", root=ran.backend.store, max_points=None, attempts="raw"
@@ -120,7 +120,7 @@ def test_a_trial_goes_on_with_the_resources_of_its_next_rung_and_the_same_losses
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6")
     fields = {"trainable": "tests.search_trainables:train_on_all_ranks", "max_trials": 1}
     fields["strategy"] = {"median": {"min_budget": 1, "max_budget": 4, "interval": 1}}
-    ran = Ran(backend, small_spec(**fields, resources={"gpus": {1: 1, 2: 2, 4: 2}})).work()
+    ran = WorkedSweep(backend, small_spec(**fields, resources={"gpus": {1: 1, 2: 2, 4: 2}})).work()
     (row,) = ran.rows()
     assert (row.status, row.attempt, row.failures, row.preemptions, row.error) == ("completed", 2, 0, 0, None)
     assert values_logged(ran, "ranks") == values_logged(ran, "gpus") == [1, 2, 2, 2], "and no epoch twice"
@@ -142,7 +142,7 @@ def test_a_trial_goes_on_with_the_resources_of_its_next_rung_and_the_same_losses
     assert values_logged(ran, "loss") == pytest.approx(losses[2::3], rel=1e-6)
 
 
-def ends_of_attempts(ran: Ran) -> list[tuple[str | None, str | None]]:
+def ends_of_attempts(ran: WorkedSweep) -> list[tuple[str | None, str | None]]:
     """How each attempt of the one trial ended, and the last line of its error."""
     with ran.backend.catalog.read() as session:
         attempts = list(session.scalars(select(AttemptRow).order_by(AttemptRow.attempt)))
@@ -150,10 +150,10 @@ def ends_of_attempts(ran: Ran) -> list[tuple[str | None, str | None]]:
 
 
 @pytest.fixture
-def short_of_memory(backend: Backend, small_spec: Spec) -> Callable[..., Ran]:
+def short_of_memory(backend: Backend, small_spec: Spec) -> Callable[..., WorkedSweep]:
     """Works off a sweep of one trial that may not crash, with a trainable that is short of memory."""
 
-    def worked_off(trainable: str, processes: int) -> Ran:
+    def worked_off(trainable: str, processes: int) -> WorkedSweep:
         spec = small_spec(
             trainable=f"tests.search_trainables:{trainable}",
             strategy={"random": {"budget": 3}},
@@ -162,7 +162,7 @@ def short_of_memory(backend: Backend, small_spec: Spec) -> Callable[..., Ran]:
             max_retries=0,
             max_preemptions=0,
         )
-        return Ran(backend, spec).work()
+        return WorkedSweep(backend, spec).work()
 
     return worked_off
 
@@ -170,7 +170,7 @@ def short_of_memory(backend: Backend, small_spec: Spec) -> Callable[..., Ran]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("processes", "outcomes"), [(1, ["complete"]), (2, ["halved", "complete"])])
 def test_a_trial_out_of_memory_gets_one_more_try_with_half_the_micro_batch(
-    short_of_memory: Callable[..., Ran], processes: int, outcomes: list[str]
+    short_of_memory: Callable[..., WorkedSweep], processes: int, outcomes: list[str]
 ) -> None:
     ran = short_of_memory("train_with_memory_for_four_rows", processes)
     (row,) = ran.rows()
@@ -182,7 +182,7 @@ def test_a_trial_out_of_memory_gets_one_more_try_with_half_the_micro_batch(
 @pytest.mark.slow
 @pytest.mark.parametrize(("processes", "outcomes"), [(1, ["fail"]), (2, ["halved", "fail"])])
 def test_a_trial_that_runs_out_of_memory_with_the_half_too_has_failed(
-    short_of_memory: Callable[..., Ran], processes: int, outcomes: list[str]
+    short_of_memory: Callable[..., WorkedSweep], processes: int, outcomes: list[str]
 ) -> None:
     ran = short_of_memory("train_with_memory_for_two_rows", processes)
     (row,) = ran.rows()
@@ -197,7 +197,7 @@ def test_a_trial_that_runs_out_of_memory_with_the_half_too_has_failed(
 
 @pytest.mark.slow
 def test_a_trial_that_runs_out_of_memory_has_failed_where_no_half_is_allowed(
-    short_of_memory: Callable[..., Ran],
+    short_of_memory: Callable[..., WorkedSweep],
 ) -> None:
     ran = short_of_memory("train_as_it_is_or_not_at_all", 2)
     assert [outcome for outcome, _ in ends_of_attempts(ran)] == ["fail"]
@@ -215,7 +215,7 @@ def test_nan_on_one_rank_ends_a_trial_as_diverged_with_its_last_good_checkpoint(
         "max_trials": 1,
         "max_retries": 2,
     }
-    ran = Ran(
+    ran = WorkedSweep(
         backend, small_spec(**fields, strategy={"random": {"budget": 5}}, resources={"processes": 2})
     ).work()
     (row,) = ran.rows()
@@ -248,7 +248,7 @@ def test_a_trial_whose_process_dies_or_hangs_between_resources_goes_on_all_the_s
         max_retries=0,
         max_preemptions=0,
     )
-    ran = Ran(backend, spec).work()
+    ran = WorkedSweep(backend, spec).work()
     (row,) = ran.rows()
     assert (row.status, row.attempt, row.failures, row.preemptions) == ("completed", 3, 0, 0)
     assert count_epochs(ran, 0) == [(1, 1), (2, 1), (3, 1)]
@@ -261,7 +261,7 @@ def test_a_stopped_sweep_with_results_goes_on_to_its_evaluation(backend: Backend
         max_trials=50,
         strategy={"asha": {"sampler": "random"}},
     )
-    ran = Ran(backend, spec)
+    ran = WorkedSweep(backend, spec)
     done: list[object] = []
 
     def stop_after_three(changed: object) -> None:
@@ -285,7 +285,7 @@ def test_a_trial_whose_streamed_loss_is_nan_is_stopped_at_once_and_fails_alone(
         divergence={"train/loss": {"max": 100.0}},
     )
     began = time.monotonic()
-    ran = Ran(backend, spec).work()
+    ran = WorkedSweep(backend, spec).work()
     (row,) = ran.rows()
     assert (row.status, row.attempt) == ("failed", 1)
     assert "'train/loss' became nan at step 2" in str(row.error)
@@ -300,7 +300,7 @@ def test_a_worker_that_is_cut_off_for_long_gives_its_trial_up_with_a_checkpoint(
     spec = small_spec(
         trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 25}}
     )
-    ran = Ran(backend, spec)
+    ran = WorkedSweep(backend, spec)
 
     def unheard(assignment: Assignment) -> Control:
         if assignment.attempt == 1 and ran.records(0).checkpoints():
@@ -330,7 +330,7 @@ def test_streamed_metrics_are_looked_at_less_often_in_an_object_store(
 ) -> None:
     waits: list[float] = []
     monkeypatch.setattr(DivergenceWatch, "check", lambda _: "diverged")
-    ran = Ran(backend, small_spec())
+    ran = WorkedSweep(backend, small_spec())
     assignment = ran.scheduler.next_work("w:1")
     assert isinstance(assignment, Assignment)
     watch = StreamWatch(Store(root if "://" in root else tmp_path / root), ran.scheduler.spec, assignment)
@@ -354,7 +354,7 @@ def test_the_time_that_a_process_waits_to_be_started_is_not_the_trials(
     spec = small_spec(
         trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 20}}
     )
-    ran = Ran(backend, spec).work()
+    ran = WorkedSweep(backend, spec).work()
     (row,) = ran.rows()
     assert 0 < row.seconds < time.monotonic() - times[2]
 
@@ -370,7 +370,7 @@ def test_a_trial_out_of_bounds_ranks_after_every_trial_within_them(
         start_from=[{"x": 0.9}, {"x": 0.1}, {"x": 0.4}, {"x": 0.6}],
         bounds={"latency_ms": {"max": 50.0}},
     )
-    ran = Ran(backend, spec).work()
+    ran = WorkedSweep(backend, spec).work()
     assert [trial.number for trial, _ in ranking(ran.scheduler.state())] == [2, 1, 3, 0]
     violations = {result.trial: round(result.violation, 6) for result in ran.results()}
     assert violations == {0: 0.8, 1: 0.0, 2: 0.0, 3: 0.2}

@@ -29,7 +29,7 @@ from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep, pause_sweep, stop_sweep
 from resources.search.state import Status
 from resources.sweep_spec import SweepSpec
-from tests.resources.execution.test_worker import Ran
+from tests.resources.execution.worked_sweeps import WorkedSweep
 from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
@@ -53,14 +53,14 @@ def another(backend: Backend, snapshot: str, spec: SweepSpec) -> Assignment:
     return assignment
 
 
-def attempt_of(ran: Ran) -> AttemptRow | None:
+def attempt_of(ran: WorkedSweep) -> AttemptRow | None:
     with ran.backend.catalog.read() as session:
         return session.scalar(
             select(AttemptRow).where(AttemptRow.sweep == ran.sweep).order_by(AttemptRow.attempt.desc())
         )
 
 
-def held_since(ran: Ran) -> Any:
+def held_since(ran: WorkedSweep) -> Any:
     attempt = attempt_of(ran)
     return attempt and attempt.held_since
 
@@ -81,7 +81,7 @@ def at_work(*workers: Callable[[], object]) -> Iterator[None]:
 def test_a_trial_waits_for_the_gpus_of_its_rung_holding_none_and_gives_them_back(
     backend: Backend, small_spec: Spec
 ) -> None:
-    ran = Ran(backend, small_spec(**SHORT, max_trials=1, resources={"gpus": {1: 2}}))
+    ran = WorkedSweep(backend, small_spec(**SHORT, max_trials=1, resources={"gpus": {1: 2}}))
     other = another(backend, ran.snapshot.digest, small_spec(name="other", resources={"gpus": 2}))
     held = HeldGpus(backend.catalog, DEVICES)
     assert held.take(other, 2) == DEVICES[:2]
@@ -101,7 +101,7 @@ def test_a_trial_waits_for_the_gpus_of_its_rung_holding_none_and_gives_them_back
 def test_a_trial_that_waits_for_gpus_is_given_back_by_a_pause_without_a_failure(
     backend: Backend, small_spec: Spec
 ) -> None:
-    ran = Ran(backend, small_spec(**SHORT, max_trials=1, resources={"gpus": 3}))
+    ran = WorkedSweep(backend, small_spec(**SHORT, max_trials=1, resources={"gpus": 3}))
     other = another(backend, ran.snapshot.digest, small_spec(name="other", resources={"gpus": 1}))
     held = HeldGpus(backend.catalog, DEVICES)
     assert held.take(other, 1)
@@ -117,7 +117,7 @@ def test_a_trial_that_waits_for_gpus_is_given_back_by_a_pause_without_a_failure(
 def test_a_trial_that_waits_for_gpus_is_given_back_where_its_place_is_wanted(
     backend: Backend, small_spec: Spec
 ) -> None:
-    ran = Ran(backend, small_spec(**SHORT, max_trials=1, resources={"gpus": 3}))
+    ran = WorkedSweep(backend, small_spec(**SHORT, max_trials=1, resources={"gpus": 3}))
     other = another(backend, ran.snapshot.digest, small_spec(name="other", resources={"gpus": 1}))
     held = HeldGpus(backend.catalog, DEVICES)
     assert held.take(other, 1)
@@ -155,7 +155,7 @@ def test_a_trial_waits_on_while_the_database_is_unavailable(
         (Scheduler, "begin_holding"),
     ):
         fails_once(owner, name)
-    ran = Ran(backend, small_spec(**SHORT, max_trials=1, resources={"gpus": 3}))
+    ran = WorkedSweep(backend, small_spec(**SHORT, max_trials=1, resources={"gpus": 3}))
     other = another(backend, ran.snapshot.digest, small_spec(name="other", resources={"gpus": 1}))
     held = HeldGpus(backend.catalog, DEVICES)
     assert held.take(other, 1)
@@ -168,7 +168,7 @@ def test_a_trial_waits_on_while_the_database_is_unavailable(
 def test_a_worker_that_goes_from_trial_to_trial_is_not_there_before_those_who_wait(
     backend: Backend, small_spec: Spec
 ) -> None:
-    ran = Ran(backend, small_spec(**SHORT, resources={"gpus": 3}))
+    ran = WorkedSweep(backend, small_spec(**SHORT, resources={"gpus": 3}))
     next_one = ran.scheduler.next_work(worker_name())
     assert isinstance(next_one, Assignment)
     waiting = another(backend, ran.snapshot.digest, small_spec(name="other", resources={"gpus": 3}))
@@ -199,7 +199,7 @@ def test_no_two_trials_share_a_gpu_and_a_killed_workers_is_used_once_it_is_lost(
         "max_retries": 0,
     }
     own |= {"resources": {"gpus": 1, "cpus": 0.1}, "max_trials": 6}
-    job = Ran(backend, small_spec(**own))
+    job = WorkedSweep(backend, small_spec(**own))
     used = Path(backend.store.root, "used")
     killed = another(backend, job.snapshot.digest, small_spec(name="killed", resources={"gpus": 1}))
     with subprocess.Popen(["sleep", "600"]) as worker:

@@ -26,7 +26,7 @@ from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
 from tests.backends import CHECKOUT
 from tests.control_groups import control_group
-from tests.resources.execution.test_worker import Ran
+from tests.resources.execution.worked_sweeps import WorkedSweep
 from tests.sdk.conftest import IGNORING
 from tests.waiting import wait_for, wait_while_running
 
@@ -102,10 +102,10 @@ STOPPED = """
 import json, os, signal, sys, threading, time
 from resources.backend import Backend
 from resources.sweep_spec import parse_spec
-from tests.resources.execution.test_worker import Ran
+from tests.resources.execution.worked_sweeps import WorkedSweep
 from tests.sdk.conftest import IGNORING
 if __name__ == "__main__":
-    ran = Ran(Backend(root=sys.argv[1]), parse_spec(json.loads(sys.argv[2])))
+    ran = WorkedSweep(Backend(root=sys.argv[1]), parse_spec(json.loads(sys.argv[2])))
     def stop():
         while not ran.records(0).checkpoints():
             time.sleep(0.02)
@@ -284,7 +284,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resources.execution.machine.usable_cpus", lambda: 8)
 
 
-def visible(ran: Ran) -> Any:
+def visible(ran: WorkedSweep) -> Any:
     return ran.records(0).read()["provenance"]["hardware"]["visible_gpus"]["CUDA_VISIBLE_DEVICES"]
 
 
@@ -293,7 +293,7 @@ def visible(ran: Ran) -> Any:
 def test_a_trials_gpus_are_its_own_and_on_record_and_its_worker_still_sees_all(
     backend: Backend, small_spec: Spec
 ) -> None:
-    ran = Ran(backend, small_spec(max_trials=1, resources={"gpus": 2}))
+    ran = WorkedSweep(backend, small_spec(max_trials=1, resources={"gpus": 2}))
     sweep = open_sweep(
         backend.catalog,
         small_spec(name="another", resources={"gpus": 2}),
@@ -316,7 +316,7 @@ def test_a_worker_in_a_pod_of_its_own_uses_all_gpus_of_the_pod(
     (tmp_path / "cluster.yaml").write_text("{}")
     monkeypatch.setenv("HALVING_CLUSTER", str(tmp_path / "cluster.yaml"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
-    assert visible(Ran(backend, small_spec(max_trials=1, resources={"gpus": 2})).work()) == "2,3"
+    assert visible(WorkedSweep(backend, small_spec(max_trials=1, resources={"gpus": 2})).work()) == "2,3"
 
 
 def test_a_worker_that_sees_fewer_gpus_than_its_trials_need_takes_none_of_them(
@@ -326,7 +326,7 @@ def test_a_worker_that_sees_fewer_gpus_than_its_trials_need_takes_none_of_them(
     with pytest.raises(
         InvalidInput, match=r"resources.gpus = 2 is not accepted here: this machine has 1 for this process"
     ):
-        Ran(backend, small_spec(resources={"gpus": 2}))
+        WorkedSweep(backend, small_spec(resources={"gpus": 2}))
 
 
 def test_an_image_is_refused_where_there_is_no_cluster_before_anything_runs(
@@ -336,4 +336,4 @@ def test_an_image_is_refused_where_there_is_no_cluster_before_anything_runs(
     with pytest.raises(InvalidInput, match=r"image = 'registry\.example/train:1' is not accepted here"):
         local_concurrency(spec)
     with pytest.raises(InvalidInput, match="HALVING_CLUSTER is not set"):
-        Ran(backend, spec)
+        WorkedSweep(backend, spec)

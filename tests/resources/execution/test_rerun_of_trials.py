@@ -20,7 +20,7 @@ from resources.scheduling.assignment import Assignment
 from resources.search.decide import Finish
 from resources.sweep_spec import SweepSpec, parse_spec
 from tests.backends import CHECKOUT
-from tests.resources.execution.test_worker import Ran
+from tests.resources.execution.worked_sweeps import WorkedSweep
 
 OPTIONS = Options(repository=CHECKOUT)
 
@@ -58,7 +58,7 @@ def test_a_paused_killed_and_moved_trial_has_the_weights_of_one_that_ran_through
     fields |= {"start_from": [first], "max_trials": 9, "max_retries": 1, "deterministic": True}
     fields["space"]["preference"] = {"float": {"low": 0.0, "high": 1.0}}
     fields["strategy"]["asha"] |= {"sampler": "random", "max_budget": 9}
-    ran = Ran(backend, parse_spec(fields))
+    ran = WorkedSweep(backend, parse_spec(fields))
     # Two workers, each with a runner of its own, take turns attempt by attempt.
     other = TrialRunner(
         ran.scheduler,
@@ -100,7 +100,7 @@ def test_a_paused_killed_and_moved_trial_has_the_weights_of_one_that_ran_through
 def test_of_a_snapshot_what_is_gone_is_fetched_before_a_rerun_or_named(
     backend: Backend, small_spec: Callable[..., SweepSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ran = Ran(backend, small_spec(max_trials=1)).work()
+    ran = WorkedSweep(backend, small_spec(max_trials=1)).work()
     key = f"{ran.sweep}.0000"
     manifest = (
         Path(backend.store.root)
@@ -143,7 +143,7 @@ def test_a_gang_is_trained_again_in_as_many_processes_as_it_had(
         "strategy": {"random": {"budget": 2}},
         "max_trials": 1,
     }
-    ran = Ran(backend, small_spec(**fields, resources={"processes": 2})).work()
+    ran = WorkedSweep(backend, small_spec(**fields, resources={"processes": 2})).work()
     verdict = rerun(backend.store, "small", f"{ran.sweep}.0000", OPTIONS, tell=print)
     assert (verdict.verdict, verdict.status, verdict.factors) == ("identical", ("finished", "finished"), [])
     assert verdict.points == 2 * 4, "rank 0 alone logs"
@@ -159,7 +159,7 @@ def test_a_gang_that_halved_its_micro_batch_is_rerun_with_half_from_its_first_st
         "strategy": {"random": {"budget": 3}},
         "max_trials": 1,
     }
-    ran = Ran(backend, small_spec(**fields, max_retries=0, resources={"processes": 2})).work()
+    ran = WorkedSweep(backend, small_spec(**fields, max_retries=0, resources={"processes": 2})).work()
     assert [attempt.outcome for attempt in history_of(backend.catalog, f"{ran.sweep}.0000").attempts] == [
         "halved",
         "complete",

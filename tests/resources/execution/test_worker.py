@@ -3,108 +3,37 @@
 import os
 import signal
 import sqlite3
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
-from halving.checkpoints.restoring import saved_state
-from halving.query import api as query
-from halving.records.run_record import RunRecords
 from resources.backend import Backend
-from resources.catalog import Catalog, RungResultRow, TrialRow
-from resources.datasets.snapshots import take_snapshot
+from resources.catalog import Catalog, TrialRow
 from resources.execution import watches
 from resources.execution.machine import local_concurrency
-from resources.execution.worker import TrialRunner, work, worker_name
+from resources.execution.worker import work, worker_name
 from resources.scheduling import leases
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
-from resources.scheduling.sweeps import open_sweep, pause_sweep
 from resources.search.state import Control, Status
-from resources.sweep_spec import SweepSpec
-from resources.tenancy.projects import set_project
-from tests.waiting import wait_for
-
-Spec = Callable[..., SweepSpec]
-
-
-class Ran:
-    """A sweep that was worked off by one worker in this process."""
-
-    def __init__(self, backend: Backend, spec: SweepSpec) -> None:
-        self.snapshot = snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
-        self.backend = backend
-        self.sweep = open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id
-        self.scheduler = Scheduler(backend.catalog, self.sweep)
-        self.runner = TrialRunner(
-            self.scheduler,
-            backend.store,
-            dataset_name=snapshot.name,
-            dataset_digest=snapshot.digest,
-            labels={},
-        )
-        self.changes: list[Assignment] = []
-
-    def work(self) -> "Ran":
-        work(self.scheduler, self.runner, self.changes.append)
-        return self
-
-    def rows(self) -> list[TrialRow]:
-        with self.backend.catalog.read() as session:
-            return self.backend.catalog.trials(session, self.sweep)
-
-    def results(self) -> list[RungResultRow]:
-        with self.backend.catalog.read() as session:
-            return list(session.scalars(select(RungResultRow)))
-
-    def records(self, number: int) -> RunRecords:
-        return RunRecords(self.backend.store, "small", f"{self.sweep}.{number:04d}")
-
-
-def state_of(ran: Ran) -> dict[str, Any]:
-    """What the last checkpoint of the first trial has."""
-    return saved_state(ran.backend.store, ran.records(0).checkpoints()[-1].digest)
-
-
-def taking_its_place(ran: Ran, small_spec: Spec) -> Callable[[], None]:
-    """What takes the only place from a sweep, for a more important one that then wants it no more."""
-    catalog = ran.backend.catalog
-    set_project(catalog, "*", max_trials=1)
-    spec = small_spec(name="urgent", project="small", priority=1, max_trials=1)
-    urgent = open_sweep(catalog, spec, ran.snapshot.digest, driver="job", commit=None).id
-
-    def take_it() -> None:
-        for late in (0, 31):  # a moment, and so long that it takes places
-            Scheduler(catalog, urgent, lambda late=late: catalog.now() + late).next_work("u")
-        pause_sweep(catalog, urgent)
-
-    return take_it
-
-
-def count_epochs(ran: Ran, number: int) -> list[tuple[int, int]]:
-    """Each epoch that was reported of a trial, and how often, over all of its attempts."""
-    points = query.curves(
-        [f"{ran.sweep}.{number:04d}"],
-        "score",
-        project="small",
-        root=ran.backend.store,
-        max_points=None,
-        attempts="raw",
-    )
-    return sorted(Counter(points["step"].to_pylist()).items())
+from tests.resources.execution.worked_sweeps import (
+    Spec,
+    WorkedSweep,
+    act_after_epochs,
+    count_epochs,
+    state_of,
+    taking_its_place,
+)
 
 
 @pytest.mark.slow
 def test_a_sweep_runs_to_its_end_and_trains_every_epoch_once(backend: Backend, small_spec: Spec) -> None:
-    ran = Ran(backend, small_spec()).work()
+    ran = WorkedSweep(backend, small_spec()).work()
     assert [trial.status for trial in ran.scheduler.state().trials].count(Status.COMPLETED) >= 1
     for row in ran.rows():
         results = [result for result in ran.results() if result.trial == row.number]
@@ -117,7 +46,7 @@ def test_a_sweep_runs_to_its_end_and_trains_every_epoch_once(backend: Backend, s
 
 @pytest.mark.slow
 def test_the_record_of_a_trial_says_where_it_comes_from(backend: Backend, small_spec: Spec) -> None:
-    ran = Ran(backend, small_spec(max_trials=1)).work()
+    ran = WorkedSweep(backend, small_spec(max_trials=1)).work()
     record = ran.records(0).read()
     assert record["params"] == ran.rows()[0].params
     assert record["parent"]["sweep"] == ran.sweep
@@ -138,7 +67,7 @@ def test_a_killed_trial_is_resumed_from_its_checkpoint_and_retrains_no_epoch(
     backend: Backend, small_spec: Spec
 ) -> None:
     search = {"max_trials": 2, "strategy": {"random": {"budget": 4}}}
-    ran = Ran(
+    ran = WorkedSweep(
         backend,
         small_spec(trainable="tests.trainables:train_crashing", **search, final={"seeds": 1, "epochs": 5}),
     ).work()
@@ -154,7 +83,7 @@ def test_a_killed_trial_is_resumed_from_its_checkpoint_and_retrains_no_epoch(
 def test_a_trial_that_is_always_killed_is_given_up_after_its_retries_and_says_why(
     backend: Backend, small_spec: Spec
 ) -> None:
-    ran = Ran(
+    ran = WorkedSweep(
         backend, small_spec(trainable="tests.trainables:train_killed_always", max_trials=1, max_retries=2)
     ).work()
     (row,) = ran.rows()
@@ -167,7 +96,7 @@ def test_a_trial_that_is_always_killed_is_given_up_after_its_retries_and_says_wh
 def test_a_trainable_that_raises_fails_with_its_own_lines_and_the_sweep_goes_on(
     backend: Backend, small_spec: Spec
 ) -> None:
-    ran = Ran(backend, small_spec(trainable="tests.trainables:train_raising", max_retries=0)).work()
+    ran = WorkedSweep(backend, small_spec(trainable="tests.trainables:train_raising", max_retries=0)).work()
     failed = [row for row in ran.rows() if row.status == "failed"]
     assert failed
     assert len(failed) < 9
@@ -183,7 +112,7 @@ def test_a_nan_objective_fails_its_trial_at_once_and_keeps_the_last_good_checkpo
     backend: Backend, small_spec: Spec
 ) -> None:
     spec = small_spec(trainable="tests.trainables:train_diverging", strategy={"random": {"budget": 4}})
-    ran = Ran(backend, spec).work()
+    ran = WorkedSweep(backend, spec).work()
     diverged = [row for row in ran.rows() if row.params["x"] > 0.5]
     assert diverged
     for row in diverged:
@@ -206,7 +135,7 @@ def test_a_nan_objective_fails_its_trial_at_once_and_keeps_the_last_good_checkpo
 def test_an_incomplete_trainable_fails_naming_what_is_missing_and_is_not_retried(
     backend: Backend, small_spec: Spec, trainable: str, said: str
 ) -> None:
-    ran = Ran(backend, small_spec(trainable=f"tests.trainables:{trainable}", max_trials=2)).work()
+    ran = WorkedSweep(backend, small_spec(trainable=f"tests.trainables:{trainable}", max_trials=2)).work()
     for row in ran.rows():
         assert (row.status, row.attempt) == ("failed", 1)
         assert said in str(row.error)
@@ -219,7 +148,7 @@ def test_a_trainable_that_returns_early_ends_its_trial_with_its_last_result(
     spec = small_spec(
         trainable="tests.trainables:train_giving_up", max_trials=2, strategy={"random": {"budget": 9}}
     )
-    ran = Ran(backend, spec).work()
+    ran = WorkedSweep(backend, spec).work()
     assert [(row.status, row.attempt) for row in ran.rows()] == [("completed", 1)] * 2
     assert [result.epochs for result in ran.results()] == [2, 2]
 
@@ -229,13 +158,13 @@ def test_a_worker_that_is_stopped_gives_its_trial_back_and_ends_its_process(
     backend: Backend, small_spec: Spec
 ) -> None:
     epochs = Path(backend.store.root, "epochs")
-    ran = Ran(
+    ran = WorkedSweep(
         backend,
         small_spec(
             trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}}
         ),
     )
-    _when_begun(epochs, 3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    act_after_epochs(epochs, 3, lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         ran.work()
     (row,) = ran.rows()
@@ -248,13 +177,13 @@ def test_a_trial_that_gives_its_place_back_later_goes_on_with_nothing_trained_ag
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.1)
-    ran = Ran(
+    ran = WorkedSweep(
         backend,
         small_spec(
             trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 12}}
         ),
     )
-    _when_begun(Path(backend.store.root, "epochs"), 3, taking_its_place(ran, small_spec))
+    act_after_epochs(Path(backend.store.root, "epochs"), 3, taking_its_place(ran, small_spec))
     ran.work()
     (row,) = ran.rows()
     assert (row.status, row.failures, row.preemptions, row.attempt) == ("completed", 0, 0, 2)
@@ -272,8 +201,8 @@ def test_an_epoch_longer_than_the_grace_period_is_not_lost_to_an_important_sweep
         strategy={"random": {"budget": 3}},
         resources={"grace_seconds": 0.1},
     )
-    ran = Ran(backend, spec)
-    _when_begun(Path(backend.store.root, "epochs"), 2, taking_its_place(ran, small_spec))
+    ran = WorkedSweep(backend, spec)
+    act_after_epochs(Path(backend.store.root, "epochs"), 2, taking_its_place(ran, small_spec))
     ran.work()
     (row,) = ran.rows()
     assert (row.status, row.failures, row.preemptions, row.attempt) == ("completed", 0, 0, 2)
@@ -290,7 +219,7 @@ def test_a_trial_of_which_nobody_wants_the_place_any_more_has_saved_and_goes_on(
         max_trials=1,
         strategy={"random": {"budget": 3}},
     )
-    ran = Ran(backend, spec)
+    ran = WorkedSweep(backend, spec)
     heartbeat = Scheduler.heartbeat
     controls = [Control.YIELD]
 
@@ -305,27 +234,12 @@ def test_a_trial_of_which_nobody_wants_the_place_any_more_has_saved_and_goes_on(
     assert state_of(ran)["seen"] == [[1, 1], [2, 1], [3, 2]]
 
 
-def _when_begun(path: Path, epochs: int, act: Callable[[], None]) -> None:
-    """Act on another thread as soon as so many epochs have begun."""
-
-    def watch() -> None:
-        wait_for(
-            lambda: path.exists() and len(path.read_text().splitlines()) >= epochs,
-            60,
-            f"{epochs} epochs",
-            every=0.02,
-        )
-        act()
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 @pytest.mark.slow
 def test_an_attempt_that_lost_its_lease_is_stopped_without_an_opinion(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.1)
-    ran = Ran(
+    ran = WorkedSweep(
         backend,
         small_spec(
             trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}}
@@ -340,7 +254,7 @@ def test_an_attempt_that_lost_its_lease_is_stopped_without_an_opinion(
             assert row is not None
             row.attempt = 2
 
-    _when_begun(Path(backend.store.root, "epochs"), 2, take_over)
+    act_after_epochs(Path(backend.store.root, "epochs"), 2, take_over)
     assert ran.runner.run(assignment, ran.changes.append) is None
     assert ran.rows()[0].attempt == 2
     assert ran.changes == []
@@ -349,7 +263,9 @@ def test_an_attempt_that_lost_its_lease_is_stopped_without_an_opinion(
 
 @pytest.mark.slow
 def test_a_trainable_may_have_processes_of_its_own(backend: Backend, small_spec: Spec) -> None:
-    ran = Ran(backend, small_spec(trainable="tests.trainables:train_with_children", max_trials=1)).work()
+    ran = WorkedSweep(
+        backend, small_spec(trainable="tests.trainables:train_with_children", max_trials=1)
+    ).work()
     assert [(row.status, row.error) for row in ran.rows()] == [("paused", None)]
 
 
@@ -357,7 +273,7 @@ def test_a_trainable_may_have_processes_of_its_own(backend: Backend, small_spec:
 def test_a_trial_whose_child_outlives_it_is_noticed_by_its_own_death(
     backend: Backend, small_spec: Spec
 ) -> None:
-    ran = Ran(
+    ran = WorkedSweep(
         backend,
         small_spec(trainable="tests.trainables:train_killed_beside_a_child", max_trials=1, max_retries=0),
     )
@@ -373,7 +289,7 @@ def test_a_trainable_that_takes_long_to_import_keeps_its_lease(
 ) -> None:
     monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.2)
     monkeypatch.setattr(leases, "LEASE_SECONDS", 2.0)
-    ran = Ran(backend, small_spec(trainable="tests.slow_to_import:train", max_trials=1)).work()
+    ran = WorkedSweep(backend, small_spec(trainable="tests.slow_to_import:train", max_trials=1)).work()
     assert [(row.status, row.attempt, row.failures) for row in ran.rows()] == [("paused", 1, 0)]
 
 
@@ -382,7 +298,7 @@ def test_a_catalog_that_is_unavailable_for_a_moment_costs_no_attempt(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.05)
-    ran = Ran(
+    ran = WorkedSweep(
         backend,
         small_spec(
             trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 4}}
@@ -404,7 +320,7 @@ def test_a_catalog_that_is_unavailable_for_a_moment_costs_no_attempt(
 
 @pytest.mark.slow
 def test_a_listener_that_fails_changes_nothing_for_the_trial(backend: Backend, small_spec: Spec) -> None:
-    ran = Ran(backend, small_spec(max_trials=3))
+    ran = WorkedSweep(backend, small_spec(max_trials=3))
 
     def fail(changed: Assignment) -> None:
         raise RuntimeError("Dagster's event log is unavailable")

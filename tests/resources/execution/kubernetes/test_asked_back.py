@@ -13,12 +13,11 @@ from resources.scheduling import leases
 from resources.scheduling.sweeps import pause_sweep, stop_sweep
 from tests import gangs
 from tests.resources.execution.kubernetes.api_server import served
-from tests.resources.execution.kubernetes.test_gang_losses import work_with_a_short_lease
-from tests.resources.execution.kubernetes.test_gang_process import RanAsGang, run  # noqa: F401
-from tests.resources.execution.test_worker import Spec, state_of, taking_its_place
+from tests.resources.execution.kubernetes.gang_sweeps import GangSweep, work_with_a_short_lease
+from tests.resources.execution.worked_sweeps import Spec, state_of, taking_its_place
 
 pytestmark = pytest.mark.slow
-Make = Callable[..., RanAsGang]
+Make = Callable[..., GangSweep]
 ENDLESS = """
 import time
 
@@ -43,7 +42,7 @@ def _quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["one process", "a gang in one pod", "a gang of pods"],
 )
 def test_an_epoch_longer_than_the_grace_period_is_not_lost_to_an_important_sweep(
-    run: Make,  # noqa: F811
+    run: Make,
     small_spec: Spec,
     resources: dict[str, int],
 ) -> None:
@@ -67,7 +66,7 @@ def test_an_epoch_longer_than_the_grace_period_is_not_lost_to_an_important_sweep
 
 
 def test_an_impatient_worker_gets_an_asked_back_trial_within_its_grace_period(
-    run: Make,  # noqa: F811
+    run: Make,
     small_spec: Spec,
     tmp_path: Path,
 ) -> None:
@@ -93,7 +92,7 @@ def test_an_impatient_worker_gets_an_asked_back_trial_within_its_grace_period(
 
 
 def test_a_trial_asked_back_by_a_lost_worker_ends_its_epoch_all_the_same(
-    run: Make,  # noqa: F811
+    run: Make,
     small_spec: Spec,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -7,17 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from resources.backend import Backend
 from resources.execution.kubernetes import gang_process
-from resources.execution.worker import TrialRunner, work
 from resources.scheduling import leases
-from resources.scheduling.scheduler import Scheduler
 from tests import gangs
 from tests.resources.execution.kubernetes.api_server import served
-from tests.resources.execution.kubernetes.test_gang_process import RanAsGang, run, steps_of  # noqa: F401
+from tests.resources.execution.kubernetes.gang_sweeps import GangSweep, steps_of, work_with_a_short_lease
 
 pytestmark = pytest.mark.slow
-Make = Callable[..., RanAsGang]
+Make = Callable[..., GangSweep]
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +23,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_trial_that_loses_node_0_goes_on_from_its_checkpoint_and_keeps_its_points(
-    run: Make,  # noqa: F811
+    run: Make,
 ) -> None:
     ran = run(trainable="in_image:train_slowly")
     stored = list[int]()
@@ -53,7 +50,7 @@ def test_a_trial_that_loses_node_0_goes_on_from_its_checkpoint_and_keeps_its_poi
     assert ran.world_sizes() == [4, 4, 4]
 
 
-def test_a_gang_that_is_not_elastic_waits_for_another_node_in_place_of_a_lost_one(run: Make) -> None:  # noqa: F811
+def test_a_gang_that_is_not_elastic_waits_for_another_node_in_place_of_a_lost_one(run: Make) -> None:
     ran = run(trainable="in_image:train_slowly")
     waited = list[str]()
 
@@ -76,7 +73,7 @@ def test_a_gang_that_is_not_elastic_waits_for_another_node_in_place_of_a_lost_on
     assert ran.world_sizes() == [4, 4, 4]
 
 
-def test_a_gang_that_gets_no_other_node_gives_its_place_back_after_a_timeout(run: Make) -> None:  # noqa: F811
+def test_a_gang_that_gets_no_other_node_gives_its_place_back_after_a_timeout(run: Make) -> None:
     ran = run(trainable="in_image:train_slowly", resources={"start_timeout_seconds": 5})
 
     def lose() -> None:
@@ -98,7 +95,7 @@ def test_a_gang_that_gets_no_other_node_gives_its_place_back_after_a_timeout(run
 
 
 def test_the_worker_after_a_lost_one_ends_its_pods_and_repeats_no_step(
-    run: Make,  # noqa: F811
+    run: Make,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -136,14 +133,3 @@ def test_the_worker_after_a_lost_one_ends_its_pods_and_repeats_no_step(
         "no step was lost or trained again"
     )
     assert ran.world_sizes() == [2, 2, 2]
-
-
-def work_with_a_short_lease(root: str, catalog: str, sweep: str) -> None:
-    """What a worker's process does, whose lease ends before its pods miss it."""
-    leases.LEASE_SECONDS = 4.0
-    backend = Backend(root=root, catalog_url=catalog)
-    scheduler = Scheduler(backend.catalog, sweep)
-    with backend.catalog.read() as session:
-        digest = backend.catalog.sweep(session, sweep).snapshot
-    runner = TrialRunner(scheduler, backend.store, dataset_name="small", dataset_digest=digest, labels={})
-    work(scheduler, runner, lambda _: None)

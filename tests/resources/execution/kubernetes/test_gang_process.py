@@ -3,203 +3,25 @@ end, breaks and grows.
 """
 
 import math
-import os
 import signal
-import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import psutil
 import pytest
-import yaml
 from sqlalchemy import select
 
-from halving.query import api as query
-from resources.backend import Backend
 from resources.catalog import AttemptRow
-from resources.execution.kubernetes import api, gang_process, gang_rules, gang_store, watched_pod
+from resources.execution.kubernetes import gang_process, gang_rules
 from resources.sweep_spec import SweepSpec
-from tests.resources.execution.kubernetes.process_cluster import ProcessCluster
-from tests.resources.execution.test_worker import Ran, count_epochs, state_of
-from tests.waiting import wait_for
+from tests.resources.execution.kubernetes.gang_sweeps import GangSweep, steps_of
+from tests.resources.execution.worked_sweeps import count_epochs
 
 Spec = Callable[..., SweepSpec]
 pytestmark = pytest.mark.slow
 
-TRAINABLE = """
-import os, signal, time
-import torch, torch.distributed as dist
-
-
-def train(run):
-    seen = list(run.restore(seen=[])["seen"])
-    for epoch in run.epochs():
-        total = torch.ones(1)
-        dist.all_reduce(total)
-        assert total.item() == run.world_size == int(os.environ["WORLD_SIZE"])
-        seen.append([epoch, run.world_size])
-        run.report(score=run.params["x"])
-        run.save(seen=seen, weights=total)
-
-
-def train_slowly(run, held=lambda run, epoch: run.attempt == 1 and epoch == 2):
-    state = run.restore(seen=[], steps=[])
-    seen, steps = list(state["seen"]), list(state["steps"])
-    for epoch in run.epochs():
-        # The first attempt stays in its second epoch until somebody ends it,
-        # or each of two in an epoch of its own.
-        begin = len([one for one in steps if one[0] == epoch])
-        for step in range(begin, begin + (4000 if held(run, epoch) else 4)):
-            dist.all_reduce(torch.ones(1))
-            time.sleep(0.02)
-            steps.append([epoch, step])
-            run.log({"trained": float(step)}, step=len(steps))
-            if run.stopping:
-                run.save(seen=seen, steps=steps)
-        seen.append([epoch, run.world_size])
-        run.report(score=float(run.id.endswith("0000")))
-        run.save(seen=seen, steps=steps)
-
-
-def train_with_little_memory(run, out_of_memory="halve"):
-    model = torch.nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    training = run.distribute(model, optimizer, out_of_memory=out_of_memory)
-    state = run.restore(model=model, optimizer=optimizer, training=training, seen=[])
-    seen = list(state["seen"])
-
-    def loss(model, x):
-        if len(x) > 4 and run.rank == 3 and epoch > 1:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        return model(x).square().mean()
-
-    for epoch in run.epochs():
-        training.step(loss, torch.ones(8, 4))
-        seen.append([epoch, training.micro_batch])
-        run.report(score=0.5)
-        run.save(model=model, optimizer=optimizer, training=training, seen=seen)
-
-
-def train_as_it_is(run):
-    train_with_little_memory(run, "fail")
-
-
-def train_held(run):
-    train_slowly(run, lambda run, epoch: epoch == run.attempt + 1 and run.attempt < 3)
-
-
-def train_at_once(run):
-    train_slowly(run, lambda run, epoch: False)
-
-
-def train_until_stopped(run):
-    for epoch in run.epochs():
-        if epoch == 2 and run.rank == run.world_size - 1:
-            os.kill(os.getpid(), signal.SIGSTOP)
-        dist.all_reduce(torch.ones(1))
-        run.report(score=0.5)
-        run.save(epoch=epoch)
-"""
-
-
-class RanAsGang(Ran):
-    """A sweep of gangs that one worker in this process works off."""
-
-    def __init__(self, cluster: ProcessCluster, backend: Backend, spec: SweepSpec) -> None:
-        super().__init__(backend, spec)
-        self.cluster = cluster
-        self.pods: list[str] = []
-
-    def attempts(self) -> list[tuple[str | None, str | None]]:
-        with self.backend.catalog.read() as session:
-            rows = session.scalars(
-                select(AttemptRow).where(AttemptRow.sweep == self.sweep).order_by(AttemptRow.attempt)
-            )
-            return [(row.outcome, row.error) for row in rows]
-
-    def nodes(self) -> list[int]:
-        with self.backend.catalog.read() as session:
-            return list(
-                session.scalars(
-                    select(AttemptRow.nodes)
-                    .where(AttemptRow.sweep == self.sweep)
-                    .order_by(AttemptRow.attempt)
-                )
-            )
-
-    def meanwhile(self, act: Callable[[], object]) -> threading.Thread:
-        thread = threading.Thread(target=act, daemon=True)
-        thread.start()
-        return thread
-
-    def wait_for(self, condition: Callable[[], Any]) -> Any:
-        return wait_for(condition, 120, "what the test waits for")
-
-    def training(self, node: int, attempt: int = 1) -> str:
-        """The pod of a node, once the trial has saved its first checkpoint in this attempt."""
-        self.wait_for(self.records(0).checkpoints)
-        return self.wait_for(
-            lambda: [name for name in self.cluster.processes if f"-a{attempt}-n{node}-" in name]
-        )[0]
-
-    def world_sizes(self) -> list[int]:
-        """With how many ranks each epoch was trained, as the last checkpoint has it."""
-        return [size for _, size in self.state()["seen"]]
-
-    def state(self) -> dict[str, Any]:
-        return state_of(self)
-
-
-def steps_of(ran: Ran, attempt: int) -> list[int]:
-    """The steps of the first trial of which the store has a point of this attempt."""
-    points = query.curves(
-        [f"{ran.sweep}.0000"],
-        "trained",
-        project="small",
-        root=ran.backend.store,
-        max_points=None,
-        attempts="raw",
-    )
-    return sorted(row["step"] for row in points.to_pylist() if row["attempt"] == attempt)
-
-
-@pytest.fixture
-def run(
-    tmp_path: Path, backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., RanAsGang]]:
-    (tmp_path / "in_image.py").write_text(TRAINABLE)
-    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump({"trial_pods": {"env": {}}}))
-    cluster = ProcessCluster(str(tmp_path))
-    monkeypatch.setenv("HALVING_CLUSTER", str(tmp_path / "cluster.yaml"))
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    monkeypatch.setattr(api, "core_api", lambda: cluster)
-    monkeypatch.setattr(api, "namespace", lambda: "n")
-    monkeypatch.setattr(api, "own_reference", lambda: None)
-    monkeypatch.setattr(api, "create_policy", lambda _: None)
-    monkeypatch.setattr(api, "delete_policy", lambda _: None)
-    monkeypatch.setattr(gang_store, "own_address", lambda: "127.0.0.1")
-    monkeypatch.setattr(watched_pod, "_STARTING_SECONDS", 0.2)
-    monkeypatch.setattr(watched_pod, "_RUNNING_SECONDS", 0.5)
-
-    def make(*, gpus: int = 4, **changes: Any) -> RanAsGang:
-        cluster.gpus = gpus
-        resources = {"cpus": 1, "gpus": 2, "nodes": 2, "grace_seconds": 30, **changes.pop("resources", {})}
-        fields = {
-            "image": "i",
-            "trainable": "in_image:train",
-            "max_trials": 1,
-            "strategy": {"random": {"budget": 3}},
-            "max_retries": 0,
-        }
-        return RanAsGang(cluster, backend, small_spec(resources=resources, **{**fields, **changes}))
-
-    yield make
-    cluster.close()
-
 
 def test_a_lost_node_shrinks_an_elastic_gang_which_grows_again_once_there_is_room(
-    run: Callable[..., RanAsGang], monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., GangSweep], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gang_process, "BEAT_LOST_SECONDS", 6.0)
     monkeypatch.setattr(gang_process, "_PLACE_LOOK_SECONDS", 0.5)
@@ -230,7 +52,7 @@ def test_a_lost_node_shrinks_an_elastic_gang_which_grows_again_once_there_is_roo
 
 
 def test_a_killed_rank_ends_its_attempt_and_is_named_and_the_next_gang_leaves_none(
-    run: Callable[..., RanAsGang],
+    run: Callable[..., GangSweep],
 ) -> None:
     ran = run(trainable="in_image:train_slowly", max_retries=1)
 
@@ -251,7 +73,7 @@ def test_a_killed_rank_ends_its_attempt_and_is_named_and_the_next_gang_leaves_no
 
 
 def test_a_gang_paused_at_a_rung_goes_on_as_another_one_and_repeats_no_step(
-    run: Callable[..., RanAsGang],
+    run: Callable[..., GangSweep],
 ) -> None:
     asha = {"min_budget": 1, "max_budget": 3, "reduction_factor": 3}
     ran = run(
@@ -273,7 +95,7 @@ def test_a_gang_paused_at_a_rung_goes_on_as_another_one_and_repeats_no_step(
 
 
 def test_a_gang_with_a_pod_that_cannot_start_gives_its_place_back_and_says_why(
-    run: Callable[..., RanAsGang],
+    run: Callable[..., GangSweep],
 ) -> None:
     ran = run(resources={"start_timeout_seconds": 4})
     noted = list[str]()
@@ -293,7 +115,7 @@ def test_a_gang_with_a_pod_that_cannot_start_gives_its_place_back_and_says_why(
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_hang_ends_a_gang_at_once_with_the_stack_of_the_rank_that_did_not_come(
-    run: Callable[..., RanAsGang], monkeypatch: pytest.MonkeyPatch, processes: int
+    run: Callable[..., GangSweep], monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
     monkeypatch.setattr(gang_process, "_VERDICT_SECONDS", math.inf)
     ran = run(
@@ -319,7 +141,7 @@ def test_a_hang_ends_a_gang_at_once_with_the_stack_of_the_rank_that_did_not_come
 
 
 def test_a_gang_out_of_memory_goes_on_once_with_half_the_micro_batch(
-    run: Callable[..., RanAsGang],
+    run: Callable[..., GangSweep],
 ) -> None:
     ran = run(trainable="in_image:train_with_little_memory", max_preemptions=0)
     ran.work()
@@ -336,7 +158,7 @@ def test_a_gang_out_of_memory_goes_on_once_with_half_the_micro_batch(
 
 
 def test_a_gang_out_of_memory_fails_for_good_where_no_half_is_allowed(
-    run: Callable[..., RanAsGang],
+    run: Callable[..., GangSweep],
 ) -> None:
     ran = run(trainable="in_image:train_as_it_is", max_retries=2)
     ran.work()

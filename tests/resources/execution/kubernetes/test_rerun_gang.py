@@ -13,13 +13,13 @@ from halving.rerun.pods import RerunFailed
 from halving.rerun.rerun import Options, rerun
 from resources.execution.kubernetes import rerun_pod
 from resources.execution.kubernetes.rerun_pod import rerun_pods
-from tests.resources.execution.kubernetes.test_gang_process import RanAsGang, run  # noqa: F401
+from tests.resources.execution.kubernetes.gang_sweeps import GangSweep
 
 pytestmark = pytest.mark.slow
 
 
 def test_a_trial_on_two_nodes_is_trained_again_on_two_and_is_identical(
-    run: Callable[..., RanAsGang],  # noqa: F811
+    run: Callable[..., GangSweep],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ran = run(gpus=2, resources={"gpus": 1}, strategy={"random": {"budget": 2}}).work()
