@@ -19,7 +19,6 @@ from resources.search.decide import (
     Idle,
     Pause,
     Preempted,
-    Reached,
     Released,
     Requeue,
     Resized,
@@ -31,57 +30,10 @@ from resources.search.decide import (
     Wait,
     decide,
     pareto_front,
-    pruned_trials,
     ranking,
 )
-from resources.search.state import (
-    Control,
-    Halving,
-    MedianStop,
-    Result,
-    Rules,
-    SearchState,
-    Status,
-    TrialState,
-)
-
-HALF = MedianStop(min_trials=2, quantile=0.5)
-
-
-def searching(
-    *trials: TrialState, max_trials: int = 4, control: Control = Control.RUN, **changes: Any
-) -> SearchState:
-    rules = {"ladders": ((1, 3, 9),), "early_stopping": Halving(3), "maximize": (True,), "max_retries": 1}
-    return SearchState(Rules(**{**rules, **changes}), max_trials, trials, control)
-
-
-def single(**changes: Any) -> SearchState:
-    """One rung, as random search, grids and models alone have it."""
-    return searching(**{"ladders": ((9,),), "early_stopping": None, **changes})
-
-
-def run(state: SearchState, *events: Event) -> list[Decision]:
-    """Carry these events out; give the decision on each."""
-    decisions = []
-    for event in events:
-        decision, trial = decide(state, event)
-        if trial is not None:
-            state.put(trial)
-        decisions.append(decision)
-    return decisions
-
-
-def results(*values: float | None) -> tuple[Result | None, ...]:
-    return tuple(None if value is None else Result((value,)) for value in values)
-
-
-def trial(number: int, status: Status, *values: float | None, **changes: Any) -> TrialState:
-    return TrialState(number, status, results(*values), **changes)
-
-
-def reach(number: int, value: float, violation: float = 0.0) -> Reached:
-    return Reached(number, Result((value,), violation))
-
+from resources.search.state import Control, MedianStop, Result, Status, TrialState
+from tests.resources.search.search_states import HALF, reach, results, run, searching, single, trial
 
 # Three trials at rung 0 in this order of results; the decision on each, and what the next idle worker gets.
 RUNG_OF_THREE = [
@@ -366,58 +318,6 @@ def test_of_two_brackets_the_rung_with_more_epochs_is_promoted_from_first() -> N
     assert run(state, Idle(), Idle(), Idle()) == [Resume(second[0]), Resume(first[0]), Wait()]
 
 
-def state_to_audit(audit: float, *extra: TrialState, **changes: Any) -> SearchState:
-    """Nine trials at rung 0; the best three of them at rung 1, the best one completed: the search itself is
-    over.
-    """
-    trials = [trial(number, Status.PAUSED, -float(number)) for number in range(9)]
-    trials[0] = trial(0, Status.COMPLETED, 0.0, 0.0, 0.0)
-    trials[1], trials[2] = (trial(number, Status.PAUSED, -float(number), -float(number)) for number in (1, 2))
-    return searching(*trials, *extra, max_trials=9 + len(extra), audit=audit, **changes)
-
-
-@pytest.mark.parametrize(("audit", "count"), [(0.0, 0), (0.01, 1), (0.25, 2), (0.5, 4), (1.0, 8)])
-def test_the_audit_trains_its_share_of_pruned_trials_to_the_end_after_the_search(
-    audit: float, count: int
-) -> None:
-    state = state_to_audit(audit)
-    audits = set()
-    while not isinstance(decision := run(state, Idle())[0], Finish):
-        assert isinstance(decision, Resume)
-        audits.add(decision.trial)
-        while not isinstance(run(state, reach(decision.trial, 99.0))[0], Complete):
-            pass
-    assert len(audits) == count
-    assert 0 not in audits
-    assert len(pruned_trials(state)) == 8
-    assert {trial.number for trial in state.trials if trial.audited is not None} == audits
-
-
-def test_the_audit_waits_for_the_search_and_then_audits_side_by_side() -> None:
-    state = state_to_audit(1.0, trial(9, Status.RUNNING, -9.0))
-    assert run(state, Idle(), Crashed(9), Idle(), Failed(9)) == [Wait(), Retry(9), Resume(9), Fail(9)]
-    assert len({decision.trial for decision in run(state, *[Idle()] * 8)}) == 8  # type: ignore[union-attr]
-    assert run(state, Idle()) == [Wait()]
-
-
-def test_what_an_audit_finds_changes_no_decision() -> None:
-    state = state_to_audit(1.0)
-    counted = [trial.counted for trial in state.trials]
-    audit = run(state, Idle())[0].trial  # type: ignore[union-attr]
-    assert run(state, reach(audit, 99.0))[0] == Continue(audit)
-    assert [trial.counted for trial in state.trials] == counted
-    # The sweep is extended meanwhile: a new trial is judged as if there were no audit.
-    state.max_trials = 10
-    assert run(state, Idle(), reach(9, 0.5), reach(9, 0.5)) == [Start(9), Continue(9), Continue(9)]
-
-
-def test_a_trial_under_audit_may_crash_and_fail_as_any_other() -> None:
-    state = state_to_audit(1.0, max_retries=1)
-    audit = run(state, Idle())[0].trial  # type: ignore[union-attr]
-    assert run(state, Crashed(audit), Idle(), Crashed(audit)) == [Retry(audit), Resume(audit), Fail(audit)]
-    assert state.trials[audit].counted == state.trials[audit].results[:-1]
-
-
 # What becomes of a running trial, and of an idle worker, when the sweep is paused or stopped.
 ORDERS: list[tuple[Control, Event, Decision, Status]] = [
     (Control.PAUSE, Released(0), Requeue(0), Status.QUEUED),
@@ -456,12 +356,6 @@ def test_nothing_is_handed_out_while_a_sweep_is_paused_or_stopped(control: Contr
     assert run(state, Idle(), Idle()) == [Resume(0), Start(1)]
 
 
-def test_a_stop_ends_a_search_whose_audit_has_not_begun() -> None:
-    state = state_to_audit(1.0)
-    state.control = Control.STOP
-    assert run(state, Idle()) == [Finish()]
-
-
 @pytest.mark.parametrize(("maximize", "best_first"), [(True, [3, 1, 2, 0]), (False, [3, 2, 1, 0])])
 def test_the_ranking_puts_the_rung_before_the_objective(maximize: bool, best_first: list[int]) -> None:
     state = searching(
@@ -490,7 +384,7 @@ def test_with_several_objectives_the_pareto_front_comes_first() -> None:
         return TrialState(number, Status.COMPLETED, (Result(values, violation),))
 
     state = single(maximize=(True, False), max_trials=9)
-    for trial in [
+    for candidate in [
         done(0, 0.9, 30.0),
         done(1, 0.8, 10.0),
         done(2, 0.85, 30.0),  # dominated by 0
@@ -499,6 +393,6 @@ def test_with_several_objectives_the_pareto_front_comes_first() -> None:
         done(5, 0.8, 10.0),  # equal to 1
         TrialState(6, Status.FAILED, (None,)),
     ]:
-        state.put(trial)
+        state.put(candidate)
     assert pareto_front(state) == [0, 1, 3, 5]
-    assert [trial.number for trial, _ in ranking(state)] == [0, 1, 5, 3, 2, 4]
+    assert [ranked.number for ranked, _ in ranking(state)] == [0, 1, 5, 3, 2, 4]

@@ -46,8 +46,8 @@ from resources.search.state import (
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.final import Final
 from tests.properties import examples
-from tests.resources.search.test_decide import run
-from tests.resources.search.test_decide_properties import crews, run_search, seeds, specs
+from tests.resources.search.random_searches import crews, run_search, seeds, specs
+from tests.resources.search.search_states import run
 
 Spec = Callable[..., SweepSpec]
 

@@ -12,25 +12,24 @@ import pytest
 from sqlalchemy import event, select
 
 from halving.errors import InvalidInput, NotFound
-from halving.trial.messages import ReachedRung
 from pipelines.sensors import hand_out
 from resources.analysis.summary import summarize
 from resources.analysis.trial_history import history_of
 from resources.backend import Backend
-from resources.catalog import Catalog, ProjectRow, SweepRow, TrialRow
+from resources.catalog import Catalog, ProjectRow, TrialRow
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import HeldBack, Scheduler
 from resources.scheduling.sweeps import open_sweep, pause_sweep
-from resources.search.decide import Pause, Wait
+from resources.search.decide import Wait
 from resources.search.state import Control, Status
 from resources.sweep_spec import SweepSpec
 from resources.tenancy.projects import list_projects, rename_project, set_project, show_project, unset_project
 from tests.backends import snapshot_row
 from tests.clock import Clock
 from tests.postgres import Postgres
+from tests.resources.tenancy.places import Open, complete, pause_at_its_rung, row_of, waits, work
 from tests.waiting import wait_for
 
-Open = Callable[..., Scheduler]
 ONE_EPOCH: dict[str, Any] = {"strategy": {"random": {"budget": 1}}}
 
 
@@ -52,29 +51,6 @@ def new_sweep(backend: Backend, small_spec: Callable[..., SweepSpec], clock: Clo
         return Scheduler(backend.catalog, row.id, clock, places=lambda spec: places)
 
     return open_it
-
-
-def work(scheduler: Scheduler, worker: str = "w") -> Assignment:
-    assignment = scheduler.next_work(worker)
-    assert isinstance(assignment, Assignment), assignment
-    return assignment
-
-
-def waits(scheduler: Scheduler) -> str:
-    assert isinstance(scheduler.next_work("w"), HeldBack)
-    return row_of(scheduler).waiting or ""
-
-
-def row_of(scheduler: Scheduler) -> SweepRow:
-    with scheduler.catalog.read() as session:
-        return scheduler.catalog.sweep(session, scheduler.id)
-
-
-def pause_at_its_rung(scheduler: Scheduler, assignment: Assignment) -> None:
-    report = ReachedRung(
-        assignment.granted, {"score": 0.0}, f"sha256:{assignment.trial}-{assignment.granted}"
-    )
-    assert isinstance(scheduler.report_rung(assignment, report, 1.0), Pause)
 
 
 def test_a_sweep_alone_without_a_project_asks_the_catalog_for_nothing_more(
@@ -456,9 +432,3 @@ def test_a_jobs_slots_that_no_worker_is_in_keep_no_place_from_the_others(
     work(job, "alive")
     assert row_of(job).places == 1
     work(other)
-
-
-def complete(scheduler: Scheduler, assignment: Assignment) -> None:
-    scheduler.report_rung(
-        assignment, ReachedRung(assignment.granted, {"score": 0.0}, f"sha256:{assignment.trial}"), 1.0
-    )
