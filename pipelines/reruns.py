@@ -14,7 +14,7 @@ from resources.backend import Backend
 from resources.execution.kubernetes.rerun_pod import rerun_pods
 
 
-class OneRerun(dg.Config):
+class RerunConfig(dg.Config):
     """The run to train again, and how."""
 
     run: str = Field(description="A trial, for example digits-7f3a.0007, or a run's id or project/run.")
@@ -36,7 +36,7 @@ class OneRerun(dg.Config):
 
 
 @dg.op
-def train_again(context: dg.OpExecutionContext, config: OneRerun, backend: Backend) -> None:
+def train_again(context: dg.OpExecutionContext, config: RerunConfig, backend: Backend) -> None:
     """Train a run again; the step fails where the result is not identical."""
     with expected_failures():
         options = rerunning.Options(

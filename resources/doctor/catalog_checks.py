@@ -57,7 +57,9 @@ def check_schema(store: Store, url: str | None = None) -> Iterator[Finding]:
             "install the version that the others use, or a newer one",
         )
     else:
-        schema = f"the schema {revision}" if revision else "no schema"
+        schema = "no schema"
+        if revision:
+            schema = f"the schema {revision}"
         yield Finding(
             WARNING,
             f"the catalog {address} has {schema}, and this version of Halving has {head}",
@@ -142,8 +144,10 @@ def is_current(store: Store) -> bool:
 
 
 def _url_of(store: Store) -> str | None:
-    own = f"sqlite:///{store.folder}/catalog.db" if store.folder is not None else None
-    return os.environ.get("HALVING_CATALOG") or own
+    url = os.environ.get("HALVING_CATALOG")
+    if not url and store.folder is not None:
+        url = f"sqlite:///{store.folder}/catalog.db"
+    return url or None
 
 
 def _exists(url: str) -> bool:
@@ -153,7 +157,9 @@ def _exists(url: str) -> bool:
 
 
 def _revision(url: str) -> str | None:
-    options = {} if make_url(url).get_backend_name() == "sqlite" else {"connect_timeout": _CONNECT_SECONDS}
+    options = {}
+    if make_url(url).get_backend_name() != "sqlite":
+        options["connect_timeout"] = _CONNECT_SECONDS
     engine = create_engine(url, poolclass=NullPool, connect_args=options)
     with engine.connect() as connection:
         if not inspect(connection).has_table("alembic_version"):

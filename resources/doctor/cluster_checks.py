@@ -48,9 +48,9 @@ def check_cluster() -> Iterator[Finding]:
 
 
 def _may(where: str, verb: str, kind: str) -> bool:
+    """Whether this account may do something with pods or events in a namespace."""
     from kubernetes import client
 
-    """Whether this account may do something with pods or events in a namespace."""
     review = client.V1SelfSubjectAccessReview(
         spec=client.V1SelfSubjectAccessReviewSpec(
             resource_attributes=client.V1ResourceAttributes(namespace=where, verb=verb, resource=kind)

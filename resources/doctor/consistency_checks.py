@@ -44,7 +44,9 @@ def check_files(store: Store, catalog: Catalog, *, whole: bool = False) -> Itera
         contents = contents_of_models(session)
         paused = contents_of_paused_trials(session)
         snapshots = _snapshots_in_use(session)
-    contents += paused if whole else random.sample(paused, min(_SAMPLE, len(paused)))
+    if not whole:
+        paused = random.sample(paused, min(_SAMPLE, len(paused)))
+    contents += paused
     gone = [
         Finding(ERROR, f"{content.what} is not in the store: {content.digest}", content.means, content.mend)
         for content in find_missing(store, contents, store.exists)
@@ -145,11 +147,14 @@ def check_index(store: Store, catalog: Catalog) -> Iterator[Finding]:
         if not damaged:
             yield Finding(OK, f"the index has the {len(indexed)} runs of the store")
         return
-    lacks = [f"lacks {len(expected)} runs of the store ({_names(expected)})"] if expected else []
-    has = [f"has {len(gone)} that the store has not ({_names(gone)})"] if gone else []
+    differences = []
+    if expected:
+        differences.append(f"lacks {len(expected)} runs of the store ({_names(expected)})")
+    if gone:
+        differences.append(f"has {len(gone)} that the store has not ({_names(gone)})")
     yield Finding(
         WARNING,
-        f"the index {' and '.join([*lacks, *has])}",
+        f"the index {' and '.join(differences)}",
         (
             "the page's tables and filters lack some, or show deleted ones; a server brings it up to date by "
             "itself"
@@ -234,8 +239,9 @@ def _missing_of_snapshots(store: Store, snapshots: list[tuple[str, str]]) -> Ite
 
 def _register(store: Store, catalog: Catalog, names: list[str]) -> str:
     keys = [snapshot.key for name in names for snapshot in adopt(store, catalog, name)]
-    text = f"registered: {', '.join(keys[:_MAX_FINDINGS])}"
-    return f"{text}, …" if len(keys) > _MAX_FINDINGS else text
+    if len(keys) > _MAX_FINDINGS:
+        keys = [*keys[:_MAX_FINDINGS], "…"]
+    return f"registered: {', '.join(keys)}"
 
 
 def _publish(store: Store, catalog: Catalog, late: list[str]) -> str:

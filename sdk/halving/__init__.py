@@ -80,8 +80,9 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name's module when the name is first used: a program that only reads does not load the code
-    that logs.
+    """Import a name's module when the name is first used.
+
+    So a program that only reads does not load the code that logs.
     """
     if name not in __all__:
         raise AttributeError(f"module 'halving' has no attribute {name!r}")

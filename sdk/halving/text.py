@@ -14,4 +14,6 @@ def did_you_mean(written: Any, accepted: Iterable[Any]) -> str:
     """``, did you mean 'tpe'?`` if something accepted looks like what was written, else nothing."""
     by_text = {str(value): value for value in accepted}
     matches = difflib.get_close_matches(str(written), by_text, n=1)
-    return f", did you mean {by_text[matches[0]]!r}?" if matches else ""
+    if not matches:
+        return ""
+    return f", did you mean {by_text[matches[0]]!r}?"

@@ -214,7 +214,7 @@ def test_a_difference_shows_the_code_as_a_patch_of_bounded_length(
     patches = local.get(f"{RUNS}/diff", params=query).json()["patches"]
     assert patches["code/clean"] is None
     assert "-lr = 1\n+lr = 2\n" in patches["code/dirty"]
-    monkeypatch.setattr(run_diff, "LONGEST_PATCH", 500)
+    monkeypatch.setattr(run_diff, "MAX_PATCH_BYTES", 500)
     cut = local.get(f"{RUNS}/diff", params=query).json()["patches"]["code/dirty"]
     assert len(cut.encode()) < 700
     assert "… and more: the whole is artifacts/sha256/" in cut

@@ -41,8 +41,10 @@ def run_compare(arguments: argparse.Namespace) -> int:
     for name in SECTIONS:
         section = diff[name]
         rows = [[key, *row["values"]] for key, row in section.items() if row["differs"] or arguments.all]
-        if rows:
-            print_table(out, (name, *heads), rows, right=heads if name == "metrics" else ())
+        if rows and name == "metrics":
+            print_table(out, (name, *heads), rows, right=heads)
+        elif rows:
+            print_table(out, (name, *heads), rows)
         equal[name] = sum(not row["differs"] for row in section.values())
     hidden = ", ".join(f"{name} {count}" for name, count in equal.items() if count)
     if hidden and not arguments.all:

@@ -1,4 +1,4 @@
-"""``halving doctor``."""
+"""``halving doctor``: what is wrong with the store and around it."""
 
 import argparse
 from collections.abc import Callable
@@ -35,7 +35,9 @@ def run_doctor(arguments: argparse.Namespace, more: Callable[[Store], list[Check
     checks = [*store_checks(store, all_blobs=arguments.all), *more(store)]
     findings = list[Finding]()
     listed = []
-    out = None if arguments.json else console()
+    out = None
+    if not arguments.json:
+        out = console()
     for check, finding in examine(checks, repair=arguments.repair):
         findings.append(finding)
         listed.append({"check": check.name, **finding.as_dict()})
@@ -45,13 +47,16 @@ def run_doctor(arguments: argparse.Namespace, more: Callable[[Store], list[Check
         print_json({"store": store.root, "findings": listed})
     elif out and not arguments.repair and any(finding.repair for finding in findings):
         out.print("\nhalving doctor --repair mends what says so above", style="dim", highlight=False)
-    return 1 if is_wrong(findings) else 0
+    return int(is_wrong(findings))
 
 
 def _print(out: "Console", check: Check, finding: Finding) -> None:
     from rich.text import Text
 
-    sign, style = ("repaired", "green") if finding.repaired else _SIGNS[finding.level]
+    sign, style = _SIGNS[finding.level]
+    if finding.repaired:
+        sign = "repaired"
+        style = "green"
     out.print(Text.assemble((f"{check.name:<12} ", "bold"), (f"{sign:<9}", style), finding.what))
     if finding.repaired:
         out.print(Text(f"{'':<22}done: {finding.repaired}"))

@@ -34,7 +34,9 @@ def run_export(arguments: argparse.Namespace) -> int:
     reported on the standard error.
     """
     store = Store(arguments.root)
-    target = None if arguments.output in (None, "-") else Path(arguments.output)
+    target = None
+    if arguments.output not in (None, "-"):
+        target = Path(arguments.output)
     form = _format(arguments, target)
     runs = list(dict.fromkeys(find_run(store, name) for name in arguments.run_names))
     tables = _tables(store, runs, names_of(arguments.keys))
@@ -138,12 +140,14 @@ def _write_json(tables: "Iterator[pa.Table]", file: IO[bytes]) -> int:
     import json
 
     count = 0
+    separator = b"\n"
     file.write(b'{"columns": ' + json.dumps(list(_COLUMNS)).encode() + b', "rows": [')
     for table in tables:
         for batch in table.to_batches(10_000):
             rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
             text = ",\n".join(json.dumps(jsonable(list(row)), allow_nan=False) for row in rows)
-            file.write((",\n" if count else "\n").encode() + text.encode())
+            file.write(separator + text.encode())
+            separator = b",\n"
             count += len(batch)
     file.write(b"\n]}\n")
     return count

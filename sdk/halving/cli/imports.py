@@ -83,7 +83,9 @@ def _copy(
 
 
 def _line(row: dict[str, Any]) -> str:
-    name = f"{row['project']}/{row['run']}" if row["run"] else row["name"]
+    name = row["name"]
+    if row["run"]:
+        name = f"{row['project']}/{row['run']}"
     if row["error"]:
         return f"{name}: {row['error']}"
     counts = ", ".join(f"{row[kind]:,} {kind}" for kind in ("points", "media", "artifacts") if row[kind])

@@ -41,10 +41,12 @@ def run_recover(arguments: argparse.Namespace) -> int:
     home = str(journal_home(store))
     if arguments.json:
         print_json({"store": store.root, "journals": home, "attempts": [row._asdict() for row in attempts]})
-        return 1 if kept else 0
+        return int(bool(kept))
     out = console()
     if not attempts:
-        whose = " of these runs" if project else ""
+        whose = ""
+        if project:
+            whose = " of these runs"
         out.print(f"nothing to recover: there are no journals{whose} in {home}")
         return 0
     columns = ("run", "project", "attempt", "points", "state")
@@ -57,7 +59,7 @@ def run_recover(arguments: argparse.Namespace) -> int:
     )
     if kept:
         out.print("kept journals stay on this machine; run the same command again to retry", style="dim")
-    return 1 if kept else 0
+    return int(bool(kept))
 
 
 def run_compact(arguments: argparse.Namespace) -> int:
@@ -82,8 +84,9 @@ def run_compact(arguments: argparse.Namespace) -> int:
             row["error"] = str(error)
         rows.append(row)
         if sys.stderr.isatty():
-            end = "" if number < len(runs) else "\n"
-            print(f"\r{number} of {len(runs)} runs", end=end, file=sys.stderr, flush=True)
+            print(f"\r{number} of {len(runs)} runs", end="", file=sys.stderr, flush=True)
+    if runs and sys.stderr.isatty():
+        print(file=sys.stderr)
     return print_compacted(store, rows, arguments.json)
 
 
@@ -92,7 +95,7 @@ def print_compacted(store: Store, rows: list[dict[str, Any]], as_json: bool) -> 
     failed = [row for row in rows if row["error"]]
     if as_json:
         print_json({"store": store.root, "runs": rows})
-        return 1 if failed else 0
+        return int(bool(failed))
     out = console()
     if not rows:
         out.print(f"nothing to compact: there are no runs in {store.root} yet")
@@ -121,11 +124,11 @@ def print_compacted(store: Store, rows: list[dict[str, Any]], as_json: bool) -> 
             )
     for row in failed:
         out.print(f"{row['project']}/{row['run']}: {row['error']}", style="red")
-    return 1 if failed else 0
+    return int(bool(failed))
 
 
 def _run_on_server(name: str) -> tuple[str, str]:
-    """Project and run of a name as it is; a server is not asked which runs it has."""
+    """The project and the run in ``project/run``; the server is not asked whether it has the run."""
     project, _, run = name.partition("/")
     return check_name("project", project), check_name("run id", run)
 

@@ -48,10 +48,15 @@ def console(*, stderr: bool = False, markup: bool = False) -> "Console":
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
 
-    stream = sys.stderr if stderr else sys.stdout
+    stream = sys.stdout
+    if stderr:
+        stream = sys.stderr
+    width = None
+    if not stream.isatty():
+        width = 10_000
     # soft_wrap: a path that is longer than the terminal stays in one piece, to be copied.
     return Quiet(
-        width=None if stream.isatty() else 10_000,
+        width=width,
         soft_wrap=True,
         stderr=stderr,
         highlight=False,
@@ -82,7 +87,9 @@ def print_table(
     if title is not None:
         table.title = Text(title, style="bold")
     for name in columns:
-        table.add_column(Text(name), justify="right" if name in right else "left", overflow="fold")
+        table.add_column(Text(name), overflow="fold")
+        if name in right:
+            table.columns[-1].justify = "right"
     for row in rows:
         table.add_row(*(Text(cell_text(value)) for value in row))
     if not first:
@@ -124,13 +131,15 @@ def cell_text(value: Any) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """``12 s``, ``3.4 min``, ``5.6 h`` or ``2.1 d``."""
+    """A duration as ``12 s``, ``3.4 min``, ``5.6 h`` or ``2.1 d``; ``-`` for None."""
     if seconds is None:
         return NONE
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 10 or seconds == 0 else f"{seconds:.1f} s"
+    if seconds >= 10 or seconds == 0:
+        return f"{seconds:.0f} s"
+    return f"{seconds:.1f} s"
 
 
 def local_time(text: str | None) -> str:

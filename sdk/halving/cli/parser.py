@@ -45,8 +45,10 @@ class _Inner:
         """Add a subcommand; the signature is that of argparse."""
         command = Command(prog=f"{self._parent.prog} {name}", description=description)
         self.choices[name] = command
-        earlier = f"{self._parent.epilog}; " if self._parent.epilog else ""
-        self._parent.epilog = f"{earlier}{command.prog}: {help}"
+        epilog = f"{command.prog}: {help}"
+        if self._parent.epilog:
+            epilog = f"{self._parent.epilog}; {epilog}"
+        self._parent.epilog = epilog
         return command
 
 
@@ -185,9 +187,8 @@ def add_commands(commands: Any) -> None:
         "source",
         metavar="SOURCE",
         help="tensorboard: a folder of event files; wandb: a folder of offline runs; mlflow: a tracking "
-        "URI, such as http://host:5000, "
-        "sqlite:///mlflow.db or ./mlruns; neptune: the folder that neptune-exporter wrote; trackio: its "
-        "folder, or a PROJECT.db in it",
+        "URI, such as http://host:5000, sqlite:///mlflow.db or ./mlruns; neptune: the folder that "
+        "neptune-exporter wrote; trackio: its folder, or a PROJECT.db in it",
     )
     imported.add_argument(
         "--files", metavar="FOLDER", help="neptune: its exporter's files (default: files/ beside its data/)"

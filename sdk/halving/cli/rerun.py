@@ -46,10 +46,11 @@ def answer(arguments: argparse.Namespace, verdict: Verdict) -> int:
         print_json(verdict.as_dict())
     else:
         print_verdict(console(), verdict)
-    return 0 if verdict.verdict == IDENTICAL else 1
+    return int(verdict.verdict != IDENTICAL)
 
 
 def options_of(arguments: argparse.Namespace) -> Options:
+    """The options of a rerun that a command's arguments choose."""
     return Options(
         repository=Path(arguments.repository),
         build=arguments.env,
@@ -74,6 +75,7 @@ def ended_as_by_ctrl_c() -> Iterator[None]:
 
 
 def tell(line: str) -> None:
+    """Print a line on the standard error at once."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -85,11 +87,12 @@ def print_verdict(out: "Console", verdict: Verdict) -> None:
     if first is None:
         out.print(f"{verdict.points} metric points are equal")
     else:
-        by = "" if first.difference is None else f", by {cell_text(first.difference)}"
+        by = ""
+        if first.difference is not None:
+            by = f", by {cell_text(first.difference)}"
         out.print(
             f"metrics first differ at step {first.step}: {first.metric} was {_value(first.recorded)}, is "
-            f"{_value(first.rerun)}{by} "
-            f"({first.points} points of {first.metrics} metrics differ)"
+            f"{_value(first.rerun)}{by} ({first.points} points of {first.metrics} metrics differ)"
         )
     if verdict.weights_equal is not None:
         comparison = "weights are equal" if verdict.weights_equal else "weights differ"
@@ -113,8 +116,10 @@ def print_verdict(out: "Console", verdict: Verdict) -> None:
 
 
 def _value(value: float | None) -> str:
-    return "no point" if value is None else repr(value)
+    if value is None:
+        return "no point"
+    return repr(value)
 
 
 def _short(digest: str | None) -> str:
-    return "none" if digest is None else digest[:19]
+    return (digest or "none")[:19]

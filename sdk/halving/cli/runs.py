@@ -54,12 +54,14 @@ def run_runs(
         chosen = match_runs(store, listed, wanted)
     except InvalidFilter as error:
         raise InvalidInput(f"{error}\n{point_at(text, error.column)}") from None
-    infos = chosen[: arguments.limit] if arguments.limit else chosen
+    infos = chosen[: arguments.limit or None]
     named = [
         field for field in wanted.fields if not (field.kind == "run" and field.name in (*_COLUMNS, "seconds"))
     ]
     filter_metrics = [field.name for field in named if _is_last(field)]
-    columns = None if metrics is None else list(dict.fromkeys([*metrics, *filter_metrics]))
+    columns = None
+    if metrics is not None:
+        columns = list(dict.fromkeys([*metrics, *filter_metrics]))
     infos = fill_last(store, infos, columns)
     if arguments.json:
         print_json(
@@ -72,11 +74,15 @@ def run_runs(
         )
         return 0
     out = console()
-    if not infos:
-        out.print("no run matches; halving runs lists all" if listed else _nothing(store))
+    if not listed:
+        out.print(_nothing(store))
+    elif not infos:
+        out.print("no run matches; halving runs lists all")
     else:
         others = [field for field in named if not _is_last(field)]
-        keys = _key_metrics(infos, filter_metrics) if columns is None else columns
+        keys = columns
+        if keys is None:
+            keys = _key_metrics(infos, filter_metrics)
         values = in_threads(lambda info: _values(store, info, others), infos)
         rows = [
             [*_facts(info), *own, *(info.summary.get(key) for key in keys)]
@@ -94,8 +100,9 @@ def run_runs(
         )
         if len(chosen) > len(infos):
             out.print(f"{len(infos)} of {len(chosen)} runs; --limit 0 shows all", style="dim")
-    for line in _lines_on_missing_names(store, listed, wanted) if listed else ():
-        out.print(line, style="dim")
+    if listed:
+        for line in _lines_on_missing_names(store, listed, wanted):
+            out.print(line, style="dim")
     for problem in sorted(problems):
         out.print(
             f"a run is left out: {problem}", style="yellow", highlight=False, markup=False, soft_wrap=True
@@ -105,7 +112,8 @@ def run_runs(
 
 def point_at(text: str, column: int) -> str:
     """Quote a filter in one line with a caret below a column; a long filter is cut."""
-    line = "".join(character if character.isprintable() else " " for character in text)
+    unprintable = {character for character in text if not character.isprintable()}
+    line = text.translate(dict.fromkeys(map(ord, unprintable), " "))
     start = max(0, min(column - 1 - _WIDTH // 2, len(line) - _WIDTH))
     before = "…" * (start > 0)
     behind = "…" * (start + _WIDTH < len(line))
@@ -114,8 +122,10 @@ def point_at(text: str, column: int) -> str:
 
 
 def _as_dict(info: RunInfo, metrics: list[str] | None) -> dict[str, Any]:
-    kept = info.summary if metrics is None else {key: info.summary.get(key) for key in metrics}
-    return {**as_dict(info), "params": info.dotted_params, "metrics": kept}
+    values: dict[str, Any] = dict(info.summary)
+    if metrics is not None:
+        values = {key: info.summary.get(key) for key in metrics}
+    return {**as_dict(info), "params": info.dotted_params, "metrics": values}
 
 
 def _facts(info: RunInfo) -> list[Any]:
@@ -155,7 +165,7 @@ def _cells(character: str) -> int:
     """Columns that a terminal needs for a character."""
     if unicodedata.combining(character):
         return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    return 1 + (unicodedata.east_asian_width(character) in "WF")
 
 
 def _key_metrics(infos: list[RunInfo], first: list[str]) -> list[str]:
@@ -186,9 +196,7 @@ def _lines_on_missing_names(store: Store, runs: list[RunInfo], wanted: RunFilter
 
 
 def _names(info: RunInfo, kind: str) -> Iterable[str]:
-    if kind == "params":
-        return info.flat_params
-    return info.tags if kind == "tags" else info.summary
+    return {"params": info.flat_params, "tags": info.tags, "metrics": info.summary}[kind]
 
 
 def _nothing(store: Store) -> str:

@@ -73,7 +73,9 @@ def run_show(
 def _print(out: "Console", info: RunInfo, details: dict[str, Any], all_packages: bool) -> None:
     out.print(f"{info.project}/{info.run}: {info.status}", style="bold")
     if info.lifecycle != ACTIVE:
-        since = f" since {local_time(info.lifecycle_since)}" if info.lifecycle_since else ""
+        since = ""
+        if info.lifecycle_since:
+            since = f" since {local_time(info.lifecycle_since)}"
         out.print(
             f"it is {info.lifecycle}{since}: halving runs restore {info.project}/{info.run} takes it back"
         )
@@ -107,8 +109,11 @@ def _packages(info: RunInfo, every: bool) -> str:
 def _print_attempts(out: "Console", info: RunInfo) -> None:
     rows = []
     for attempt in info.attempts:
-        lost = [f"{attempt.dropped_points} points dropped"] if attempt.dropped_points else []
-        lost += [f"{attempt.rejected_values} values rejected"] if attempt.rejected_values else []
+        lost = []
+        if attempt.dropped_points:
+            lost.append(f"{attempt.dropped_points} points dropped")
+        if attempt.rejected_values:
+            lost.append(f"{attempt.rejected_values} values rejected")
         facts = [
             attempt.number,
             attempt.status,
@@ -182,7 +187,9 @@ def _print_checkpoints(out: "Console", info: RunInfo, checkpoints: list[dict[str
 
 
 def _print_files(out: "Console", files: dict[str, Any]) -> None:
-    segments = f"{len(files['segments'])} not compacted yet (halving compact)" if files["segments"] else None
+    segments = None
+    if files["segments"]:
+        segments = f"{len(files['segments'])} not compacted yet (halving compact)"
     pairs = {
         "store": files["store"],
         "record": files["record"],

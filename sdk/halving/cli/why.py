@@ -63,8 +63,10 @@ def run_why(arguments: argparse.Namespace, pods: Pods | None = None) -> int:
         # The differences come before the question whether to train, and before hours of training.
         _print(console(), first, second, differs)
     attribution = None
+    attribution_json = None
     if arguments.rerun:
         attribution = _measure_effects(arguments, store, first, second, pods)
+        attribution_json = attribution.as_dict()
     if arguments.json:
         print_json(
             {
@@ -74,12 +76,14 @@ def run_why(arguments: argparse.Namespace, pods: Pods | None = None) -> int:
                     for factor, differences in differs.items()
                 },
                 "same": [factor for factor in FACTORS if factor not in differs],
-                "attribution": attribution.as_dict() if attribution else None,
+                "attribution": attribution_json,
             }
         )
     elif attribution is not None:
         _print_attribution(console(), attribution)
-    return GIVEN_UP if attribution is not None and attribution.given_up else 0
+    if attribution is not None and attribution.given_up:
+        return GIVEN_UP
+    return 0
 
 
 def _trained_for(store: Store, info: RunInfo) -> int | None:
@@ -87,7 +91,9 @@ def _trained_for(store: Store, info: RunInfo) -> int | None:
     if not info.record.get("trial"):
         return None
     newest = RunRecords(store, info.project, info.run).latest_checkpoint()
-    return newest.epoch if newest else None
+    if newest is None:
+        return None
+    return newest.epoch
 
 
 def _measure_effects(
@@ -159,7 +165,9 @@ def _tell_cost(experiment: Experiment, done: Done, unwatched_sources: list[str],
             )
     if not left:
         return
-    measured = statistics.mean(rerun.seconds for rerun in done.values()) if done else None
+    measured = None
+    if done:
+        measured = statistics.mean(rerun.seconds for rerun in done.values())
     seconds = measured or experiment.seconds
     if seconds is None:
         tell(f"{left} to train: of unknown length")
@@ -203,11 +211,12 @@ def _metrics(store: Store, info: RunInfo) -> str:
 
 def _print(out: "Console", first: RunInfo, second: RunInfo, differs: dict[str, list[Difference]]) -> None:
     heads = [f"{info.project}/{info.run}" for info in (first, second)]
-    rows = [
-        [factor if index == 0 else "", difference.name, _short(difference.recorded), _short(difference.now)]
-        for factor, differences in differs.items()
-        for index, difference in enumerate(differences)
-    ]
+    rows = []
+    for factor, differences in differs.items():
+        # The factor stands in the first of its rows alone.
+        names = [factor, *[""] * (len(differences) - 1)]
+        for name, difference in zip(names, differences, strict=True):
+            rows.append([name, difference.name, _short(difference.recorded), _short(difference.now)])
     if rows:
         print_table(out, ("factor", "of what", *heads), rows, first=True)
     same = ", ".join(factor for factor in FACTORS if factor not in differs)
@@ -217,13 +226,16 @@ def _print(out: "Console", first: RunInfo, second: RunInfo, differs: dict[str, l
 def _short(value: Any) -> Any:
     """The beginning of a commit or digest; two whole ones are wider than a terminal, and JSON has them."""
     if isinstance(value, str) and _DIGEST.fullmatch(value):
-        return value[:19] if ":" in value else value[:12]
+        kind, colon, digits = value.rpartition(":")
+        return f"{kind}{colon}{digits[:12]}"
     return value
 
 
 def _print_attribution(out: "Console", attribution: Attribution) -> None:
     before, after = attribution.recorded
-    change = "" if attribution.change is None else f", a change of {_digits(attribution.change)}"
+    change = ""
+    if attribution.change is not None:
+        change = f", a change of {_digits(attribution.change)}"
     out.print()
     out.print(f"{attribution.metric} was {cell_text(before)} and is {cell_text(after)}{change}", style="bold")
     out.print(
@@ -263,10 +275,9 @@ def _print_attribution(out: "Console", attribution: Attribution) -> None:
     out.print(_conclusion(attribution), style="bold")
     out.print(
         "the intervals hold all effects together, and are wide with few seeds; not explained are the two "
-        "runs' own seeds and what was not "
-        "changed; shares need not add up to 100 %, as factors interact; where more seeds are trained "
-        "because of what was seen, the "
-        "intervals hold their effects less often than 95 %",
+        "runs' own seeds and what was not changed; shares need not add up to 100 %, as factors interact; "
+        "where more seeds are trained because of what was seen, the intervals hold their effects less often "
+        "than 95 %",
         style="dim",
     )
 
@@ -276,7 +287,9 @@ def _answer(attribution: Attribution, effect: Effect) -> str:
         return f"not measured: {effect.error}"
     if effect.effect == 0 == effect.standard_error:
         return "none"
-    return "more than noise" if attribution.beyond_noise(effect) else "may be noise"
+    if attribution.beyond_noise(effect):
+        return "more than noise"
+    return "may be noise"
 
 
 def _conclusion(attribution: Attribution) -> str:
@@ -306,18 +319,23 @@ def _conclusion(attribution: Attribution) -> str:
 
 def _digits(value: float | None) -> str | None:
     """A number to three significant digits; no effect is measured more precisely."""
-    return None if value is None else f"{value:.3g}"
+    if value is None:
+        return None
+    return f"{value:.3g}"
 
 
 def _interval(interval: tuple[float, float] | None) -> str:
-    return "" if interval is None else f"{_digits(interval[0])} to {_digits(interval[1])}"
+    if interval is None:
+        return ""
+    return f"{_digits(interval[0])} to {_digits(interval[1])}"
 
 
 def _percent(share: float | None) -> str | None:
     """A share in percent, cut off where the whole change is so small that a share means nothing."""
     if share is None:
         return None
-    if abs(share) >= _MAX_SHARE:
-        sign = "over " if share > 0 else "under -"
-        return f"{sign}{_MAX_SHARE:.0%}"
+    if share >= _MAX_SHARE:
+        return f"over {_MAX_SHARE:.0%}"
+    if share <= -_MAX_SHARE:
+        return f"under -{_MAX_SHARE:.0%}"
     return f"{share:.0%}".replace("-0%", "0%")

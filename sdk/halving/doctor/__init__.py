@@ -1,5 +1,4 @@
-"""What may be wrong with a store and this machine's part of it, what that means, and what mends it: ``halving
-doctor``.
+"""The checks of ``halving doctor``: what may be wrong with a store, what that means, and what mends it.
 
 A check is a function in a table, which changes nothing; what it may mend by itself it hands out. The
 application adds checks of its own. The package must not know what a catalog, Dagster or a cluster is.

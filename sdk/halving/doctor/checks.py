@@ -36,6 +36,7 @@ class Finding:
     repaired: str = ""
 
     def as_dict(self) -> dict[str, Any]:
+        """The finding in the JSON of ``halving doctor --json``."""
         names = ("level", "what", "means", "mend", "repaired")
         return {**{name: getattr(self, name) for name in names}, "repairable": self.repair is not None}
 

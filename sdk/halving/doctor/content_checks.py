@@ -163,8 +163,11 @@ class _Reading:
 
     def _read(self, place: Store, name: str, count: int) -> None:
         digest = name.rpartition("/")[2]
-        is_shard = name.startswith(_SHARDS)
-        damaged = self.damaged_shards if is_shard else self.damaged_blobs
+        kind = "blob"
+        damaged = self.damaged_blobs
+        if name.startswith(_SHARDS):
+            kind = "shard"
+            damaged = self.damaged_shards
         self.looked += 1
         self.bytes += count
         actual = sha256()
@@ -177,7 +180,6 @@ class _Reading:
             damaged.append(str(error))
             return
         if actual.hexdigest() != digest:
-            kind = "shard" if is_shard else "blob"
             damaged.append(
                 f"the {kind} sha256:{digest} in {place.root} is damaged: its content hashes to "
                 f"sha256:{actual.hexdigest()}"

@@ -203,7 +203,9 @@ def _how_to_reach(store: Store) -> str:
 def _some(names: list[str]) -> str:
     listed = ", ".join(names[:_MAX_NAMED])
     more = len(names) - _MAX_NAMED
-    return f"{listed} and {more} more" if more > 0 else listed
+    if more > 0:
+        listed += f" and {more} more"
+    return listed
 
 
 def _probe() -> str:

@@ -58,6 +58,7 @@ class Definition:
         return f"{self.name}@{self.version}"
 
     def to_json(self) -> str:
+        """The definition as JSON, for :meth:`from_json`."""
         return json.dumps(asdict(self))  # keeps the order of the features, in which values are packed
 
     @staticmethod
@@ -78,8 +79,8 @@ class Definition:
         if changed or (self.ttl, list(self.entity.items())) != (older.ttl, list(older.entity.items())):
             raise InvalidInput(
                 f"the feature view {self.key} is not accepted: online it has the entity "
-                f"{dict(older.entity)}, the ttl {older.ttl} µs "
-                f"and the features {dict(older.features)}; give it another version"
+                f"{dict(older.entity)}, the ttl {older.ttl} µs and the features {dict(older.features)}; "
+                "give it another version"
             )
         return replace(self, features={**older.features, **self.features})
 

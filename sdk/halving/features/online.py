@@ -63,10 +63,12 @@ class OnlineFeatures:
 
     @property
     def columns(self) -> list[str]:
+        """The names of the features in what is read, in the order of the references."""
         return [reference.column for reference in self._references]
 
     @property
     def definitions(self) -> dict[str, Definition]:
+        """The definitions of the views, by ``clicks@1``."""
         return {view.key: view.layouts.definition for view in self._views}
 
     def get(self, entity: Mapping[str, Any], *, now: datetime | None = None) -> dict[str, Any]:
@@ -84,11 +86,13 @@ class OnlineFeatures:
         wanted = []
         for view in self._views:
             key = entity_key(view.layouts.definition, entity)
-            wanted.append((view.key, () if key is None else (key,)))
+            wanted.append((view.key, [key] if key is not None else []))
         features: dict[str, Any] = {}
         for view, values in zip(self._views, self._values.fetch(wanted), strict=True):
-            value = view.unless_expired(values[0] if values else None, now_micros)
-            unpacked = {} if value is None else view.layouts.of(value).unpack(value)
+            value = view.unless_expired([*values, None][0], now_micros)
+            unpacked = {}
+            if value is not None:
+                unpacked = view.layouts.of(value).unpack(value)
             for reference in view.references:
                 features[reference.column] = unpacked.get(reference.feature)
         return {column: features[column] for column in self.columns}
@@ -181,10 +185,12 @@ class _View:
             parts = []
             for piece, (_, values_of_layout) in zip(pieces, by_layout.values(), strict=True):
                 array = piece.get(reference.feature)
-                parts.append(pa.nulls(len(values_of_layout), kind) if array is None else array)
-            columns[reference.column] = (
-                pa.concat_arrays(parts).take(picked) if parts else pa.nulls(count, kind)
-            )
+                if array is None:
+                    array = pa.nulls(len(values_of_layout), kind)
+                parts.append(array)
+            columns[reference.column] = pa.nulls(count, kind)
+            if parts:
+                columns[reference.column] = pa.concat_arrays(parts).take(picked)
         return columns
 
 

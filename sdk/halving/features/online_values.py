@@ -49,7 +49,9 @@ def open_values(address: str, timeout: float) -> Values:
         NotFound: there is no such file.
         ExtraMissing: Redis' client is not installed.
     """
-    return RedisValues(address, timeout) if is_redis(address) else SqliteValues(address, timeout)
+    if is_redis(address):
+        return RedisValues(address, timeout)
+    return SqliteValues(address, timeout)
 
 
 def is_redis(address: str) -> bool:
@@ -74,7 +76,9 @@ def table_of(view: str) -> str:
     a ``^``.
     """
     lower = re.sub("[A-Z]", lambda capital: f"^{capital[0].lower()}", view)
-    return f"^^{lower}" if lower.startswith("sqlite_") else lower
+    if lower.startswith("sqlite_"):
+        return f"^^{lower}"
+    return lower
 
 
 def hide_password(address: str) -> str:
@@ -99,15 +103,20 @@ class SqliteValues:
             raise NotFound(f"there is no online store {str(self._path)!r}: push features there first")
 
     def definition(self, view: str) -> bytes | None:
+        """The definition of a view as it was pushed; None if it was not."""
         with self._connect() as connection:
             row = connection.execute("SELECT definition FROM definitions WHERE view = ?", (view,)).fetchone()
-        return row[0].encode() if row else None
+        if row is None:
+            return None
+        return row[0].encode()
 
     def fetch(self, wanted: Wanted) -> list[list[bytes | None]]:
+        """Fetch the value of each key, in order."""
         with self._connect() as connection:
             return [self._of_view(connection, view, keys) for view, keys in wanted]
 
     def close(self) -> None:
+        """Close the connections of all threads."""
         while self._kept:
             self._kept.popitem()[1].close()
 
@@ -117,7 +126,7 @@ class SqliteValues:
         table = table_of(view)
         if len(keys) == 1:
             row = connection.execute(f'SELECT value FROM "{table}" WHERE entity = ?', (keys[0],)).fetchone()
-            return [row[0] if row else None]
+            return list(row or [None])
         by_key: dict[bytes, bytes] = {}
         for start in range(0, len(keys), _MAX_KEYS):
             batch = keys[start : start + _MAX_KEYS]
@@ -147,8 +156,9 @@ class SqliteValues:
                     f"the online store {self._path} has a view with capitals from an earlier version: push "
                     "it again"
                 ) from error
-            is_busy = error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-            kind = StoreUnavailable if is_busy else StoreError
+            kind = StoreError
+            if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                kind = StoreUnavailable
             raise kind(f"cannot read the online store {self._path}: {error}") from error
         except sqlite3.DatabaseError as error:
             raise StoreError(
@@ -164,11 +174,13 @@ class RedisValues:
         self._client = redis_client(address, timeout)
 
     def definition(self, view: str) -> bytes | None:
+        """The definition of a view as it was pushed; None if it was not."""
         with redis_faults(self._address):
             definition: bytes | None = self._client.get(PREFIX + view.encode())
         return definition
 
     def fetch(self, wanted: Wanted) -> list[list[bytes | None]]:
+        """Fetch the value of each key, in order."""
         redis_keys: list[bytes] = []
         for view, keys in wanted:
             prefix = value_prefix(view)
@@ -180,6 +192,7 @@ class RedisValues:
         return [[next(answers) for _ in keys] for _, keys in wanted]
 
     def close(self) -> None:
+        """Close the connections."""
         self._client.close()
 
 
@@ -215,8 +228,7 @@ def redis_faults(address: str) -> Iterator[None]:
     try:
         yield
     except (redis.ConnectionError, redis.TimeoutError) as error:
-        is_refusal = isinstance(error, redis.AuthenticationError)
-        kind = StoreError if is_refusal else StoreUnavailable
+        kind = StoreError if isinstance(error, redis.AuthenticationError) else StoreUnavailable
         raise kind(f"the online store {address} does not answer: {error}") from error
     except redis.RedisError as error:
         raise StoreError(f"the online store {address} refuses: {error}") from error

@@ -168,7 +168,9 @@ class Layout:
                 begin = end
             elif kind == "timestamp":
                 feature = _EPOCH + timedelta(microseconds=feature)
-            result[name] = None if nulls >> place & 1 else feature
+            if nulls >> place & 1:
+                feature = None
+            result[name] = feature
         return result
 
     def columns(self, values: Sequence[bytes]) -> "dict[str, pa.Array]":
@@ -183,12 +185,13 @@ class Layout:
         for place, (name, kind) in enumerate(self.features.items()):
             numbers = np.ascontiguousarray(packed[f"_{place}"])
             if kind in _VARIABLE:
-                texts: list[bytes | None] = []
+                texts: list[bytes] = []
                 for row, length in enumerate(numbers.tolist()):
                     begin = ends[row]
                     ends[row] += length
-                    texts.append(None if nulls[row, place] else values[row][begin : ends[row]])
-                columns[name] = pa.array(texts, pa.binary()).cast(arrow_type(kind))
+                    texts.append(values[row][begin : ends[row]])
+                column = pa.array(texts, pa.binary(), mask=nulls[:, place])
+                columns[name] = column.cast(arrow_type(kind))
             else:
                 column = pa.array(numbers, mask=nulls[:, place], from_pandas=False)  # NaN is a number here
                 if kind == "timestamp":
@@ -354,5 +357,7 @@ def _numbers(column: "pa.Array", kind: str) -> "np.ndarray[Any, Any]":
         column = column.cast("int64")
     if not column.null_count:
         return np.asarray(column.to_numpy(zero_copy_only=False))
-    zero = False if kind == "bool" else 0
+    zero: Any = 0
+    if kind == "bool":
+        zero = False
     return np.asarray(column.fill_null(zero).to_numpy(zero_copy_only=False))

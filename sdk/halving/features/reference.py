@@ -30,8 +30,9 @@ class Reference:
         return f"{self.view}@{self.version}"
 
     def __str__(self) -> str:
-        renamed = "" if self.column == self.feature else f" as {self.column}"
-        return f"{self.key}:{self.feature}{renamed}"
+        if self.column == self.feature:
+            return f"{self.key}:{self.feature}"
+        return f"{self.key}:{self.feature} as {self.column}"
 
 
 def parse_reference(text: str) -> Reference:

@@ -132,9 +132,8 @@ def check_row_by_row(
             if not single.equals(other) and str(single) != str(other):  # NaN is not equal to itself
                 raise InvalidInput(
                     f"the transform {definition.transform} of the feature view {definition.key} is not "
-                    f"accepted: {name} of a row is "
-                    f"{single[0]} alone and {other[0]} among {rows.num_rows}; compute each row from that row "
-                    "alone"
+                    f"accepted: {name} of a row is {single[0]} alone and {other[0]} among {rows.num_rows}; "
+                    "compute each row from that row alone"
                 )
 
 
@@ -155,7 +154,9 @@ def _cast(column: "pa.ChunkedArray", name: str, kind: str, source: str) -> "pa.C
     try:
         return pa.chunked_array([cast_exactly(chunk, wanted) for chunk in column.chunks], wanted)
     except (Unlike, pa.ArrowInvalid) as error:
-        remedy = _ROUND if pa.types.is_timestamp(wanted) else _HOLD
+        remedy = _HOLD
+        if pa.types.is_timestamp(wanted):
+            remedy = _ROUND
         raise InvalidInput(f"{subject}: {error}; {remedy}") from None
 
 
@@ -191,7 +192,11 @@ def _remedy_of_type(kind_of_values: "pa.DataType", wanted: "pa.DataType") -> str
             "say in the source or in a transform which time zone it is in: "
             "pyarrow.compute.assume_timezone(column, 'UTC')"
         )
-    kinds = ["double"] if pa.types.is_decimal(kind_of_values) else reversed(TYPES)  # int64 before double
+    kinds = TYPES[::-1]  # int64 before double
+    if pa.types.is_decimal(kind_of_values):
+        kinds = ("double",)
     declared = next((kind for kind in kinds if _fits(kind_of_values, arrow_type(kind))), None)
     remedy = f"cast it in the source or in a transform to {wanted}"
-    return f"{remedy}, or declare it {declared}" if declared else remedy
+    if declared:
+        remedy += f", or declare it {declared}"
+    return remedy

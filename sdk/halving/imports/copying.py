@@ -1,4 +1,4 @@
-"""Copies a run of another tool into the store's own files, so that it can be stopped and repeated.
+"""Copies a run of another tool into the store; a copy that was stopped goes on where it stopped.
 
 Nothing is copied twice. Each segment says how far the source was read with it (as it does of a journal), and
 so does the end of an attempt. A run that has grown since it was copied gets another attempt with what is new,
@@ -57,17 +57,22 @@ def copy_run(store: Store, run: ForeignRun, skipped: Skipped, taken: Counter[str
     """
     records = RunRecords(store, run.project, run.run)
     record = _read_record(records, run, skipped)
-    before = _read_progress(store, records) if record else _Progress(1, 0, {}, ended=False)
+    before = _Progress(1, 0, {}, ended=False)
+    if record:
+        before = _read_progress(store, records)
     pieces = _read(run, run.pieces(before.position))
     piece = next(pieces, None)
     if record and before.ended and piece is None:
         artifacts = _copy_artifacts(records, run, skipped, taken)
         _compare_summary(records, run, before, skipped)
-        return CopyOutcome("continued" if artifacts else "unchanged", 0, 0, artifacts)
+        outcome = "continued" if artifacts else "unchanged"
+        return CopyOutcome(outcome, 0, 0, artifacts)
     attempt = _begin(records, run, record, before, piece)
     if not record:
         taken.update(params=len(run.params), tags=len(run.tags))
-    sequence = 0 if before.ended else before.sequence
+    sequence = before.sequence
+    if before.ended:
+        sequence = 0
     copy = _AttemptCopy(store, records, attempt, sequence, before.position, taken)
     while piece is not None:
         copy.write(piece)
@@ -77,7 +82,8 @@ def copy_run(store: Store, run: ForeignRun, skipped: Skipped, taken: Counter[str
         copy.end(run.status, run.ended or run.started, run.summary)
     elif record and not copy.points + copy.media + artifacts:
         return CopyOutcome("unchanged", 0, 0, 0)
-    return CopyOutcome("continued" if record else "new", copy.points, copy.media, artifacts)
+    outcome = "continued" if record else "new"
+    return CopyOutcome(outcome, copy.points, copy.media, artifacts)
 
 
 def _read(run: ForeignRun, parts: Iterable[T]) -> Iterator[T]:
@@ -226,9 +232,11 @@ class _AttemptCopy:
         self._position = position
         self._last = dict[str, float]()
         self._latest = 0
-        self.points = self.media = 0
+        self.points = 0
+        self.media = 0
 
     def write(self, piece: Piece) -> None:
+        """Write a piece's media, and its points as the attempt's next segment."""
         for medium in piece.media:
             self._write_medium(medium)
             self._taken[f"{medium.media.kind}s"] += 1

@@ -85,6 +85,7 @@ class Skipped:
     reasons: Counter[str] = field(default_factory=Counter)
 
     def add(self, reason: str, count: int = 1) -> None:
+        """Count what was not taken for a reason."""
         self.reasons[reason] += count
 
 
@@ -139,6 +140,7 @@ class PieceBuilder:
 
     @property
     def full(self) -> bool:
+        """Whether there is enough for a piece, so that the reader should take it."""
         return len(self._values) >= PIECE_POINTS or len(self._media) >= 1_000
 
     def add(self, key: str, step: int, time: int, value: float) -> None:
@@ -150,6 +152,7 @@ class PieceBuilder:
             self._values.append(value)
 
     def add_media(self, place: str, key: str, step: int, time: int, media: "Media") -> None:
+        """Add a medium; ``place`` is as in :class:`MediaPoint`, and ``time`` is in ms since 1970."""
         if self._accepts(key, step, time):
             self._media.append(MediaPoint(place, key, step, time, media))
 

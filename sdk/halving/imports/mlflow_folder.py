@@ -1,5 +1,6 @@
 """MLflow's runs on this machine's disk: in a SQLite database, or in a folder ``mlruns`` of text files."""
 
+import math
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -71,7 +72,9 @@ class Database:
             "select step, timestamp, value, is_nan from metrics where run_uuid = ? and key = ? order by rowid"
         )
         for step, time, value, is_nan in self._rows(query, run.id, metric):
-            yield Entry(step, time, float("nan") if is_nan else float(value))
+            if is_nan:
+                value = math.nan
+            yield Entry(step, time, float(value))
 
     def files(self, run: MlflowRun) -> Iterator[MlflowFile]:
         return files_at(run.artifact_uri, self._path.parent)
@@ -167,8 +170,8 @@ class Folder:
             for line in path.read_text().splitlines(keepends=True):
                 parts = line.split()
                 if line.endswith("\n") and len(parts) >= 2:  # else it is being written
-                    step = int(parts[2]) if len(parts) > 2 else 0
-                    yield Entry(step, int(parts[0]), float(parts[1]))
+                    time, value, step = (*parts, "0")[:3]
+                    yield Entry(int(step), int(time), float(value))
 
     def files(self, run: MlflowRun) -> Iterator[MlflowFile]:
         return files_at(run.artifact_uri, self._path)
@@ -268,11 +271,18 @@ def _meta(folder: Path, fields: Collection[str] = ()) -> dict[str, str]:
             loaded = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         except (yaml.YAMLError, RecursionError) as error:
             raise SourceUnreadable(f"{path} cannot be read: {str(error).partition(chr(10))[0]}") from None
-        entries = loaded.items() if isinstance(loaded, dict) else ()
-        meta = {str(name): "" if value is None else str(value) for name, value in entries}
+        meta = {}
+        if isinstance(loaded, dict):
+            meta = {str(name): _text(value) for name, value in loaded.items()}
     if missing := [field for field in fields if field not in meta]:
         raise SourceUnreadable(f"{path} cannot be read: it has no {', '.join(missing)}, or not yet")
     return meta
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return str(value)
 
 
 def _yaml() -> Any:
@@ -301,12 +311,15 @@ def _run_meta(folder: Path) -> dict[str, str]:
 
 def _run(meta: dict[str, str], folder: Path) -> MlflowRun:
     tags = _texts(folder / "tags")
+    ended = None
+    if meta.get("end_time"):
+        ended = int(meta["end_time"])
     return MlflowRun(
         id=meta["run_id"],
         name=tags.get("mlflow.runName") or meta.get("run_name") or "",
         status=_STATUS.get(int(meta["status"] or 1), "RUNNING"),
         started=int(meta["start_time"] or 0),
-        ended=int(meta["end_time"]) if meta.get("end_time") else None,
+        ended=ended,
         artifact_uri=str(folder / "artifacts"),  # where the folder is now: it may have been moved
         params=_texts(folder / "params"),
         tags=tags,

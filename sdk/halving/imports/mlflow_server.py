@@ -78,9 +78,11 @@ class Server:
             for row in self._get_pages("artifacts/list", "files", query):
                 if row.get("is_dir"):
                     folders.append(row["path"])
-                else:
-                    size = int(row["file_size"]) if "file_size" in row else None
-                    yield MlflowFile(row["path"], partial(self._fetch, run.id, row["path"]), size)
+                    continue
+                size = None
+                if "file_size" in row:
+                    size = int(row["file_size"])
+                yield MlflowFile(row["path"], partial(self._fetch, run.id, row["path"]), size)
 
     def left_out(self) -> dict[str, int]:
         rows = list(self._experiment_rows())
@@ -195,11 +197,12 @@ class Server:
         except urllib.error.HTTPError as error:
             with error:
                 content = error.read(2_000).decode(errors="replace")
-            hint = _LOGIN if error.code in (401, 403) else ""
-            kind = _NoSuchEndpoint if error.code in (404, 405) else SourceUnreadable
-            raise kind(
-                f"{self._base} answers {error.code} to {path.partition('?')[0]}: {_message(content)}{hint}"
-            ) from None
+            message = f"{self._base} answers {error.code} to {path.partition('?')[0]}: {_message(content)}"
+            if error.code in (401, 403):
+                message += _LOGIN
+            if error.code in (404, 405):
+                raise _NoSuchEndpoint(message) from None
+            raise SourceUnreadable(message) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             # A ValueError comes from an answer that is no HTTP at all.
             if isinstance(error, SourceUnreadable):
@@ -211,25 +214,27 @@ class Server:
 
 
 def _authorization(user: str | None, password: str | None) -> dict[str, str]:
-    user = unquote(user) if user else os.environ.get("MLFLOW_TRACKING_USERNAME")
-    password = unquote(password) if password else os.environ.get("MLFLOW_TRACKING_PASSWORD", "")
+    user = unquote(user or "") or os.environ.get("MLFLOW_TRACKING_USERNAME")
+    password = unquote(password or "") or os.environ.get("MLFLOW_TRACKING_PASSWORD", "")
     if user:
         return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
     token = os.environ.get("MLFLOW_TRACKING_TOKEN")
-    return {"Authorization": f"Bearer {token}"} if token else {}
+    if token:
+        return {"Authorization": f"Bearer {token}"}
+    return {}
 
 
 def _pages(
     fetch: Callable[[Mapping[str, Any]], dict[str, Any]], field: str, request: Mapping[str, Any]
 ) -> Iterator[Any]:
     """The items in ``field`` of all pages; each page but the last has the token of the next one."""
-    token = ""
     while True:
-        page = fetch({**request, "page_token": token} if token else request)
+        page = fetch(request)
         yield from page.get(field, [])
-        token = page.get("next_page_token", "")
+        token = page.get("next_page_token")
         if not token:
             return
+        request = {**request, "page_token": token}
 
 
 def _experiment(row: dict[str, Any]) -> Experiment:
@@ -242,12 +247,15 @@ def _run(row: dict[str, Any]) -> MlflowRun:
     tags = {tag["key"]: tag.get("value", "") for tag in data.get("tags", [])}
     inputs = row.get("inputs", {}).get("dataset_inputs", [])
     datasets = [dataset_input["dataset"] for dataset_input in inputs]
+    ended = None
+    if info.get("end_time"):
+        ended = int(info["end_time"])
     return MlflowRun(
         id=info["run_id"],
         name=info.get("run_name") or tags.get("mlflow.runName", ""),
         status=info.get("status", "RUNNING"),
         started=int(info.get("start_time", 0)),
-        ended=int(info["end_time"]) if info.get("end_time") else None,
+        ended=ended,
         artifact_uri=info.get("artifact_uri", ""),
         params={param["key"]: param.get("value", "") for param in data.get("params", [])},
         tags=tags,

@@ -13,6 +13,8 @@ from halving.imports.reading import Unreadable
 
 
 class Experiment(NamedTuple):
+    """An experiment of MLflow, by its id and the name that people gave it."""
+
     id: str
     name: str
 

@@ -126,6 +126,12 @@ def _foreign_run(
     if run.contexts:
         skipped.add("contexts of datasets (for what a run used them)", run.contexts)
     git = {ours: run.tags[theirs] for ours, theirs in _GIT.items() if run.tags.get(theirs)}
+    provenance = {}
+    if "commit" in git:
+        provenance["git"] = git
+    ended = None
+    if run.ended is not None:
+        ended = iso(run.ended)
     return ForeignRun(
         project=project or plain_name(experiment.name, otherwise=f"experiment-{experiment.id}"),
         run=plain_name(run.id, otherwise="run"),
@@ -138,9 +144,9 @@ def _foreign_run(
         params={name: parse_text(text) for name, text in run.params.items()},
         tags=others | facts_by_tag,
         started=iso(run.started),
-        ended=None if run.ended is None else iso(run.ended),
+        ended=ended,
         status=_STATUS.get(run.status),
-        provenance={"git": git} if "commit" in git else {},
+        provenance=provenance,
         pieces=partial(_pieces, mlflow, run, skipped),
         artifacts=partial(_artifacts, mlflow, run, skipped),
     )

@@ -72,6 +72,7 @@ class _Facts:
     consoles: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
 
     def learn(self, batch: Batch, skipped: Skipped) -> None:
+        """Add what a batch of the run's rows says, and count the params that are not taken."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -113,14 +114,16 @@ class _Facts:
 
     @property
     def started(self) -> int:
+        """When the run began, in ms since 1970."""
         return self.times.get("sys/creation_time", self.first or 0)
 
     @property
     def ended(self) -> int | None:
-        """The last sign of life; a run's name or tags may have been modified years later."""
+        """The last sign of life, in ms since 1970; a run's tags may have been modified years later."""
         return self.times.get("sys/ping_time", self.times.get("sys/modification_time"))
 
     def tags(self, skipped: Skipped) -> dict[str, str]:
+        """The run's tags, and the facts of Neptune's own that become tags; the others are counted."""
         facts = {tag: _text(self.own[path]) for path, tag in _TAGS.items() if path in self.own}
         facts |= {
             path.removeprefix("sys/"): _text(value)
@@ -138,8 +141,9 @@ class _Facts:
 
 
 def _text(value: Any) -> str:
-    text = str(value)
-    return text.lower() if isinstance(value, bool) else text
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
 
 
 def read_runs(
@@ -156,12 +160,14 @@ def read_runs(
     Raises:
         InvalidInput: nothing is there that the exporter wrote, or ``files`` is no folder.
     """
-    apart = Path(files).expanduser().resolve() if files else None
-    if apart and not apart.is_dir():
-        raise InvalidInput(
-            f"--files {files!r} is not accepted: give the folder with the files that neptune-exporter has "
-            "downloaded"
-        )
+    apart = None
+    if files:
+        apart = Path(files).expanduser().resolve()
+        if not apart.is_dir():
+            raise InvalidInput(
+                f"--files {files!r} is not accepted: give the folder with the files that neptune-exporter "
+                "has downloaded"
+            )
     unlisted: list[Unreadable] = []
     exports = find_exports(
         source,
@@ -198,21 +204,28 @@ def _folders_of_files(part: Path, apart: Path | None) -> list[Path]:
     # The folder of files is beside the folder of data, which has the part's project.
     beside = (folder / "files" for folder in list(part.parents)[2::-1])
     top = apart or next((folder for folder in beside if folder.is_dir()), None)
-    return [top / part.parent.name, top] if top else []
+    if top is None:
+        return []
+    return [top / part.parent.name, top]
 
 
 def _foreign_run(
     key: RunKey, facts: _Facts, parts: list[Part], project: str | None, files: Files, skipped: Skipped
 ) -> ForeignRun:
-    scaled = {"step_scale": facts.scale.factor} if facts.scale.factor > 1 else {}
+    origin: dict[str, Any] = {"tool": "neptune", "run": "/".join(key), "path": str(parts[0].path.parent)}
+    if facts.scale.factor > 1:
+        origin["step_scale"] = facts.scale.factor
+    ended = None
+    if facts.ended is not None:
+        ended = iso(facts.ended)
     return ForeignRun(
         project=project or plain_name(key.project, otherwise="neptune"),
         run=run_name(key.run, "\n".join(key)),
-        origin={"tool": "neptune", "run": "/".join(key), "path": str(parts[0].path.parent), **scaled},
+        origin=origin,
         params=facts.params,
         tags=facts.tags(skipped),
         started=iso(facts.started),
-        ended=None if facts.ended is None else iso(facts.ended),
+        ended=ended,
         status="failed" if facts.own.get("sys/failed") else "finished",
         pieces=partial(_pieces, key, facts, parts, files, skipped),
         artifacts=partial(_artifacts, key, facts, parts, files, skipped),
@@ -274,7 +287,7 @@ def _artifacts(
     key: RunKey, facts: _Facts, parts: list[Part], files: Files, skipped: Skipped
 ) -> Iterator[Artifact]:
     for path in sorted(facts.consoles):
-        name = path if path.endswith(".log") else f"{path}.log"
+        name = f"{path.removesuffix('.log')}.log"
         yield Artifact(name, partial(_console, key, path, facts, parts), None)
     names: set[str] = set()
     for batch in read_rows(parts, key, facts.files):

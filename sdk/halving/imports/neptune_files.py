@@ -51,9 +51,11 @@ class Files:
         """Read a PNG or JPEG; None if the file is something else, is not there or is not accepted."""
         try:
             path = self.find(name)
-            return Image(path) if path and path.is_file() else None
+            if path is not None and path.is_file():
+                return Image(path)
         except InvalidInput:
-            return None
+            pass
+        return None
 
     def is_absent(self, name: str) -> bool:
         """Whether a file is not there, and may come with another ``--files``."""
@@ -115,7 +117,9 @@ def _content(path: Path) -> AbstractContextManager[bytes | Path]:
 
 
 def _with_suffix(name: str, path: Path) -> str:
-    return name if PurePosixPath(name).suffix == path.suffix else f"{name}{path.suffix}"
+    if PurePosixPath(name).suffix == path.suffix:
+        return name
+    return f"{name}{path.suffix}"
 
 
 def _step_text(step: int | None) -> str:
@@ -124,4 +128,6 @@ def _step_text(step: int | None) -> str:
         return "file"
     whole, part = divmod(abs(step), STEP_UNIT)
     digits = f"{whole}.{part:06d}".rstrip("0").rstrip(".")
-    return f"-{digits}" if step < 0 else digits
+    if step < 0:
+        return f"-{digits}"
+    return digits

@@ -66,6 +66,7 @@ class StepScale:
 
     @property
     def factor(self) -> int:
+        """The power of ten by which steps are multiplied; 1 where all are whole numbers."""
         return int(10**self._digits)
 
     def whole(self, step: int) -> int:
@@ -106,7 +107,9 @@ class SeriesValues:
             whole = self._whole_step(path, kind, step)
             if number < rest and number not in absent:
                 continue
-            logged_at = self._started if time is None else time
+            logged_at = self._started
+            if time is not None:
+                logged_at = time
             if kind == "float_series" and value is not None:
                 self._builder.add(path, whole, logged_at, value)
             elif kind in _SERIES:
@@ -136,8 +139,10 @@ class SeriesValues:
             return None
         if kind == "file_series":
             return self._image(number, value["path"], absent)
+        if kind == "string_series" and is_console(path):
+            return None
         if kind == "string_series":
-            return None if is_console(path) else Text(value)
+            return Text(value)
         try:
             return _histogram(value)
         except (InvalidInput, TypeError, ValueError):

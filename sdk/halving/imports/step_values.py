@@ -39,7 +39,9 @@ def number_of(value: Any) -> float | None:
     """
     if isinstance(value, str):
         return NUMBERS.get(value)
-    return float(value) if isinstance(value, (int, float)) else None
+    if isinstance(value, (int, float)):
+        return float(value)
+    return None
 
 
 class StepValues(ABC):
@@ -59,6 +61,7 @@ class StepValues(ABC):
         self._media = 0
 
     def add(self, values: Mapping[str, Any], prefix: str = "") -> None:
+        """Add values by their names, nested ones joined by ``/``; ``prefix`` comes before each name."""
         for name, value in values.items():
             if prefix or name not in self.internal:
                 self._add(f"{prefix}{name}", value)
@@ -110,7 +113,9 @@ class StepValues(ABC):
         self._media += 1
 
     def _image(self, path: str, caption: Any) -> Image:
-        return Image(self._inside(path).read_bytes(), caption=None if caption is None else str(caption))
+        if caption is not None:
+            caption = str(caption)
+        return Image(self._inside(path).read_bytes(), caption=caption)
 
     def _inside(self, name: str) -> Path:
         """The path of a file of the run.

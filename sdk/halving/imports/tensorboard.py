@@ -48,9 +48,6 @@ _NOT_TAKEN = {
 _DISCARDED_SINCE = (
     "values that a restart has discarded since they were copied: what is copied never changes here"
 )
-_DISCARDED_SINCE = (
-    "values that a restart has discarded since they were copied: what is copied never changes here"
-)
 _PROFILES = "profiles (files beside those of events)"
 _PROJECTOR = "projector_config.pbtxt"
 _PYTORCH_PROFILE = ".pt.trace.json"
@@ -101,7 +98,12 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
         ) from None
     top = Path(source).expanduser().resolve()
     unlisted: list[Path] = []
-    below = [top] if top.is_file() else files_below(top, lambda error: unlisted.append(Path(error.filename)))
+    if top.is_file():
+        base = top.parent
+        below = [top]
+    else:
+        base = top
+        below = files_below(top, lambda error: unlisted.append(Path(error.filename)))
     paths = [path for path in below if _EVENTS in path.name and path.is_file()]
     if not paths and not unlisted:
         raise InvalidInput(
@@ -109,14 +111,9 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
             "it or below it"
         )
     _count_other_files(below, skipped)
-    base = top.parent if top.is_file() else top
+    project = project or plain_name(base.name, otherwise="tensorboard")
     for folder in _folders(base, paths, unlisted):
-        yield readable(
-            folder.name,
-            partial(
-                _foreign_run, folder, project or plain_name(base.name, otherwise="tensorboard"), base, skipped
-            ),
-        )
+        yield readable(folder.name, partial(_foreign_run, folder, project, base, skipped))
 
 
 def _count_other_files(paths: list[Path], skipped: Skipped) -> None:
@@ -160,21 +157,20 @@ def _folders(base: Path, paths: list[Path], unlisted: list[Path]) -> list[_Folde
                 if child.parent == folder
                 for path in sorted(by_folder[child], key=_by_numbers)
             ]
-            name = folder.relative_to(base).as_posix()
-            runs.append(
-                _Folder(
-                    base.name if name == "." else name,
-                    {path.relative_to(folder).as_posix(): path for path in own},
-                )
-            )
+            name = base.name
+            if folder != base:
+                name = folder.relative_to(base).as_posix()
+            runs.append(_Folder(name, {path.relative_to(folder).as_posix(): path for path in own}))
     return runs
 
 
 def _by_numbers(path: Path) -> tuple[list[str | int], str]:
     """A sort key of event files, whose names have a second and a number, of which 10 comes after 9."""
     parts: list[str | int] = []
-    for part in re.split(r"([0-9]+)", path.name):
-        parts.append(int(part) if part.isascii() and part.isdigit() else part)
+    for place, part in enumerate(re.split(r"([0-9]+)", path.name)):
+        parts.append(part)
+        if place % 2:  # Every second part is a number.
+            parts[-1] = int(part)
     return parts, str(path)
 
 
@@ -245,7 +241,9 @@ def _hparams(path: Path, record: Record) -> dict[str, Any]:
                 ) from None
             for name, hparam in data.session_start_info.hparams.items():
                 kind = hparam.WhichOneof("kind")
-                param = getattr(hparam, kind) if kind else None
+                param = None
+                if kind:
+                    param = getattr(hparam, kind)
                 if isinstance(param, float) and param.is_integer() and abs(param) < 2**53:
                     param = int(param)
                 params[name] = param
@@ -309,8 +307,10 @@ def _look_back(
         if record.end > end:
             return
         event = _event(path, record)
-        is_gone = now.has(record.end, event.step) and not before.has(record.end, event.step)
-        _pass_over(event, plugins, skipped, _DISCARDED_SINCE if is_gone else None)
+        reason = None
+        if now.has(record.end, event.step) and not before.has(record.end, event.step):
+            reason = _DISCARDED_SINCE
+        _pass_over(event, plugins, skipped, reason)
 
 
 def _pass_over(event: "Event", plugins: dict[str, Plugin], skipped: Skipped, reason: str | None) -> None:

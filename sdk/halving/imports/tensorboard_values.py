@@ -76,7 +76,9 @@ def _add(
         builder.add(value.tag, step, time, float(array.item()))
     elif plugin == "images":
         for number, encoded in enumerate(array[2:]):  # after the width and the height
-            key = value.tag if len(array) == 3 else f"{value.tag}/{number}"
+            key = value.tag
+            if len(array) > 3:
+                key = f"{value.tag}/{number}"
             builder.add_media(f"{place}-{number:04d}", key, step, time, Image(bytes(encoded)))
     elif plugin == "histograms":
         builder.add_media(place, value.tag, step, time, _histogram(array))

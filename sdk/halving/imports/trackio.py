@@ -59,6 +59,7 @@ class _Project(NamedTuple):
 
     @property
     def name(self) -> str:
+        """The project's name in trackio."""
         return self.database.path.stem
 
 
@@ -123,7 +124,9 @@ def _project(path: Path) -> _Project | None:
             f"{path} is of a trackio that kept all projects in one database (project_name), which is not "
             "read here"
         )
-    key = "run_id" if all("run_id" in of_table for of_table in columns.values()) else "run_name"
+    key = "run_name"
+    if all("run_id" in names for names in columns.values()):
+        key = "run_id"
     return _Project(database, frozenset(columns), key)
 
 
@@ -165,6 +168,9 @@ def _foreign_run(
     began = [time_ms for rows in tables.values() if (time_ms := _milliseconds(rows.began)) is not None]
     started = min([*began, *filter(None, [_milliseconds(config.get("_Created"))])], default=0)
     own_tags = {tag: str(config[field]) for field, tag in _OWN.items() if tag and config.get(field)}
+    status: str | None = "finished"
+    if _goes_on(project, tables):
+        status = None
     return ForeignRun(
         project=into or plain_name(project.name, otherwise="trackio"),
         run=run_name(own.name, f"{project.name}\n{table}\n{own.first}\n{own.began}"),
@@ -173,7 +179,7 @@ def _foreign_run(
         tags={"name": own.name} | own_tags,
         started=iso(started),
         ended=iso(max((_milliseconds(rows.ended) or started for rows in tables.values()), default=started)),
-        status=None if _goes_on(project, tables) else "finished",
+        status=status,
         pieces=partial(_pieces, project, key, tables, min(began, default=0), skipped),
     )
 
@@ -184,7 +190,9 @@ def _config(project: _Project, key: str, skipped: Skipped) -> dict[str, Any]:
     rows = project.database.rows(
         f"select config from configs where {project.key} = ? order by rowid desc limit 1", key
     )
-    config = parse_json(rows[0][0]) if rows else {}
+    if not rows:
+        return {}
+    config = parse_json(rows[0][0])
     if isinstance(config, dict):
         return config
     skipped.add("configs that are not JSON")
@@ -226,7 +234,10 @@ def _pieces(
     files = project.database.path.parent / "media"
     for table, rows in tables.items():
         is_system = table == "system_metrics"
-        columns = "timestamp, metrics, " + ("null" if is_system else "step")
+        prefix = "system/" if is_system else ""
+        columns = "timestamp, metrics, step"
+        if is_system:
+            columns = "timestamp, metrics, null"
         time_ms = _milliseconds(rows.began) or began
         first = max(rows.first, position.get(table, [0, 0])[1] + 1)
         for number, timestamp, content, step in project.database.after(
@@ -242,7 +253,7 @@ def _pieces(
                 skipped.add("values with a step that is no whole number", len(values))
             else:
                 place = LogPosition(f"{table.replace('_', '-')}-{number:012d}", step, time_ms)
-                TrackioValues(builder, place, files, skipped).add(values, "system/" if is_system else "")
+                TrackioValues(builder, place, files, skipped).add(values, prefix)
             builder.position[table] = [0, number]
             if builder.full:
                 yield builder.take()

@@ -44,7 +44,9 @@ class TrackioValues(StepValues):
 
     def _cell(self, value: Any) -> Any:
         """A cell's value; None in the place of media."""
-        cells = value if isinstance(value, list) else [value]
+        cells = [value]
+        if isinstance(value, list):
+            cells = value
         if any(isinstance(cell, dict) and "_type" in cell for cell in cells):
             self._skipped.add("media in tables' cells (the tables are taken)")
             return None
@@ -56,9 +58,7 @@ def _numbers_of(cells: list[Any]) -> list[Any]:
 
     trackio writes NaN as a text.
     """
-    if all(
-        cell is None or isinstance(cell, (int, float)) or (isinstance(cell, str) and cell in NUMBERS)
-        for cell in cells
-    ):
-        return [NUMBERS[cell] if isinstance(cell, str) else cell for cell in cells]
+    numbers = [NUMBERS.get(cell, cell) if isinstance(cell, str) else cell for cell in cells]
+    if all(number is None or isinstance(number, (int, float)) for number in numbers):
+        return numbers
     return cells

@@ -60,7 +60,7 @@ class Facts:
         elif record.HasField("history"):
             self.last = max(self.last, logged_at(record.history) or 0)
             for item in record.history.item:
-                self.logged.add(item.nested_key[0] if item.nested_key else item.key)
+                self.logged.add([*item.nested_key, item.key][0])
         elif record.HasField("exit"):
             self.exit_code = record.exit.exit_code
 
@@ -104,6 +104,7 @@ class Facts:
         return values
 
     def provenance(self) -> dict[str, Any]:
+        """Code, packages, machine and command, as :func:`halving.records.provenance.capture` has them."""
         facts = {"python": self.python, "packages": self.packages, "hardware": self.hardware}
         return {**facts, "git": self.git or None, "command": without_secrets(self.command, os.environ)}
 
@@ -139,11 +140,13 @@ class Facts:
         total = ""
         if isinstance(memory, dict):
             total = str(memory.get("total", ""))
+        if not total.isdigit():
+            total = "0"
         facts = {
             "host": metadata.get("host"),
             "platform": metadata.get("os"),
             "cpus": metadata.get("cpu_count_logical"),
-            "memory_bytes": int(total) if total.isdigit() else None,
+            "memory_bytes": int(total),
             "gpus": gpus,
         }
         self.hardware |= {name: value for name, value in facts.items() if value}
@@ -182,7 +185,9 @@ def logged_at(history: Any) -> int | None:
 
 
 def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    if isinstance(value, list):
+        return value
+    return []
 
 
 def _json_of(path: Path) -> dict[str, Any]:
@@ -195,7 +200,9 @@ def _json_of(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     value = parse_json(content.decode(errors="replace"))
-    return value if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return value
+    return {}
 
 
 def _without_unreadable(value: Any, skipped: Skipped) -> Any:

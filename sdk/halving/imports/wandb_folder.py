@@ -17,7 +17,7 @@ from halving.errors import InvalidInput
 from halving.identifiers import plain_name
 from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilder, Position, Skipped, iso
 from halving.imports.reading import LEFT_BEHIND, Unreadable, files_below, is_left_behind, readable
-from halving.imports.step_values import NOT_JSON, LogPosition, number_of, parse_json
+from halving.imports.step_values import LogPosition, number_of, parse_json
 from halving.imports.wandb_facts import Facts, logged_at
 from halving.imports.wandb_log import LogRecord, read_log
 from halving.imports.wandb_messages import NoMessage, milliseconds, parse, record_class
@@ -55,6 +55,7 @@ class _Log(NamedTuple):
 
     @property
     def files(self) -> Path:
+        """The folder with the run's files, beside the log."""
         return self.path.parent / "files"
 
 
@@ -173,6 +174,9 @@ def _foreign_run(logs: list[_Log], project: str | None, skipped: Skipped) -> For
         "wandb_sweep": run.sweep_id,
     }
     facts_by_tag = {name: value for name, value in tags.items() if value}
+    ended = None
+    if facts.last:
+        ended = iso(facts.last)
     if taken := facts_by_tag.keys() & set(run.tags):
         skipped.add("tags with the name of another fact of the run (name, group, job_type, …)", len(taken))
     return ForeignRun(
@@ -186,7 +190,7 @@ def _foreign_run(logs: list[_Log], project: str | None, skipped: Skipped) -> For
         params=facts.params(skipped),
         tags={tag: "true" for tag in run.tags if tag} | facts_by_tag,
         started=iso(facts.started),
-        ended=iso(facts.last) if facts.last else None,
+        ended=ended,
         status=_status(logs[-1].path, facts.exit_code),
         pieces=partial(_pieces, logs, facts.started, skipped),
         provenance=facts.provenance(),
@@ -197,10 +201,13 @@ def _foreign_run(logs: list[_Log], project: str | None, skipped: Skipped) -> For
 
 def _status(log: Path, exit_code: int | None) -> str | None:
     """How a run ended; one that does not say so goes on if its file was written just now, else it crashed."""
+    if exit_code == 0:
+        return "finished"
     if exit_code is not None:
-        return "failed" if exit_code else "finished"
-    was_written_just_now = time.time() - log.stat().st_mtime < RECENT_SECONDS
-    return None if was_written_just_now else "crashed"
+        return "failed"
+    if time.time() - log.stat().st_mtime < RECENT_SECONDS:
+        return None
+    return "crashed"
 
 
 def _pieces(logs: list[_Log], started: int, skipped: Skipped, position: Position) -> Iterator[Piece]:
@@ -245,8 +252,12 @@ def _not_taken(record: Any) -> str | None:
 def _step_of(history: Any) -> int:
     for item in history.item:
         if (list(item.nested_key) or [item.key]) == ["_step"]:
-            step = parse_json(item.value_json) if item.value_json else item.integer
-            return step if isinstance(step, int) else int(history.step.num)
+            step = item.integer
+            if item.value_json:
+                step = parse_json(item.value_json)
+            if isinstance(step, int):
+                return step
+            break
     return int(history.step.num)
 
 
@@ -254,8 +265,7 @@ def _add_stats(builder: PieceBuilder, stats: Any, started: int, skipped: Skipped
     """Add metrics of the machine, by whole seconds since the run's start."""
     time_ms = milliseconds(stats.timestamp)
     for item in stats.item:
-        value = parse_json(item.value_json)
-        number = number_of(value) if value is not NOT_JSON else None
+        number = number_of(parse_json(item.value_json))
         if number is None:
             skipped.add("system metrics that are no numbers")
         else:
@@ -278,7 +288,9 @@ def _artifacts(logs: list[_Log], skipped: Skipped) -> Iterator[Artifact]:
             if not path.is_file():  # W&B links to files that were saved; they may be gone
                 skipped.add("saved files that are gone")
                 continue
-            name = inner if log is logs[0] else f"{log.path.parent.name}/{inner}"
+            name = inner
+            if log is not logs[0]:
+                name = f"{log.path.parent.name}/{inner}"
             yield Artifact(name, partial(_content, path), path.stat().st_size)
 
 

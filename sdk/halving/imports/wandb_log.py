@@ -94,7 +94,9 @@ def _check_header(path: Path, header: bytes) -> bool:
 def _next_chunk(position: int) -> int:
     """The place of the chunk after one that ends at ``position``."""
     left = BLOCK - position % BLOCK
-    return position + left if left < CHUNK.size else position
+    if left < CHUNK.size:  # No chunk's head fits into the rest of the block.
+        return position + left
+    return position
 
 
 def _chunks(file: BinaryIO, position: int, skipped: Skipped) -> Iterator[_Chunk]:

@@ -111,7 +111,9 @@ def record_class() -> Any:
         for name, (number, kind) in fields.items():
             type_name = kind.rstrip("*")
             field = described.field.add(name=name, number=number)
-            field.label = kinds.LABEL_REPEATED if kind.endswith("*") else kinds.LABEL_OPTIONAL
+            field.label = kinds.LABEL_OPTIONAL
+            if kind.endswith("*"):
+                field.label = kinds.LABEL_REPEATED
             if type_name in _FIELDS:
                 field.type = kinds.TYPE_MESSAGE
                 field.type_name = f".halving.wandb.{type_name}"

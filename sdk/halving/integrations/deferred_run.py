@@ -83,7 +83,9 @@ class DeferredRun:
 
         Names that ``config`` decides are left out.
         """
-        recorded = params if self._params is None else self._params
+        if self._params is None:
+            return []
+        recorded = self._params
         return sorted(
             name
             for name in params

@@ -52,6 +52,7 @@ class HalvingCallback(TrainerCallback):
         return self._deferred.opened
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        """Open the training's run."""
         if state.is_world_process_zero:
             self._deferred.renew()
             self._deferred.open(_params(args, model))
@@ -65,16 +66,19 @@ class HalvingCallback(TrainerCallback):
         model: Any = None,
         **kwargs: Any,
     ) -> None:
+        """Log what the Trainer logs."""
         if state.is_world_process_zero and logs:
             self._log(args, state, model, logs)
 
     def on_predict(
         self, args: Any, state: Any, control: Any, metrics: dict[str, Any], model: Any = None, **kwargs: Any
     ) -> None:
+        """Log the metrics of a prediction, as ``test/…``."""
         if state.is_world_process_zero and metrics:
             self._log(args, state, model, metrics)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Finish the training's run."""
         if state.is_world_process_zero:
             self._deferred.finish("finished")
 
@@ -87,7 +91,9 @@ def _name(key: str) -> str:
     if key == "epoch":
         return key
     family, separator, rest = key.partition("_")
-    return f"{family}/{rest}" if separator and family in ("eval", "test") else f"train/{key}"
+    if separator and family in ("eval", "test"):
+        return f"{family}/{rest}"
+    return f"train/{key}"
 
 
 def _params(args: Any, model: Any) -> dict[str, Any]:
@@ -98,6 +104,7 @@ def _params(args: Any, model: Any) -> dict[str, Any]:
     }
     config = getattr(model, "config", None)
     if config is not None:
-        described = config if isinstance(config, dict) else config.to_dict()
-        params["model"] = {name: value for name, value in described.items() if name != "transformers_version"}
+        if not isinstance(config, dict):
+            config = config.to_dict()
+        params["model"] = {name: value for name, value in config.items() if name != "transformers_version"}
     return plain_config(params)[0]

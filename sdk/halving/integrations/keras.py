@@ -53,6 +53,7 @@ class HalvingCallback(keras.callbacks.Callback):
         return self._deferred.opened
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Open the run, with the params of ``fit`` and of the optimizer."""
         fit = {name: value for name, value in (self.params or {}).items() if name != "verbose"}
         optimizer = self.model.optimizer
         # Named by its class, because Keras numbers the names (sgd_1) within a process.
@@ -61,9 +62,11 @@ class HalvingCallback(keras.callbacks.Callback):
         self._deferred.open(plain_config({**fit, "optimizer": described})[0])
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Remember the number of optimizer steps before the epoch."""
         self._epoch_began = self._steps()
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Log the epoch's running means, every ``every`` batches."""
         if self._every is None or not logs or (batch + 1) % self._every:
             return
         # Counted, because reading the optimizer's own count would wait for the device.
@@ -72,17 +75,21 @@ class HalvingCallback(keras.callbacks.Callback):
         self._deferred.open().log(values, step=self._epoch_began + (batch + 1) // accumulated)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Log the epoch's results."""
         values: dict[str, Any] = {
             "epoch": epoch + 1,
             "learning_rate": float(self.model.optimizer.learning_rate),
         }
         for name, value in (logs or {}).items():
-            is_validation = name.startswith("val_")
-            key = f"val/{name.removeprefix('val_')}" if is_validation else f"train/{name}"
-            values[key] = value
+            family, _, metric = name.partition("_")
+            if family == "val" and metric:
+                values[f"val/{metric}"] = value
+            else:
+                values[f"train/{name}"] = value
         self._deferred.open().log(values, step=self._steps())
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Finish the run."""
         self._deferred.finish("finished")
 
     def _steps(self) -> int:

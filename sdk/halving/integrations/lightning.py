@@ -108,9 +108,10 @@ class HalvingLogger(Logger):
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Log at ``step``; without one, at the step after the last."""
-        number = self._next_step if step is None else step
-        self._next_step = number + 1
-        self._deferred.open().log(metrics, step=number)
+        if step is None:
+            step = self._next_step
+        self._next_step = step + 1
+        self._deferred.open().log(metrics, step=step)
 
     # Logger.save is inherited and does nothing: Lightning calls it after every log_metrics, and a thread
     # writes the points anyway.
@@ -123,7 +124,11 @@ class HalvingLogger(Logger):
         if self._checkpoints is not None:
             self._store(self._checkpoints)
             self._checkpoints = None
-        self._deferred.finish("finished" if status in ("success", "finished") else "failed")
+        if status == "success":
+            status = "finished"
+        if status != "finished":
+            status = "failed"
+        self._deferred.finish(status)
 
     def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
         """Called by ``ModelCheckpoint`` on rank zero."""

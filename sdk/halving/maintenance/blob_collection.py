@@ -1,4 +1,4 @@
-"""Mark and sweep of blobs: what nothing names goes, once it has not been put for a grace time.
+"""Mark and sweep of blobs: those that nothing names are deleted after a grace time.
 
 Blobs are shared by content, so one goes only when everything that named it is gone or expired. A blob is put
 before it is recorded; that is what the grace time is for: a put of a blob that is older than
@@ -90,19 +90,19 @@ class Marks:
 
     def kept_digests(self, first: int) -> set[bytes]:
         """The digests that stay and begin with this byte."""
-        held = self._kept[first]
-        return {bytes(held[start : start + _BYTES]) for start in range(0, len(held), _BYTES)}
+        packed = self._kept[first]
+        return {bytes(packed[start : start + _BYTES]) for start in range(0, len(packed), _BYTES)}
 
     def owners(self, first: int) -> dict[bytes, Owner]:
         """The owners of the expired digests that begin with this byte; of several owners the first."""
         owners = list(self._owners)
-        held = self._expired[first]
+        packed = self._expired[first]
         step = _BYTES + 4
-        starts = reversed(range(0, len(held), step))
-        return {
-            bytes(held[start : start + _BYTES]): owners[int.from_bytes(held[start + _BYTES : start + step])]
-            for start in starts
-        }
+        owner_of: dict[bytes, Owner] = {}
+        for start in reversed(range(0, len(packed), step)):
+            end = start + _BYTES
+            owner_of[bytes(packed[start:end])] = owners[int.from_bytes(packed[end : start + step])]
+        return owner_of
 
 
 def clock_of(store: Store, probe: str) -> float | None:
@@ -208,5 +208,6 @@ def _in_threads(
     store: Store, action: Callable[[_Item], _Result], items: Iterable[_Item]
 ) -> Iterator[_Result]:
     """The results in order; an object store is asked by many threads at once."""
-    with ThreadPoolExecutor(_REQUESTS if store.folder is None else 1, "halving-blobs") as pool:
+    threads = _REQUESTS if store.folder is None else 1
+    with ThreadPoolExecutor(threads, "halving-blobs") as pool:
         yield from pool.map(action, items)

@@ -1,8 +1,8 @@
 """Moving a blob to a colder place: it is copied there, read back and checked, and then deleted here.
 
-Where the process is killed, the blob is here, there, or at both. A put of the same bytes in that moment
-writes it here again, young, and then it stays here (:meth:`halving.store.store.Store.collect`): a put never
-relies on what is in a colder place.
+A process that is killed meanwhile leaves the blob here, there, or in both places. If the same bytes are put
+meanwhile, the blob is written here again and stays here (:meth:`halving.store.store.Store.collect`): a put
+never relies on what is in a colder place.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from halving.errors import NotFound
 from halving.store.cold_roots import BLOBS
 from halving.store.store import Store, blob_name
 
-_AT_ONCE = 8  # blobs that are copied at the same time, where a place is an object store
+_THREADS = 8  # to copy from or to an object store
 
 
 class Movable(NamedTuple):
@@ -47,9 +47,8 @@ def move_blobs(store: Store, place: Store, blobs: Collection[Movable], before: f
     Raises:
         StoreError: a place refused, or a blob is damaged; nothing is lost.
     """
-    with ThreadPoolExecutor(
-        1 if store.folder is not None and place.folder is not None else _AT_ONCE, "halving-cold"
-    ) as pool:
+    threads = _THREADS if store.folder is None or place.folder is None else 1
+    with ThreadPoolExecutor(threads, "halving-cold") as pool:
         for blob, moved in zip(
             blobs, pool.map(lambda blob: move_blob(store, place, blob.digest, before), blobs), strict=True
         ):

@@ -27,7 +27,7 @@ from halving.errors import AlreadyExists, NotFound
 from halving.identifiers import check_name
 from halving.machine.temporary_folders import scratch_folder
 from halving.maintenance.external_sort import Sorter
-from halving.maintenance.rewrite import AT_ONCE, add_file, add_files, add_history, write_sorted
+from halving.maintenance.rewrite import THREADS, add_file, add_files, add_history, write_sorted
 from halving.metrics.manifest import (
     Absorbed,
     Manifest,
@@ -88,7 +88,7 @@ def delete_each(store: Store, names: Sequence[str]) -> None:
         for name in names:
             store.delete(name)
         return
-    with ThreadPoolExecutor(min(AT_ONCE, len(names))) as pool:
+    with ThreadPoolExecutor(min(THREADS, len(names))) as pool:
         for _ in pool.map(store.delete, names):
             pass
 
@@ -169,8 +169,9 @@ def clean(store: Store, project: str, run: str, delete: Delete = delete_each) ->
     On an object store this happens only after :data:`GRACE_SECONDS`.
     """
     files = run_files(store, project, run)
-    in_grace = _in_grace(store, files.manifest.generation, files.manifest.written)
-    return () if in_grace else _clean(store, project, run, files, delete)
+    if _in_grace(store, files.manifest.generation, files.manifest.written):
+        return ()
+    return _clean(store, project, run, files, delete)
 
 
 def _in_grace(store: Store, generation: int, written: str) -> bool:
@@ -227,6 +228,12 @@ def _put_last(before: Manifest, fresh: Sequence[str], written: Mapping[str, floa
     return put.isoformat(timespec="milliseconds")
 
 
+def _size_of(file: Path | None) -> int:
+    if file is None:
+        return 0
+    return file.stat().st_size
+
+
 def _absorb(
     store: Store,
     project: str,
@@ -250,8 +257,8 @@ def _absorb(
     history = add_history(sorter, store, project, before)
     with scratch_folder("compaction") as temporary, ThreadPoolExecutor(1) as beside:
         rewritten = write_sorted(sorter, run, temporary, history)
-        full_bytes = rewritten.full.stat().st_size if rewritten.full else 0
-        rollup_bytes = rewritten.rollup.stat().st_size if rewritten.rollup else 0
+        full_bytes = _size_of(rewritten.full)
+        rollup_bytes = _size_of(rewritten.rollup)
         publishing = beside.submit(publish, store, project, run, "rollup", generation, rewritten.rollup)
         full = publish(store, project, run, "full", generation, rewritten.full)
         rollup = publishing.result()

@@ -85,7 +85,7 @@ def begin_after_run(store: Store) -> None:
 
 
 def begun_line(store: Store) -> str:
-    """The line that tells people of it."""
+    """The line that tells people that retention has been started."""
     return (
         f"old data goes in the background, once a day; what went: {store.address(LOG)}; retention.yaml in "
         "the store says what is kept"
@@ -95,7 +95,7 @@ def begun_line(store: Store) -> str:
 def claim(folder: Path, day: date) -> bool:
     """Take a day, unless another live process has it; return whether retention is to start on it.
 
-    It does not start on the first day.
+    It does not start on the store's first day.
     """
     place = folder / _BEGUN
     place.mkdir(parents=True, exist_ok=True)
@@ -103,8 +103,10 @@ def claim(folder: Path, day: date) -> bool:
     mark = _next_mark(place, day)
     if mark is None:
         return False
+    path = place / mark
+    if not names:  # On the first day retention counts as done: nothing is old enough.
+        path = _end_mark(folder, day)
     try:
-        path = place / mark if names else _end_mark(folder, day)
         path.open("x").close()
     except FileExistsError:
         return False
@@ -116,8 +118,7 @@ def claim(folder: Path, day: date) -> bool:
 
 def _next_mark(place: Path, day: date) -> str | None:
     """The file whose creator starts retention on a day; None where it has ended well, or may still run."""
-    names = os.listdir(place) if place.is_dir() else []
-    marks = [place / name for name in names if name.startswith(day.isoformat())]
+    marks = list(place.glob(f"{day.isoformat()}*"))
     if not marks:
         return day.isoformat()
     newest = max(mark.stat().st_mtime for mark in marks)
@@ -131,7 +132,7 @@ def _end_mark(folder: Path, day: date) -> Path:
 
 
 def _has_application() -> bool:
-    from importlib.metadata import entry_points  # 10 ms, which nobody pays who has nothing to begin
+    from importlib.metadata import entry_points  # It takes 10 ms, so only those import it who need it.
 
     return any(entry.name == _APPLICATION for entry in entry_points(group="halving.commands"))
 
@@ -139,7 +140,7 @@ def _has_application() -> bool:
 def _start(folder: Path, day: date) -> "subprocess.Popen[bytes]":
     import subprocess
 
-    # -P: in a script's own folder there may be a file that is called as a module of Python's is.
+    # With -P, a file of the working folder cannot stand in for one of Python's own modules.
     command = [
         sys.executable,
         "-P",

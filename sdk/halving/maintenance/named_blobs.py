@@ -30,7 +30,7 @@ _SHARDED = re.compile(rb'"sharded":\s*true')  # The blob of such a checkpoint re
 _RERUN_OF = re.compile(rb'"rerun_of":\s*"([^"]+)"')
 _NAMES_NOTHING = ("end-", "amend-", "image-")  # how the records begin that name no blob
 _READERS = 16  # requests to an object store at the same time
-_AT_ONCE = 2_000  # records
+_CHUNK_RECORDS = 2_000
 
 
 class Record(NamedTuple):
@@ -81,10 +81,11 @@ def digests_in(content: bytes) -> tuple[bytes, ...]:
 
 def _records(store: Store, project: str, remember: bool) -> Iterator[Record]:
     memory = _Memory(store, project)
-    with ThreadPoolExecutor(_READERS if store.folder is None else 1, "halving-records") as pool:
+    threads = _READERS if store.folder is None else 1
+    with ThreadPoolExecutor(threads, "halving-records") as pool:
         every = sorted(_list_records(store, project))
-        for start in range(0, len(every), _AT_ONCE):
-            chunk = every[start : start + _AT_ONCE]
+        for start in range(0, len(every), _CHUNK_RECORDS):
+            chunk = every[start : start + _CHUNK_RECORDS]
             recalled = [memory.recall(*listed) for listed in chunk]
             new = (
                 (listed, before)
@@ -92,8 +93,11 @@ def _records(store: Store, project: str, remember: bool) -> Iterator[Record]:
                 if record is None
             )
             read = pool.map(lambda item: _read(store, project, *item[0], before=item[1]), new)
-            every_record = [record if record is not None else next(read) for record, _ in recalled]
-            records = [record for record in every_record if record is not None]
+            records = []
+            for remembered, _ in recalled:
+                record = remembered or next(read)
+                if record is not None:
+                    records.append(record)
             memory.note(records)
             yield from records
     if remember:
@@ -188,9 +192,11 @@ class _Memory:
         return None, ()
 
     def note(self, records: list[Record]) -> None:
+        """Remember the next records, in the order of run and name."""
         self._notes.append(records)
 
     def write(self) -> None:
+        """Write what is to be remembered into the store, if it is not there already."""
         if self._changed or self._next is not None:
             with contextlib.suppress(StoreError):
                 # The disk may be full, and retention is to free it: then all records are read again.
@@ -202,7 +208,7 @@ class _Memory:
 
         try:
             file = pq.ParquetFile(io.BytesIO(self._store.read(self._name)))
-            for batch in file.iter_batches(_AT_ONCE):
+            for batch in file.iter_batches(_CHUNK_RECORDS):
                 columns = [batch.column(field).to_pylist() for field in Record._fields]
                 for run, name, size, written, digests, *rest in zip(*columns, strict=True):
                     yield Record(run, name, size, written, tuple(digests), *rest)

@@ -58,16 +58,18 @@ def find_orphan_files(
         protected: ``(project, run)`` whose mail stays.
         now: the moment to count from.
     """
-    all_folders = ["runs", "metrics", "steps", "reports", "artifacts", "shards", "features"]
-    folders = [f"runs/project={project}", f"metrics/project={project}"] if project else all_folders
-    if store.folder is not None and not project:
+    folders = ["runs", "metrics", "steps", "reports", "artifacts", "shards", "features"]
+    if project:
+        folders = [f"runs/project={project}", f"metrics/project={project}"]
+    elif store.folder is not None:
         folders.append("datasets")  # An object store does not show a snapshot's unfinished files.
     shards = []
     days: defaultdict[str, _DayFiles] = defaultdict(_DayFiles)
     for folder in folders:
         for name, size, written in store.files(folder):
-            # A store that does not tell the time has no old files.
-            age = now - datetime.fromtimestamp(written, now.tzinfo) if written else timedelta(0)
+            age = timedelta(0)  # A store that does not tell the time has no old files.
+            if written:
+                age = now - datetime.fromtimestamp(written, now.tzinfo)
             if (owner := owner_of_orphan_file(name, age, protected)) is not None:
                 yield OrphanFile(*owner, name, size)
             elif age > UNLISTED_AGE and _SHARD.fullmatch(name):
@@ -80,7 +82,9 @@ def find_orphan_files(
                     days[match[1]].old.append(OrphanFile("", "features", name, size))
     for day in days.values():
         yield from _find_unnamed(store, day)
-    listed = _listed_shards(store) if shards else None
+    if not shards:
+        return
+    listed = _listed_shards(store)
     if listed is not None:
         yield from (
             orphan for orphan in shards if orphan.name.rpartition("/")[2].partition(".")[0] not in listed
@@ -105,17 +109,18 @@ def owner_of_orphan_file(
     """The project and the run of a file that its name and age make an orphan, else None. Pure."""
     area, *folders, file = name.split("/")
     if area == "steps":
-        owner = ("", folders[0]) if folders else ("", "")
-        return owner if age > STEP_AGE else None
+        if age <= STEP_AGE:
+            return None
+        return "", [*folders, ""][0]
     project, run, kind = (*folders, "", "", "")[:3]
     owner = ("", area)
     if area in ("runs", "metrics"):
         owner = (project.removeprefix("project="), run.removeprefix("run="))
     if _UNFINISHED.fullmatch(file):
-        return owner if age > UNFINISHED_AGE else None
-    if area == "runs" and kind == "mail" and owner not in protected:
-        return owner if age > MAIL_AGE else None
-    return None
+        is_orphan = age > UNFINISHED_AGE
+    else:
+        is_orphan = area == "runs" and kind == "mail" and owner not in protected and age > MAIL_AGE
+    return owner if is_orphan else None
 
 
 def _listed_shards(store: Store) -> set[str] | None:

@@ -131,8 +131,9 @@ def drop_points(
         for state in states:
             if state.run in waiting:
                 _compact(store, state, problems)
-        # The problems are reported already.
-        states = read_states(store, project, **selection, problems=None if problems is None else [])
+        if problems is not None:
+            problems = []  # The problems of this second reading are reported already.
+        states = read_states(store, project, **selection, problems=problems)
         planned = [drop for drop in plan_retention(states, days, protected, now) if not drop.waits]
     _carry_out(store, project, states, planned)
     return planned
@@ -164,7 +165,9 @@ def read_states(
     """
     folder = project_folder(project)
     states = []
-    wanted = ("full-", "live/", "rollup-") if with_rollups else ("full-", "live/")
+    wanted: tuple[str, ...] = ("full-", "live/")
+    if with_rollups:
+        wanted = (*wanted, "rollup-")
     listed = {name.removeprefix(f"{folder}/"): (size, written) for name, size, written in store.files(folder)}
     runs = {
         name.partition("/")[0].removeprefix("run=")
@@ -184,16 +187,14 @@ def read_states(
                 raise
             problems.append(f"{error}; points of this run stay")
             continue
-        own = {name: listed[name][0] if name in listed else 0 for name in files.manifest.files}
+        sizes = {name: listed.get(name, (0, 0.0))[0] for name in files.manifest.files}
         fresh, gaps = contiguous(files)
-        put = {name: listed.get(name.removeprefix(f"{folder}/"), (0, 0.0)) for name in (*fresh, *gaps)}
-        written = (
-            {name: time_put for name, (_, time_put) in put.items()}
-            if all(time_put for _, time_put in put.values())
-            else {}
-        )
-        waiting = sum(put[name][0] for name in fresh)
-        states.append(RunState(project, run, files.manifest, own, bool(fresh), written, waiting))
+        segments = {name: listed.get(name.removeprefix(f"{folder}/"), (0, 0.0)) for name in (*fresh, *gaps)}
+        written = {name: put for name, (_, put) in segments.items()}
+        if not all(written.values()):
+            written = {}
+        waiting = sum(segments[name][0] for name in fresh)
+        states.append(RunState(project, run, files.manifest, sizes, bool(fresh), written, waiting))
     return states
 
 
@@ -212,7 +213,9 @@ def plan_retention(states: Iterable[RunState], days: PointDays, protected: Runs,
         what: What = "full" if full_is_due else "system"
         if state.live:
             if full_is_due or due(state, days.system):
-                size = state.sizes.get(manifest.full or "", 0) + state.waiting if full_is_due else 0
+                size = 0
+                if full_is_due:
+                    size = state.sizes.get(manifest.full or "", 0) + state.waiting
                 drops.append(Drop(state.project, state.run, what, 0, size, waits=True))
             continue
         held = sum(manifest.held.values())

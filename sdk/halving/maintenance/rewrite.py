@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-AT_ONCE = 16
+THREADS = 16
 """Concurrent requests of one run's compaction to an object store; Arrow's client has 25 connections."""
 _OWN_GROUP = 10_000  # points of a key from which on it gets row groups of its own
 _ROW_GROUP = 1 << 18
@@ -53,6 +53,7 @@ class Rewritten:
 
     @property
     def points(self) -> int:
+        """The number of points in ``full``."""
         return sum(self.held.values())
 
 
@@ -79,17 +80,17 @@ def add_files(sorter: Sorter, store: Store, names: Sequence[str]) -> Iterator[Ad
         return
     import pyarrow as pa
 
-    with ThreadPoolExecutor(min(AT_ONCE, len(names))) as pool:
-        coming = deque(pool.submit(_fetch, store, name) for name in names[:AT_ONCE])
+    with ThreadPoolExecutor(min(THREADS, len(names))) as pool:
+        fetches = deque(pool.submit(_fetch, store, name) for name in names[:THREADS])
         try:
             for place in range(len(names)):
-                content = coming.popleft().result()
-                if place + AT_ONCE < len(names):
-                    coming.append(pool.submit(_fetch, store, names[place + AT_ONCE]))
+                content = fetches.popleft().result()
+                if place + THREADS < len(names):
+                    fetches.append(pool.submit(_fetch, store, names[place + THREADS]))
                 yield _add(sorter, pa.BufferReader(content), content.size)
         finally:
-            for left in coming:
-                left.cancel()
+            for fetch in fetches:
+                fetch.cancel()
 
 
 def _fetch(store: Store, name: str) -> "pa.Buffer":
@@ -108,7 +109,9 @@ def _add(
         for batch in file.iter_batches(
             _BATCH, columns=["attempt", "key", "step", "wall_time", "value"], use_threads=False
         ):
-            sorter.add(_only(batch, keep) if keep else batch)
+            if keep:
+                batch = _only(batch, keep)
+            sorter.add(batch)
         return Added(file.metadata.metadata or {}, size)
 
 
@@ -152,10 +155,11 @@ def write_sorted(sorter: Sorter, run: str, folder: Path, history: Mapping[int, t
     for key, total in zip(sorter.keys, totals, strict=True):
         if total:
             held[family_of(key)] = held.get(family_of(key), 0) + total
-    full = folder / "full.parquet"
-    rolled = folder / "rollup.parquet"
+    full = None
+    rollup_file = None
     rollup = Rollup(run, sorter.keys, history)
     if held:
+        full = folder / "full.parquet"
         with pq.ParquetWriter(full, schema(), **WRITE_OPTIONS, **_OPTIONS) as writer:
             file = _PointsFile(writer, run, sorter.keys, totals)
             for points in sorter.chunks():
@@ -164,8 +168,9 @@ def write_sorted(sorter: Sorter, run: str, folder: Path, history: Mapping[int, t
                     rollup.add(curve)
             file.flush()
     if sorter.keys:
-        rollup.write(rolled)
-    return Rewritten(full if held else None, rolled if sorter.keys else None, held)
+        rollup_file = folder / "rollup.parquet"
+        rollup.write(rollup_file)
+    return Rewritten(full, rollup_file, held)
 
 
 class _PointsFile:
@@ -206,8 +211,10 @@ class _PointsFile:
         total = self._totals[curve]
         if self._before >= _OWN_GROUP or total >= _OWN_GROUP or self._count + total > self._size:
             self.flush()
-            groups = -(-total // _ROW_GROUP)
-            self._size = -(-total // groups) if total >= _OWN_GROUP else _SHARED
+            self._size = _SHARED
+            if total >= _OWN_GROUP:
+                groups = -(-total // _ROW_GROUP)
+                self._size = -(-total // groups)
         self._curve = curve
         self._before = total
 

@@ -155,6 +155,7 @@ class _Pyramid:
         self._finished: list[Any] = []  # The buckets of level 2.
 
     def add(self, points: Any) -> None:
+        """Take the curve's next points, of dtype ``POINT``, in order."""
         self._points.append(points)
         self._waiting += len(points)
         if self._waiting >= _MANY:
@@ -183,6 +184,7 @@ class _Pyramid:
         yield level, buckets
 
     def _with_history(self, level: int, buckets: Any) -> tuple[int, Any]:
+        """Join new buckets with those of ``history``, at the coarser level of the two."""
         common = max(level, self._level)
         for _ in range(common - level):
             buckets = group_by_eight(buckets)
@@ -191,4 +193,6 @@ class _Pyramid:
             history = group_by_eight(history)
         buckets = np.concatenate([history, buckets])
         buckets = buckets[np.argsort(buckets["step"], kind="stable")]
-        return common, stitch(buckets) if common == 0 else buckets
+        if common == 0:
+            buckets = stitch(buckets)
+        return common, buckets

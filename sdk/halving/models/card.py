@@ -6,6 +6,7 @@ from typing import Any
 from halving.models.manifest import Manifest
 
 _MAX_COLUMNS = 40
+_YES_OR_NO = {True: "yes", False: "no"}
 
 
 def model_card(
@@ -97,7 +98,7 @@ def _schemas(manifest: Manifest) -> list[str]:
     columns = list(manifest.input_schema.items())
     lines = _table(
         ("column", "type", "nulls"),
-        [(name, kind, _yes_or_no(name not in manifest.complete)) for name, kind in columns[:_MAX_COLUMNS]],
+        [(name, kind, _YES_OR_NO[name not in manifest.complete]) for name, kind in columns[:_MAX_COLUMNS]],
     )
     if len(columns) > _MAX_COLUMNS:
         lines.append(f"\n…and {len(columns) - _MAX_COLUMNS} more; model.json has them all.")
@@ -106,10 +107,6 @@ def _schemas(manifest: Manifest) -> list[str]:
     if classes:
         answer += f", one of {', '.join(map(str, classes))}"
     return [*lines, "", f"{answer}."]
-
-
-def _yes_or_no(is_true: bool) -> str:
-    return "yes" if is_true else "no"
 
 
 def _use(compared: int | str) -> list[str]:
@@ -165,4 +162,6 @@ def _cell(value: Any) -> str:
 def _number(value: Any) -> str:
     if value is None or value != value:
         return "not finite"
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return str(value)

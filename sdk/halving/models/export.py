@@ -143,7 +143,9 @@ def _write(
     (folder / INPUTS).write_bytes(to_json(example))
     answers = try_folder(folder, work, rows, example)
     judged = judged_answers(store, report)
+    compared: int | str = rows.num_rows
     if isinstance(judged, str):
+        compared = judged
         warnings.warn(
             f"the answers of the exported {name} were not compared with those that were judged: {judged}",
             stacklevel=3,
@@ -157,7 +159,6 @@ def _write(
         os.replace(work / ONNX, folder / ONNX)
         write_manifest(folder, asdict(manifest))
     (folder / PREDICTIONS).write_bytes(to_json(_first(answers)))
-    compared = judged if isinstance(judged, str) else rows.num_rows
     (folder / "README.md").write_text(model_card(manifest, report, name, gates, compared), encoding="utf-8")
     write_mlmodel(folder, manifest, sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()))
 

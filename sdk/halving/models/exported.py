@@ -76,9 +76,8 @@ def import_predictor(folder: Path, manifest: Manifest) -> Callable[..., Any]:
         origin = getattr(module, "__file__", None)
         if origin and Path(origin).read_text(encoding="utf-8") != text:
             raise InvalidInput(
-                f"folder {str(folder)!r} cannot be loaded here: {module.__name__ if module else name} was "
-                f"imported from {origin} before, "
-                "which is other code; load it in a process of its own"
+                f"folder {str(folder)!r} cannot be loaded here: {getattr(module, '__name__', name)} was "
+                f"imported from {origin} before, which is other code; load it in a process of its own"
             )
     return predictor
 

@@ -68,9 +68,13 @@ def arrow_type(text: str) -> "pa.DataType | None":
         item = arrow_type(match["item"])
         if item is None:
             return None
-        if match["kind"] == "fixed_size_list":
-            return pa.list_(item, int(match["length"])) if match["length"] else None
-        return pa.large_list(item) if match["kind"] == "large_list" else pa.list_(item)
+        if match["kind"] == "list":
+            return pa.list_(item)
+        if match["kind"] == "large_list":
+            return pa.large_list(item)
+        if not match["length"]:
+            return None
+        return pa.list_(item, int(match["length"]))
     if match := _DICTIONARY.fullmatch(text):
         values = arrow_type(match["values"])
         indices = arrow_type(match["indices"])
@@ -87,7 +91,7 @@ def arrow_type(text: str) -> "pa.DataType | None":
     if match := _FIXED_BINARY.fullmatch(text):
         return pa.binary(int(match["length"]))
     try:
-        return pa.type_for_alias("float16" if text == "halffloat" else text)
+        return pa.type_for_alias({"halffloat": "float16"}.get(text, text))
     except ValueError:
         return None
 
@@ -148,19 +152,21 @@ def _as_arrow(column: Any, target: "pa.DataType | None") -> "pa.Array | pa.Chunk
     if target is not None and (
         pa.types.is_fixed_size_list(target) or pa.types.is_list(target) or pa.types.is_large_list(target)
     ):
-        # The length of a list of lists' items is only in the wanted type.
-        return pa.array(
-            [list(value) if hasattr(value, "__iter__") else _missing(value) for value in values], target
-        )
+        # Only the wanted type has the length of the lists.
+        return pa.array([_as_list(value) for value in values], target)
     try:
         array = pa.array(values, from_pandas=is_series)
     except OverflowError:  # an integer does not fit into int64
         array = pa.array(values, target, from_pandas=is_series)
-    return array if target is None else _from_json(array, target)
+    if target is None:
+        return array
+    return _from_json(array, target)
 
 
-def _missing(value: Any) -> list[Any] | None:
-    """Return None for what a data frame has where a list is missing."""
+def _as_list(value: Any) -> list[Any] | None:
+    """Convert a value to a list; None where a data frame has NaN, NA or None, because the list is missing."""
+    if hasattr(value, "__iter__"):
+        return list(value)
     if value is None or type(value).__name__ == "NAType" or value != value:
         return None
     raise ValueError(f"{value!r} is no list")
@@ -218,4 +224,6 @@ def _is_safe_cast(actual: "pa.DataType", wanted: "pa.DataType") -> bool:
 def _list_columns(schema: Mapping[str, str]) -> str:
     columns = [f"{name} ({kind})" for name, kind in schema.items()]
     text = ", ".join(columns[:8])
-    return f"{text} and {len(columns) - 8} more" if len(columns) > 8 else text
+    if len(columns) > 8:
+        text += f" and {len(columns) - 8} more"
+    return text

@@ -52,6 +52,7 @@ class ExportedRun(TrainedRun):
 
     @property
     def dataset(self) -> Dataset:  # type: ignore[override]
+        """An exported model has no dataset, so this raises InvalidInput."""
         raise InvalidInput(
             "run.dataset is not there in an exported model: keep what the predictor needs of the data in "
             "params or in the checkpoint"
@@ -59,6 +60,7 @@ class ExportedRun(TrainedRun):
 
     @property
     def store(self) -> Store:  # type: ignore[override]
+        """An exported model has no store, so this raises InvalidInput."""
         raise InvalidInput(
             "run.store is not there in an exported model: keep what the predictor needs in params or in "
             "the checkpoint"

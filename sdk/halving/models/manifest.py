@@ -62,8 +62,7 @@ class Manifest:
         if self.predictor is None:
             raise InvalidInput(
                 f"model {self.model} of run {self.run} answers no tables: the spec of its sweep has no "
-                "predictor. The version of a sweep "
-                "with one can be loaded and exported"
+                "predictor. The version of a sweep with one can be loaded and exported"
             )
         return self.predictor
 

@@ -58,12 +58,15 @@ class Model:
         """
         table = checked_inputs(rows, self.manifest.input_schema, self.manifest.complete)
         predicted = self._predictor(self.run, table)
-        for column in predicted.values() if isinstance(predicted, Mapping) else [predicted]:
+        columns = [predicted]
+        if isinstance(predicted, Mapping):
+            columns = list(predicted.values())
+        for column in columns:
             if not hasattr(column, "__len__"):
                 raise WrongPrediction(
                     f"predictor {self.manifest.predictor} returned a {type(column).__name__}; return a "
-                    "list, an array or a dict of "
-                    f"probabilities, with a value for each of the {table.num_rows} rows"
+                    "list, an array or a dict of probabilities, with a value for each of the "
+                    f"{table.num_rows} rows"
                 )
             if len(column) != table.num_rows:
                 raise WrongPrediction(
@@ -150,8 +153,7 @@ def manifest_of(store: Store, version: ResolvedModel) -> Manifest:
         )
     raise InvalidInput(
         f"{name} was registered before versions had manifests: halving models judge {version.model} "
-        f"{version.version} judges it again and "
-        "writes one"
+        f"{version.version} judges it again and writes one"
     )
 
 

@@ -77,7 +77,9 @@ def find(store: Store, reference: str) -> ResolvedModel:
                 f"{model} VERSION"
             )
         return _resolved_model(store, champion)
-    version = suffix if _VERSION.fullmatch(suffix) else _version_of_alias(store, model, suffix)
+    version = suffix
+    if not _VERSION.fullmatch(suffix):
+        version = _version_of_alias(store, model, suffix)
     return _resolved_model(store, _read(store, model, version)["version"])
 
 

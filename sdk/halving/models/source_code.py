@@ -112,7 +112,9 @@ def code_of(*functions: str) -> Code:
         module = _module(name)
         if module is None:
             continue
-        suffix = "/__init__.py" if module.package == name else ".py"
+        suffix = ".py"
+        if module.package == name:
+            suffix = "/__init__.py"
         files[name.replace(".", "/") + suffix] = module.text
         pending += _imports(module.text, module.package)
     return Code(
@@ -137,8 +139,7 @@ def warn_of_secrets(model: str, files: Mapping[str, str], stacklevel: int) -> No
             places += f" and {len(lines) - 5} more lines"
         warnings.warn(
             f"the code of model {model} holds what looks like a secret in {places}; it is kept in the store "
-            "and in every export: "
-            "if it is one, change it, and read it from the environment",
+            "and in every export: if it is one, change it, and read it from the environment",
             stacklevel=stacklevel + 1,
         )
 
@@ -148,8 +149,10 @@ def _module(name: str) -> OwnModule | None:
     spec = _spec(name)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return None
-    is_package = spec.submodule_search_locations is not None
-    return OwnModule(_source(Path(spec.origin)), name if is_package else name.rpartition(".")[0])
+    package = name
+    if spec.submodule_search_locations is None:
+        package = name.rpartition(".")[0]
+    return OwnModule(_source(Path(spec.origin)), package)
 
 
 @lru_cache(_MAX_TEXTS)
@@ -172,7 +175,7 @@ def _read_imports(text: str, package: str) -> Iterator[str]:
             if node.level:
                 parts = package.split(".")
                 above = parts[: len(parts) - node.level + 1]
-                base = ".".join([*above, base] if base else above)
+                base = ".".join(filter(None, [*above, base]))
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
 
@@ -192,7 +195,9 @@ def _spec(name: str) -> ModuleSpec | None:
     portions = list[str]()
     for location in (above and above.submodule_search_locations) or ():
         finder = pkgutil.get_importer(location)
-        spec = finder.find_spec(name) if finder is not None else None
+        if finder is None:
+            continue
+        spec = finder.find_spec(name)
         if spec is not None and spec.loader is not None:
             return spec
         portions += (spec and spec.submodule_search_locations) or ()
@@ -211,8 +216,8 @@ def _source(file: Path) -> str:
     except (OSError, SyntaxError, UnicodeError) as error:
         raise InvalidInput(
             f"the code that a model, a snapshot or a feature view stands on is kept, and {file} cannot be "
-            f"read ({error}): write it in "
-            "UTF-8 or the encoding that it declares, and let this process read it"
+            f"read ({error}): write it in UTF-8 or the encoding that it declares, and let this process read "
+            "it"
         ) from None
 
 
@@ -229,14 +234,18 @@ def _installed_in(name: str) -> str | None:
         return None
     if not spec.has_location or spec.origin is None:  # a namespace, which several distributions may share
         distribution = next((candidate for candidate in candidates if _has(_files(candidate), name)), None)
-        return None if distribution is None or _is_of_folder(distribution) else distribution
+        if distribution is None or _is_of_folder(distribution):
+            return None
+        return distribution
     origin = Path(spec.origin).resolve()
     for candidate in candidates:
         root = Path(str(importlib.metadata.distribution(candidate).locate_file(""))).resolve()
         if origin.is_relative_to(root) and origin.relative_to(root).as_posix() in _files(candidate):
-            return None if _is_of_folder(candidate) else candidate
+            if _is_of_folder(candidate):
+                return None
+            return candidate
     if {"site-packages", "dist-packages"} & set(origin.parts):  # installed without a list of its files
-        return candidates[0] if candidates else top
+        return [*candidates, top][0]
     return None
 
 

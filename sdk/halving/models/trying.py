@@ -54,7 +54,7 @@ def try_folder(folder: Path, work: Path, rows: "pa.Table", example: dict[str, An
     ended = _run(folder, work)
     if not (work / ANSWERS).exists():
         output = (work / "said").read_text(errors="replace").strip()[-_MAX_OUTPUT:]
-        ending = f"{ended}: {output}" if output else ended
+        ending = ": ".join(filter(None, [ended, output]))
         raise InvalidInput(f"the exported model ended without an answer, {ending}")
     report = json.loads((work / ANSWERS).read_text(encoding="utf-8"))
     if "error" in report:
@@ -89,7 +89,9 @@ def _run(folder: Path, work: Path) -> str:
         finally:
             with suppress(ProcessLookupError):  # ends all that it has started, too
                 os.killpg(process.pid, signal.SIGKILL)
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    return f"with exit code {code}"
 
 
 def _package_folders() -> list[str]:

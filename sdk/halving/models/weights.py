@@ -29,9 +29,9 @@ def write_state(tree: dict[str, Any], folder: Path) -> None:
     if not tensors:
         return
     torch = sys.modules.get("torch")
-    save = _safetensors("torch" if torch else "numpy")
+    library = _safetensors("torch" if torch else "numpy")
     try:
-        save.save_file(
+        library.save_file(
             {name: _own_memory(name, value, torch) for name, value in tensors.items()}, folder / WEIGHTS
         )
     except (KeyError, ValueError, RuntimeError) as error:
@@ -43,8 +43,10 @@ def read_state(folder: Path) -> dict[str, Any]:
     structure = json.loads((folder / STATE).read_text(encoding="utf-8"))
     tensors: dict[str, Any] = {}
     if (folder / WEIGHTS).exists():
-        needs_torch = '"__tensor__"' in json.dumps(structure)
-        tensors = _safetensors("torch" if needs_torch else "numpy").load_file(folder / WEIGHTS)
+        library = "numpy"
+        if '"__tensor__"' in json.dumps(structure):
+            library = "torch"
+        tensors = _safetensors(library).load_file(folder / WEIGHTS)
     return {name: _join(value, tensors) for name, value in structure.items()}
 
 
@@ -86,12 +88,16 @@ def _split(value: Any, name: str, tensors: dict[str, Any]) -> Any:
         return split
     if isinstance(value, (list, tuple)):
         items = [_split(item, f"{name}.{place}", tensors) for place, item in enumerate(value)]
-        return {"__tuple__" if isinstance(value, tuple) else "__list__": items}
+        if isinstance(value, tuple):
+            return {"__tuple__": items}
+        return {"__list__": items}
     key = name
     while key in tensors:  # a dict may have both 0 and "0"
         key += "'"
     tensors[key] = value
-    return {"__array__" if type(value).__module__ == "numpy" else "__tensor__": key}
+    if type(value).__module__ == "numpy":
+        return {"__array__": key}
+    return {"__tensor__": key}
 
 
 def _join(value: Any, tensors: dict[str, Any]) -> Any:
@@ -104,9 +110,10 @@ def _join(value: Any, tensors: dict[str, Any]) -> Any:
     if kind == "__tensor__":
         return tensors[content]
     if kind == "__array__":
-        tensor = tensors[content]
-        is_numpy = type(tensor).__module__ == "numpy"
-        return tensor if is_numpy else tensor.numpy()
+        array = tensors[content]
+        if type(array).__module__ != "numpy":
+            array = array.numpy()
+        return array
     if kind == "__dict__":
         items = {_join(key, tensors): _join(item, tensors) for key, item in content}
         if metadata is None:
@@ -114,8 +121,10 @@ def _join(value: Any, tensors: dict[str, Any]) -> Any:
         ordered = OrderedDict(items)
         ordered._metadata = OrderedDict(_join(metadata, tensors))  # type: ignore[attr-defined]
         return ordered
-    items_ = [_join(item, tensors) for item in content]
-    return tuple(items_) if kind == "__tuple__" else items_
+    members = [_join(item, tensors) for item in content]
+    if kind == "__tuple__":
+        return tuple(members)
+    return members
 
 
 def _own_memory(name: str, value: Any, torch: Any) -> Any:
@@ -124,7 +133,9 @@ def _own_memory(name: str, value: Any, torch: Any) -> Any:
         return value.copy(order="C")
     tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
     if tensor.layout is not torch.strided or tensor.is_meta:
-        kind = "on the device meta, without values" if tensor.is_meta else tensor.layout
+        kind = tensor.layout
+        if tensor.is_meta:
+            kind = "on the device meta, without values"
         raise InvalidInput(
             f"the checkpoint's {name} is {kind}, which safetensors does not take: save it dense, as "
             "to_dense() gives it"

@@ -242,7 +242,8 @@ def leaderboard(
     rows = [
         (run, top, end) for run, _, end, top in _read(names, [metric], project, store, of_run) if len(top)
     ]
-    ranked = sorted(rows, key=lambda row: (float(row[1][column][0]) * (1 if column == "min" else -1), row[0]))
+    sign = {"min": 1, "max": -1}[column]
+    ranked = sorted(rows, key=lambda row: (sign * float(row[1][column][0]), row[0]))
     described = ((*row, read_run(store, project, row[0])) for row in ranked)
     return board_of(list(islice((row for row in described if row[-1].lifecycle == ACTIVE), limit)), column)
 
@@ -287,18 +288,21 @@ def _read(
         read = partial(of_run, named_run)
         return read_run_curves(store, named_run.project, named_run.run, keys, read, reader)
 
-    threads = min(4, os.cpu_count() or 1) if local else _REMOTE_THREADS
+    threads = _REMOTE_THREADS
+    if local:
+        threads = min(4, os.cpu_count() or 1)
     with ThreadPoolExecutor(threads) as pool:
         # Threads do not speed up reading the footers of local files, but they speed up decoding rows, which
-        # is done outside of the interpreter's lock. A caller with readers of its own has threads as well,
+        # is done outside of the interpreter's lock. A caller that passes ``opened`` has threads of its own,
         # and mostly there is nothing to decode.
-        open_each = map if local else pool.map
-        read_each = map if local and opened else pool.map
-        readers = list(open_each(reader_of, named_runs))
+        readers = list(map(reader_of, named_runs)) if local else list(pool.map(reader_of, named_runs))
         for named_run, reader in zip(named_runs, readers, strict=True):
             if reader.is_empty:
                 _check_run(store, named_run)
-        rows = [row for part in read_each(read_rows, named_runs, readers) for row in part]
+        parts: Iterable[list[Any]] = map(read_rows, named_runs, readers)
+        if not local or opened is None:
+            parts = pool.map(read_rows, named_runs, readers)
+        rows = [row for part in parts for row in part]
     if not known_keys:
         return rows
     full = [run for run, reader in zip(named_runs, readers, strict=True) if not reader.is_empty]
@@ -320,11 +324,15 @@ def _parts(
         own = points.take(points.attempt == attempt)
         own = own.take(np.argsort(own.step, kind="stable"))
         units = downsampling.of_points(own.step, own.time, own.value)
-        yield attempt, units[window.meets(units)] if window else units
+        if window:
+            units = units[window.meets(units)]
+        yield attempt, units
 
 
 def _store(root: Root) -> Store:
-    return root if isinstance(root, Store) else Store(root)
+    if isinstance(root, Store):
+        return root
+    return Store(root)
 
 
 def _find_runs(store: Store, runs: str | Iterable[str], project: str | None) -> list[_NamedRun]:
@@ -378,15 +386,19 @@ def _check_keys(store: Store, runs: list[_NamedRun], missing: set[str]) -> None:
 
 
 def _axis(x: str) -> str:
-    if x not in ("step", "time"):
-        raise InvalidInput(f'x {x!r} is not accepted: give "step" or "time"')
-    return "step" if x == "step" else "wall_time"
+    if x == "step":
+        return "step"
+    if x == "time":
+        return "wall_time"
+    raise InvalidInput(f'x {x!r} is not accepted: give "step" or "time"')
 
 
 def _column(direction: str) -> str:
-    if direction not in ("minimize", "maximize"):
-        raise InvalidInput(f'direction {direction!r} is not accepted: give "minimize" or "maximize"')
-    return "min" if direction == "minimize" else "max"
+    if direction == "minimize":
+        return "min"
+    if direction == "maximize":
+        return "max"
+    raise InvalidInput(f'direction {direction!r} is not accepted: give "minimize" or "maximize"')
 
 
 def _window(axis: str, window: tuple[Any, Any] | None, exact: bool) -> Window | None:
@@ -395,10 +407,16 @@ def _window(axis: str, window: tuple[Any, Any] | None, exact: bool) -> Window | 
     try:
         low, high = window
         lowest, highest = EVERYWHERE[0]
-        start = lowest if low is None else _place(axis, low)
-        end = highest if high is None else _place(axis, high)
+        start = lowest
+        if low is not None:
+            start = _place(axis, low)
+        end = highest
+        if high is not None:
+            end = _place(axis, high)
     except (TypeError, ValueError, OverflowError):
-        accepted = "two steps" if axis == "step" else "two datetimes, or seconds since 1970"
+        accepted = "two steps"
+        if axis == "wall_time":
+            accepted = "two datetimes, or seconds since 1970"
         raise InvalidInput(
             f"window {window!r} is not accepted: give {accepted}, the lower first; None leaves an end open"
         ) from None
@@ -412,5 +430,6 @@ def _window(axis: str, window: tuple[Any, Any] | None, exact: bool) -> Window | 
 def _place(axis: str, end: Any) -> int:
     if axis == "step":
         return index(end)
-    seconds = end.timestamp() if isinstance(end, datetime) else float(end)
-    return round(seconds * 1000)
+    if isinstance(end, datetime):
+        return round(end.timestamp() * 1000)
+    return round(float(end) * 1000)

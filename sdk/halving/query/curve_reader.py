@@ -94,10 +94,12 @@ class RunCurves:
         self.lock = threading.Lock()
         self.grew: Callable[[int], None] | None = None
         self.size = sum(block.nbytes for blocks in self._summaries.values() for block in blocks.values())
-        self.size += self._tail.nbytes if self._tail is not None else 0
+        if self._tail is not None:
+            self.size += self._tail.nbytes
 
     @property
     def is_empty(self) -> bool:
+        """Whether the run has no points at all."""
         return not self.listed.manifest.generation and not self.listed.segments and self._tail is None
 
     @property
@@ -150,8 +152,7 @@ class RunCurves:
         if not self._complete(key):
             raise NotFound(
                 f"the points of {key!r} in run {self.run!r} were dropped by retention, and only their "
-                "rollups are left: "
-                'give max_points and attempts="stitched"'
+                'rollups are left: give max_points and attempts="stitched"'
             )
         return self._points(key, ranges)
 
@@ -182,12 +183,8 @@ class RunCurves:
                 return self._resolve_overlaps(key, rolled, live, window)
             if window is not None:
                 met = _in_window(every, window)
-                return _in_window(
-                    _units(
-                        self.stitched_points(key, [(int(met["step"].min()), int(met["step_last"].max()))])
-                    ),
-                    window,
-                )
+                steps = (int(met["step"].min()), int(met["step_last"].max()))
+                return _in_window(_units(self.stitched_points(key, [steps])), window)
         return _in_window(_units(self.stitched_points(key)), window)
 
     def last(self, key: str) -> Any:
@@ -206,7 +203,8 @@ class RunCurves:
         every = every[every["nonfinite"] < every["count"]]
         if not len(every):
             return every
-        place = int(np.argmin(every[column]) if column == "min" else np.argmax(every[column]))
+        extreme = {"min": np.argmin, "max": np.argmax}[column]
+        place = int(extreme(every[column]))
         unit = every[place : place + 1]
         if unit["count"][0] > 1 and self._complete(key):
             points = _units(self.stitched_points(key, [(int(unit["step"][0]), int(unit["step_last"][0]))]))
@@ -223,7 +221,9 @@ class RunCurves:
         every = _both(rolled, live)
         if not len(every):
             return every
-        cut = window if complete and window is not None and window.exact else None
+        cut = None
+        if complete and window is not None and window.exact:
+            cut = window
         if bool((every["step"][1:] > every["step_last"][:-1]).all()) and cut is None:
             return _in_window(every, window)
         every = every[np.argsort(every["step"], kind="stable")]
@@ -295,7 +295,9 @@ class RunCurves:
         ]
         if self._tail is not None:
             parts.append(_units(self._tail_points(key)))
-        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts)
 
     def _points(self, key: str, ranges: Ranges) -> Points:
         parts = []
@@ -318,7 +320,9 @@ class RunCurves:
                 name, [other for other in self._keys if other not in self._summaries[name]]
             )
         loaded = self._loaded[name]
-        return loaded[key] if key in loaded else self._read(name, [key])[key]
+        if key not in loaded:
+            loaded = self._read(name, [key])
+        return loaded[key]
 
     def _read(self, name: str, keys: list[str]) -> dict[str, Points]:
         return self._files.segment(self._segment_path(name), self.listed.segments[name][0], keys)
@@ -422,7 +426,9 @@ def _blocks_of(summary: downsampling.SegmentBuckets | None, keys: Sequence[str])
 
 
 def _in_window(units: Any, window: Window | None) -> Any:
-    return units if window is None else units[window.meets(units)]
+    if window is None:
+        return units
+    return units[window.meets(units)]
 
 
 def _suffices(units: Any, limit: int) -> bool:
@@ -435,7 +441,9 @@ def _suffices(units: Any, limit: int) -> bool:
 def _both(units: Any, others: Any) -> Any:
     if not len(units):
         return others
-    return np.concatenate([units, others]) if len(others) else units
+    if not len(others):
+        return units
+    return np.concatenate([units, others])
 
 
 def _overlapping(units: Any, others: Any) -> Any:

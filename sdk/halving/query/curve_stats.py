@@ -92,11 +92,14 @@ def _extremes(reader: "RunCurves", key: str) -> Extremes | None:
     units = reader.units(key, 1)
     if not len(units):
         return None
+    last = float(units["last"][-1])
+    points = int(units["count"].sum())
+    # A unit without a finite value has NaN for both.
     low = units["min"][np.isfinite(units["min"])]
     high = units["max"][np.isfinite(units["max"])]
-    minimum = float(low.min()) if len(low) else None
-    maximum = float(high.max()) if len(high) else None
-    return Extremes(float(units["last"][-1]), minimum, maximum, int(units["count"].sum()))
+    if not len(low):
+        return Extremes(last, None, None, points)
+    return Extremes(last, float(low.min()), float(high.max()), points)
 
 
 def _read(

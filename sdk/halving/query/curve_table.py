@@ -78,7 +78,10 @@ def table_of(curves: Sequence[CurveRows], *, raw: bool, single: bool) -> "pa.Tab
     if not single:
         kinds |= {"min": pa.float64(), "max": pa.float64(), "count": pa.int64()}
     for name, kind in kinds.items():
-        empty = np.empty(0, np.float64 if kind == pa.float64() else np.int64)
+        # Without curves the empty array decides the column's type.
+        empty = np.empty(0, np.int64)
+        if kind == pa.float64():
+            empty = np.empty(0, np.float64)
         columns[name] = column_of(np.concatenate([empty, *(getattr(curve, name) for curve in curves)]), kind)
     return pa.Table.from_arrays(list(columns.values()), names=list(columns))
 
@@ -127,12 +130,15 @@ def board_of(rows: Sequence[tuple[str, Any, Any, RunInfo]], column: str) -> "pa.
 
 
 def is_number(value: Any) -> bool:
+    """Whether a value is a number; True and False are not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def as_text(value: Any) -> str | None:
     """A param as text: text is unchanged, anything else is JSON, and None stays None."""
-    return value if value is None or isinstance(value, str) else json.dumps(value)
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value)
 
 
 def smoother_of(smooth: Mapping[str, float] | None) -> Smoother:

@@ -21,7 +21,11 @@ System metrics are logged every 30 s.
 """
 
 # The layout of the C library's struct flock, and the place of l_type in it.
-_FLOCK, _TYPE = ("=qqihh", 3) if sys.platform == "darwin" else ("@hhqqi4x", 0)
+_FLOCK = "@hhqqi4x"
+_TYPE = 0
+if sys.platform == "darwin":
+    _FLOCK = "=qqihh"
+    _TYPE = 3
 
 
 def is_running(store: Store, project: str, run: str, attempt: int, started: float) -> bool:
@@ -81,4 +85,6 @@ def last_written(store: Store, project: str, run: str) -> float | None:
             # The file was compacted since it was listed.
             return None
     written = store.filesystem.get_file_info(store.path(newest)).mtime_ns
-    return None if written is None else written / 1e9
+    if written is None:
+        return None
+    return float(written / 1e9)

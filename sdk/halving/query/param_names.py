@@ -17,11 +17,15 @@ def dot_params(params: dict[str, Any]) -> dict[str, Any]:
 def _join_names(params: dict[str, Any], mark: str) -> dict[str, Any]:
     parts: dict[str, dict[str, Any]] = {}
     for name, value in params.items():
-        inside = _join_names(value, mark) if isinstance(value, dict) else {}
-        parts[name] = {f"{name}{mark}{inner}": inner_value for inner, inner_value in inside.items()}
+        parts[name] = {}
+        if isinstance(value, dict):
+            inside = _join_names(value, mark)
+            parts[name] = {f"{name}{mark}{inner}": inner_value for inner, inner_value in inside.items()}
     counts = Counter([*params, *(inner for part in parts.values() for inner in part)])
     joined: dict[str, Any] = {}
     for name, value in params.items():
-        is_clear = parts[name] and all(counts[inner] == 1 for inner in parts[name])
-        joined |= parts[name] if is_clear else {name: value}
+        if parts[name] and all(counts[inner] == 1 for inner in parts[name]):
+            joined |= parts[name]
+        else:
+            joined[name] = value
     return joined

@@ -13,7 +13,7 @@ from halving.store.store import Store, blob_name
 
 
 def as_dict(info: RunInfo) -> dict[str, Any]:
-    """The fields of a run that the JSON of every command has."""
+    """A run's fields in the JSON of every command."""
     newest = info.attempts[-1]
     return {
         "project": info.project,
@@ -98,8 +98,11 @@ def code_of(info: RunInfo) -> dict[str, Any]:
         pairs["left out of it"] = ", ".join(left_out) or None
     else:
         imported = info.parent.get("imported")
-        pairs["commit"] = f"not recorded by {imported['tool']}" if imported else "not in a git checkout"
-    pairs["lockfile"] = f"{lockfile['name']} sha256:{lockfile['sha256'][:12]}" if lockfile else None
+        pairs["commit"] = "not in a git checkout"
+        if imported:
+            pairs["commit"] = f"not recorded by {imported['tool']}"
+    if lockfile:
+        pairs["lockfile"] = f"{lockfile['name']} sha256:{lockfile['sha256'][:12]}"
     pairs["command"] = " ".join(info.provenance.get("command") or []) or None
     return {name: value for name, value in pairs.items() if value is not None}
 
@@ -109,7 +112,9 @@ def environment_of(info: RunInfo) -> dict[str, Any]:
     hardware = info.provenance.get("hardware") or {}
     python = info.provenance.get("python") or {}
     versions = [str(python[name]) for name in ("implementation", "version") if name in python]
-    memory = hardware.get("memory_bytes")
+    memory = None
+    if hardware.get("memory_bytes"):
+        memory = size(hardware["memory_bytes"])
     gpus = "; ".join(hardware.get("gpus") or [])
     if hardware and not gpus:
         gpus = "none"
@@ -117,23 +122,21 @@ def environment_of(info: RunInfo) -> dict[str, Any]:
         "python": " ".join(versions) or None,
         "image": info.provenance.get("image"),
         **{name: hardware.get(name) for name in ("host", "platform", "cpus")},
-        "memory": size(memory) if memory else None,
+        "memory": memory,
         "gpus": gpus or None,
     }
     return {name: value for name, value in pairs.items() if value is not None}
 
 
 def _files(store: Store, info: RunInfo, folder: str) -> dict[str, Any]:
-    """The places of the run's files: names in the store, and folders of this machine."""
+    """Where the run's files are: names in the store, and folders of this machine."""
     files = run_files(store, info.project, info.run)
     base = project_folder(info.project)
-    full = files.manifest.full
-    rollup = files.manifest.rollup
+    compacted = {"full": files.manifest.full, "rollup": files.manifest.rollup}
     return {
         "store": store.root,
         "record": folder,
         "segments": list(files.segments),
-        "full": f"{base}/{full}" if full else None,
-        "rollup": f"{base}/{rollup}" if rollup else None,
+        **{kind: name and f"{base}/{name}" for kind, name in compacted.items()},
         "journals": [str(path) for path in attempt_folders(store, info.project, info.run)],
     }

@@ -9,8 +9,8 @@ from halving.query.run_details import as_dict, code_of, environment_of
 from halving.query.runs import RunInfo, in_threads, read_run
 from halving.store.store import Store, blob_name
 
-LONGEST_PATCH = 1 << 20
-"""Bytes of a run's patch to return; a longer patch is cut."""
+MAX_PATCH_BYTES = 1 << 20
+"""A longer patch of a run is cut."""
 _ABSENT = object()
 _Values = dict[str, Any]
 
@@ -48,12 +48,12 @@ def patch_of(store: Store, info: RunInfo) -> str | None:
         return None
     try:
         with store.open_file(blob_name(digest)) as file:
-            patch = bytes(file.read(LONGEST_PATCH + 1))
+            patch = bytes(file.read(MAX_PATCH_BYTES + 1))
     except NotFound:
         return None
-    if len(patch) <= LONGEST_PATCH:
+    if len(patch) <= MAX_PATCH_BYTES:
         return patch.decode(errors="replace")
-    whole_lines = patch[:LONGEST_PATCH].rpartition(b"\n")[0]
+    whole_lines = patch[:MAX_PATCH_BYTES].rpartition(b"\n")[0]
     return (
         whole_lines.decode(errors="replace")
         + f"\n… and more: the whole is {blob_name(digest)} in the store\n"

@@ -107,7 +107,9 @@ class Field:
     @property
     def type(self) -> Type:
         """The type of the field's values; ``any`` for params, which are numbers, texts or booleans."""
-        return RUN_FIELDS[self.name].type if self.kind == "run" else _TYPES[self.kind]
+        if self.kind == "run":
+            return RUN_FIELDS[self.name].type
+        return _TYPES[self.kind]
 
     @property
     def in_catalog(self) -> bool:
@@ -121,8 +123,9 @@ class Field:
         name = self.name
         if not name or not all(map(is_plain, name)):
             name = quote_text(name, '"')
-        metric = f"{self.kind}.{name}"
-        return metric if self.part == "last" else f"{self.part}({metric})"
+        if self.part == "last":
+            return f"{self.kind}.{name}"
+        return f"{self.part}({self.kind}.{name})"
 
 
 _TYPES: dict[str, Type] = {"params": "any", "metrics": "number", "tags": "text"}
@@ -211,7 +214,9 @@ class Not:
             return f"{inner.field} is not null"
         if isinstance(inner, (In, Like, Between)):
             return f"{inner.field} not {str(inner).removeprefix(f'{inner.field} ')}"
-        return f"not ({inner})" if isinstance(inner, (And, Or)) else f"not {inner}"
+        if isinstance(inner, (And, Or)):
+            return f"not ({inner})"
+        return f"not {inner}"
 
 
 @dataclass(frozen=True)
@@ -221,7 +226,7 @@ class And:
     parts: "tuple[Condition, ...]"
 
     def __str__(self) -> str:
-        return " and ".join(f"({part})" if isinstance(part, (And, Or)) else str(part) for part in self.parts)
+        return _join(" and ", self.parts, in_brackets=(And, Or))
 
 
 @dataclass(frozen=True)
@@ -231,7 +236,15 @@ class Or:
     parts: "tuple[Condition, ...]"
 
     def __str__(self) -> str:
-        return " or ".join(f"({part})" if isinstance(part, Or) else str(part) for part in self.parts)
+        return _join(" or ", self.parts, in_brackets=(Or,))
+
+
+def _join(separator: str, parts: "tuple[Condition, ...]", in_brackets: tuple[type, ...]) -> str:
+    texts = [str(part) for part in parts]
+    for place, part in enumerate(parts):
+        if isinstance(part, in_brackets):
+            texts[place] = f"({part})"
+    return separator.join(texts)
 
 
 Condition = Comparison | Between | In | Like | IsNull | Not | And | Or
@@ -249,7 +262,7 @@ class Order:
     descending: bool = False
 
     def __str__(self) -> str:
-        return f"{self.field} desc" if self.descending else str(self.field)
+        return f"{self.field}{' desc' * self.descending}"
 
 
 @dataclass(frozen=True)
@@ -330,4 +343,6 @@ def quote_text(text: str, quote: str) -> str:
 
 def literal(value: Value) -> str:
     """The text of a literal in a filter."""
-    return quote_text(value, "'") if isinstance(value, str) else str(value).lower()
+    if isinstance(value, str):
+        return quote_text(value, "'")
+    return str(value).lower()

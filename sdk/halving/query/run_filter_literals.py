@@ -64,8 +64,10 @@ def read_literal(field: Field, token: Token, *, ago: bool, now: datetime) -> Val
     value: Value | None
     if field.type == "text":
         value = token.text
+    elif ago:
+        value = _ago(token, now)
     elif field.type == "time":
-        value = _ago(token, now) if ago else _time(token)
+        value = _time(token)
     else:
         value = _number_or_text(token)
         if field.type == "number" and isinstance(value, (str, bool)):
@@ -108,8 +110,7 @@ def _number_or_text(token: Token) -> Value:
         return token.text
     number = float(word)
     is_whole = _WHOLE.fullmatch(word) is not None
-    is_too_large = len(word) > _MAX_DIGITS if is_whole else math.isinf(number)
-    if is_too_large:
+    if (is_whole and len(word) > _MAX_DIGITS) or (not is_whole and math.isinf(number)):
         reason = f"no number is so large, but inf; a whole one may have {_MAX_DIGITS} digits"
         raise InvalidFilter(f"{quote_short(token.text)} is not accepted: {reason}", token.column)
     if is_whole and (math.isinf(number) or int(number) != int(word)):
@@ -122,7 +123,9 @@ def _time(token: Token) -> str | None:
         return None
     try:
         time = datetime.fromisoformat(token.text.upper())
-        return _text_of(time if time.tzinfo else time.replace(tzinfo=UTC))
+        if time.tzinfo is None:
+            time = time.replace(tzinfo=UTC)
+        return _text_of(time)
     except (ValueError, OverflowError):
         # Such as the 31st of a month that has none, or a time before the year 1.
         return None

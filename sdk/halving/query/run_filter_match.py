@@ -110,7 +110,9 @@ def _of_record(info: RunInfo, name: str) -> Any:
     newest = info.attempts[-1]
     if name == "attempt":
         return newest.number
-    return getattr(newest, name) if name in ("ended", "epoch") else info.parent.get(name)
+    if name in ("ended", "epoch"):
+        return getattr(newest, name)
+    return info.parent.get(name)
 
 
 def _filter_value(value: Any, kind: Type) -> Value | None:
@@ -119,18 +121,17 @@ def _filter_value(value: Any, kind: Type) -> Value | None:
         return None
     if kind in ("text", "time"):
         return known_text(str(value))
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if isinstance(value, float) or abs(value) <= 2**53:
+            return float(value)
+        if abs(value) < _TOO_LARGE:
+            is_exact = abs(value) < 2**1023 and int(float(value)) == value
+            return float(value) if is_exact else value
+    if kind != "any":
+        return None
     if isinstance(value, bool):
-        return value if kind == "any" else None
-    if isinstance(value, (int, float)):
-        if abs(value) >= _TOO_LARGE and not isinstance(value, float):
-            return known_text(str(value)) if kind == "any" else None
-        is_held = (
-            isinstance(value, float)
-            or abs(value) <= 2**53
-            or (abs(value) < 2**1023 and int(float(value)) == value)
-        )
-        return float(value) if is_held else value
-    return known_text(as_text(value) or "") if kind == "any" else None
+        return value
+    return known_text(as_text(value) or "")
 
 
 def _truth(condition: Condition, values: RunValues) -> bool | None:
@@ -143,30 +144,40 @@ def _truth(condition: Condition, values: RunValues) -> bool | None:
             if truth is decisive:
                 return decisive
             unknown = unknown or truth is None
-        return None if unknown else not decisive
+        if unknown:
+            return None
+        return not decisive
     if isinstance(condition, Not):
         truth = _truth(condition.inner, values)
-        return None if truth is None else not truth
+        if truth is None:
+            return None
+        return not truth
     value = values.of(condition.field)
     if isinstance(condition, IsNull):
         return value is None
     if value is None:
         return None
     if isinstance(condition, Like):
-        return is_like(value, condition.pattern) if isinstance(value, str) else None
+        if not isinstance(value, str):
+            return None
+        return is_like(value, condition.pattern)
     is_time = condition.field.type == "time"
     if isinstance(condition, Comparison):
         return _compare(value, condition.operator, condition.value, is_time)
     if isinstance(condition, Between):
         low = _compare(value, ">=", condition.low, is_time)
         high = _compare(value, "<=", condition.high, is_time)
-        return None if low is None or high is None else low and high
+        if low is None or high is None:
+            return None
+        return low and high
     return _is_in(value, condition, is_time)
 
 
 def _is_in(value: Value, condition: In, is_time: bool) -> bool | None:
     truths = {_compare(value, "=", literal, is_time) for literal in condition.values} - {None}
-    return True in truths if truths else None
+    if not truths:
+        return None
+    return True in truths
 
 
 def _compare(value: Value, operator: str, literal: Value, is_time: bool) -> bool | None:
@@ -184,7 +195,9 @@ def _rank(value: Value) -> int:
     """The rank of a value's type: 0 for numbers, 1 for texts, 2 for booleans."""
     if isinstance(value, bool):
         return 2
-    return 1 if isinstance(value, str) else 0
+    if isinstance(value, str):
+        return 1
+    return 0
 
 
 def is_like(text: str, pattern: str) -> bool:
@@ -206,8 +219,10 @@ def _parts_of(pattern: str) -> "list[re.Pattern[str]]":
     for character in re.findall(r"\\.|.", pattern, re.DOTALL):
         if character == "%":
             parts.append("")
+        elif character == "_":
+            parts[-1] += "."
         else:
-            parts[-1] += "." if character == "_" else re.escape(character[-1])
+            parts[-1] += re.escape(character[-1])
     parts[-1] += r"\Z"
     return [re.compile(part, re.DOTALL | re.IGNORECASE | re.ASCII) for part in parts]
 
@@ -228,13 +243,17 @@ def _cost(condition: Condition) -> int:
         return max(map(_cost, condition.parts))
     if condition.field.kind != "metrics":
         return 0
-    return 1 if condition.field.part == "last" else 2
+    if condition.field.part == "last":
+        return 1
+    return 2
 
 
 def _map_values(
     function: Callable[[RunValues], Any], runs: list[RunValues], *, reads_points: bool
 ) -> list[Any]:
-    return in_threads(function, runs) if reads_points else list(map(function, runs))
+    if reads_points:
+        return in_threads(function, runs)
+    return list(map(function, runs))
 
 
 def _sort(runs: list[RunValues], order: Order) -> list[RunValues]:

@@ -82,8 +82,9 @@ class _Parser:
         self._conditions = 0
 
     def filter(self) -> RunFilter:
-        has_condition = self._next.kind != "end" and self._next.keyword not in ("order", "limit")
-        where = self._or() if has_condition else None
+        where = None
+        if self._next.kind != "end" and self._next.keyword not in ("order", "limit"):
+            where = self._or()
         order: list[Order] = []
         if self._takes("order"):
             self._expect("by", "by stands behind order")
@@ -95,7 +96,9 @@ class _Parser:
                         self._next.column,
                     )
                 order.append(self._order())
-        limit = self._limit() if self._takes("limit") else None
+        limit = None
+        if self._takes("limit"):
+            limit = self._limit()
         if self._next.kind != "end":
             raise self._error(_behind(where, order, limit))
         return RunFilter(where, tuple(order), limit)
@@ -112,13 +115,17 @@ class _Parser:
         parts = [self._and()]
         while self._takes("or"):
             parts.append(self._and())
-        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+        if len(parts) == 1:
+            return parts[0]
+        return Or(tuple(parts))
 
     def _and(self) -> Condition:
         parts = [self._condition()]
         while self._takes("and"):
             parts.append(self._condition())
-        return parts[0] if len(parts) == 1 else And(tuple(parts))
+        if len(parts) == 1:
+            return parts[0]
+        return And(tuple(parts))
 
     def _condition(self) -> Condition:
         opening = self._next
@@ -204,11 +211,10 @@ class _Parser:
         token = self._next
         high = self._ordered_value(field, "between")
         if isinstance(low, str) != isinstance(high, str):
-            kind, other = ("text", "a number") if isinstance(low, str) else ("a number", "text")
-            raise InvalidFilter(
-                f"{quote_short(token.text)} is {other}, but the lower value is {kind}: give two of a kind",
-                token.column,
-            )
+            types = "a number, but the lower value is text"
+            if isinstance(high, str):
+                types = "text, but the lower value is a number"
+            raise InvalidFilter(f"{quote_short(token.text)} is {types}: give two of a kind", token.column)
         return Between(field, low, high)
 
     def _in(self, field: Field) -> In:
@@ -258,18 +264,16 @@ class _Parser:
         token = self._next
         ago = token.kind != "end" and self._tokens[self._place + 1].keyword == "ago"
         value = read_literal(field, token, ago=ago, now=self._now)
-        self._place += 2 if ago else 1
+        self._place += 1 + ago
         return value
 
     def _field(self) -> Field:
         start = self._next
+        self._place += 1
         part = _PARTS.get(start.keyword)
-        opening = self._tokens[self._place + 1] if part else start
-        if part is None or (opening.kind, opening.text) != ("symbol", "("):
-            field = _field_of(start)
-            self._place += 1
-            return field
-        self._place += 2
+        if part is None or (self._next.kind, self._next.text) != ("symbol", "("):
+            return _field_of(start)
+        self._place += 1
         inner = self._next
         advice = f"{part}(…) is of a metric: {part}(metrics.NAME)"
         if inner.kind not in ("word", "name") or inner.keyword in _PARTS:
@@ -288,17 +292,19 @@ class _Parser:
     def _takes(self, text: str) -> bool:
         """Consume the next token if it is this keyword or symbol; whether it was."""
         token = self._next
-        if text != (token.text if token.kind == "symbol" else token.keyword):
-            return False
-        self._place += 1
-        return True
+        if token.keyword == text or (token.kind == "symbol" and token.text == text):
+            self._place += 1
+            return True
+        return False
 
     def _expect(self, text: str, accepted: str) -> None:
         if not self._takes(text):
             raise self._error(accepted)
 
     def _error(self, accepted: str) -> InvalidFilter:
-        place = "the filter ends here" if self._next.kind == "end" else f"{self._next} is not accepted here"
+        place = f"{self._next} is not accepted here"
+        if self._next.kind == "end":
+            place = "the filter ends here"
         return InvalidFilter(f"{place}: {accepted}", self._next.column)
 
 
@@ -308,7 +314,9 @@ def _field_of(token: Token) -> Field:
         "best(metrics.NAME)"
     )
     if token.kind in ("symbol", "end", "text") or token.keyword in RESERVED:
-        hint = ', a quoted name as in params."my name"' if token.kind == "text" else ""
+        hint = ""
+        if token.kind == "text":
+            hint = ', a quoted name as in params."my name"'
         raise InvalidFilter(f"{token.stands} where a field is expected: {accepted}{hint}", token.column)
     if token.text in RUN_FIELDS and token.kind == "word":
         return Field("run", token.text, column=token.column)
@@ -331,7 +339,9 @@ def _field_of(token: Token) -> Field:
         ]
     else:
         close = difflib.get_close_matches(token.text.lower(), RUN_FIELDS, n=3)
-    hint = f"close to it: {', '.join(close)}; " if close else ""
+    hint = ""
+    if close:
+        hint = f"close to it: {', '.join(close)}; "
     raise InvalidFilter(f"{token} is not a field: {hint}{accepted}", token.column)
 
 
@@ -341,4 +351,6 @@ def _behind(where: Condition | None, order: list[Order], limit: int | None) -> s
         return "nothing stands behind the limit"
     if order:
         return "a comma and another field, asc, desc, limit or the end is expected"
-    return "and, or, order by, limit or the end is expected" if where else "the end is expected"
+    if where:
+        return "and, or, order by, limit or the end is expected"
+    return "the end is expected"

@@ -46,16 +46,22 @@ class Token:
     @property
     def stands(self) -> str:
         """The beginning of a sentence about the token's place."""
-        return "the filter ends" if self.kind == "end" else f"{self} stands"
+        if self.kind == "end":
+            return "the filter ends"
+        return f"{self} stands"
 
     def __str__(self) -> str:
         """The token in a message."""
-        return "the end" if self.kind == "end" else quote_short(self.before + self.text)
+        if self.kind == "end":
+            return "the end"
+        return quote_short(self.before + self.text)
 
 
 def quote_short(text: str) -> str:
     """Quote a text in a message; a long one is cut."""
-    return repr(text if len(text) <= _MAX_QUOTED else text[:_MAX_QUOTED] + "…")
+    if len(text) > _MAX_QUOTED:
+        text = text[:_MAX_QUOTED] + "…"
+    return repr(text)
 
 
 def tokens_of(text: str) -> list[Token]:

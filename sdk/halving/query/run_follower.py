@@ -226,12 +226,10 @@ class _Attempt:
         Args:
             folder: the journal; None where it is removed, and only what was mapped before can be read.
         """
-        files_by_appender = files_in(folder) if folder else {}
-        present = {
-            (appender, number): path
-            for appender, files in files_by_appender.items()
-            for number, path in files
-        }
+        present: dict[tuple[str, int], Path] = {}
+        if folder:
+            for appender, files in files_in(folder).items():
+                present |= {(appender, number): path for number, path in files}
         for appender, number in sorted({*self.readings, *present}):
             last, offset = self.reached.get(appender, [-1, 0])
             reading = self.readings.get((appender, number))
@@ -249,8 +247,10 @@ class _Attempt:
             for block in reading.blocks():
                 if isinstance(block, Block):
                     yield block
-            if number >= last:
-                self.reached[appender] = [number, max(reading.offset, offset if number == last else 0)]
+            if number == last:
+                self.reached[appender] = [number, max(reading.offset, offset)]
+            elif number > last:
+                self.reached[appender] = [number, reading.offset]
         self.readings = {place: reading for place, reading in self.readings.items() if place in present}
 
 

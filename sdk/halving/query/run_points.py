@@ -81,7 +81,9 @@ class RunPoints:
         if is_compacted_anew and manifest.rollup and (manifest.history or not manifest.full):
             rolled_up = set(filter(self._wants, Files(self._store).keys(self._path(manifest.rollup))))
         new = [name for name in listed.segments if name not in self._segments]
-        full = manifest.full if is_compacted_anew else None
+        full = None
+        if is_compacted_anew:
+            full = manifest.full
         # The parts are an iterator, so that each is freed after it was joined.
         self._points = _join(
             self._points, self._parts(full, {name: listed.segments[name][0] for name in new})
@@ -103,9 +105,12 @@ class RunPoints:
             return list(read_mixed(self._store, self._store.path(name), self._wants, segments[name]))
 
         # One thread reads local files as fast as several; each file of an object store is a wait.
-        is_local = self._store.folder is not None
-        for parts in map(read, segments) if is_local else in_threads(read, segments):
-            yield from parts
+        if self._store.folder is None:
+            parts: Iterable[list[MixedPoints]] = in_threads(read, segments)
+        else:
+            parts = map(read, segments)
+        for part in parts:
+            yield from part
 
     def _path(self, name: str) -> str:
         return self._store.path(f"{project_folder(self._project)}/{name}")

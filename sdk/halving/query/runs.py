@@ -93,19 +93,21 @@ class RunInfo:
 
     @property
     def status(self) -> str:
-        """The newest attempt's."""
+        """The status of the newest attempt."""
         return self.attempts[-1].status
 
     @property
     def started(self) -> str:
-        """When the first attempt began."""
+        """When the first attempt began, ISO 8601 in UTC."""
         return self.attempts[0].started
 
     @property
     def seconds(self) -> float | None:
         """Time of all attempts together, without the waits between them."""
         seconds = [attempt.seconds for attempt in self.attempts if attempt.seconds is not None]
-        return sum(seconds) if seconds else None
+        if not seconds:
+            return None
+        return sum(seconds)
 
     @property
     def flat_params(self) -> dict[str, Any]:
@@ -140,8 +142,9 @@ def list_names(store: Store, project: str | None = None) -> list[tuple[str, str]
     if project is not None and project not in existing:
         choices = describe_choices("projects", project, existing)
         raise NotFound(f"no project {project!r} in {store.root}; {choices}")
-    chosen = existing if project is None else [project]
-    names = in_threads(lambda name: [(name, run) for run in store.names(f"runs/project={name}")], chosen)
+    if project is not None:
+        existing = [project]
+    names = in_threads(lambda name: [(name, run) for run in store.names(f"runs/project={name}")], existing)
     return [pair for part in names for pair in part]
 
 
@@ -183,7 +186,9 @@ def find_run(store: Store, name: str) -> tuple[str, str]:
         choices = describe_choices("runs", wanted, sorted({run for _, run in pairs}))
         raise NotFound(f"no run {name!r} in {store.root}; {choices}")
     listed = _shorten([f"{project}/{run}" for project, run in matches])
-    advice = "give project/run" if exact else "give more of the id"
+    advice = "give more of the id"
+    if exact:
+        advice = "give project/run"
     raise InvalidInput(
         f"run {name!r} is ambiguous: it could be any of {len(matches)} runs ({listed}); {advice}"
     )
@@ -339,7 +344,9 @@ def _attempt(
     if is_running(store, project, run, number, began):
         return RunAttempt(number, RUNNING, started, None, max(0.0, datetime.now(UTC).timestamp() - began))
     written = last_written(store, project, run)
-    seconds = written - began if written and written > began else None
+    seconds = None
+    if written and written > began:
+        seconds = written - began
     return RunAttempt(number, UNFINISHED, started, None, seconds)
 
 
@@ -351,7 +358,9 @@ def _lifecycle(amended: dict[str, Any], last_began: str) -> dict[str, Any]:
     lifecycle = amended.get("lifecycle")
     since = amended.get("since")
     if lifecycle is None:
-        lifecycle = DELETED if amended.get("facts", {}).get("stage") == DELETED else ACTIVE
+        lifecycle = ACTIVE
+        if amended.get("facts", {}).get("stage") == DELETED:
+            lifecycle = DELETED
     if lifecycle == ACTIVE or (lifecycle != REMOVED and since and seconds_of(last_began) > seconds_of(since)):
         return {}
     return {"lifecycle": str(lifecycle), "lifecycle_since": since}
@@ -368,5 +377,6 @@ def describe_choices(kind: str, wanted: str, names: list[str]) -> str:
 
 
 def _shorten(names: list[str]) -> str:
-    more = ["…"] if len(names) > _MAX_NAMED else []
-    return ", ".join([*names[:_MAX_NAMED], *more])
+    if len(names) > _MAX_NAMED:
+        names = [*names[:_MAX_NAMED], "…"]
+    return ", ".join(names)

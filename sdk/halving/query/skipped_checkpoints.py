@@ -32,6 +32,7 @@ class SkippedCheckpoints:
 
     @property
     def text(self) -> str:
+        """A sentence for people: the attempt, how many, from when to when, and why."""
         since = datetime.fromisoformat(self.since).strftime("%Y-%m-%d %H:%M:%S UTC")
         until = "and none was stored before it ended"
         if self.epoch is not None:

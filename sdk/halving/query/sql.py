@@ -95,7 +95,9 @@ def _check(connection: duckdb.DuckDBPyConnection, query: str) -> None:
 
 def _lock(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """Restrict the connection to reading the store, so that the query cannot change that."""
-    folder = store.path("") if store.folder is not None else f"{PROTOCOL}://{store.path('')}"
+    folder = store.path("")
+    if store.folder is None:
+        folder = f"{PROTOCOL}://{folder}"
     connection.execute(f"SET allowed_directories = [{_text(folder.rstrip('/') + '/')}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")

@@ -23,7 +23,8 @@ class Group(NamedTuple):
 
     def read(self, of_v1: str, of_v2: str) -> str:
         """A file of the group; empty where there is none."""
-        return _text(self.folder / (of_v2 if self.is_v2 else of_v1))
+        name = of_v2 if self.is_v2 else of_v1
+        return _text(self.folder / name)
 
     def cpu_seconds(self) -> float:
         """CPU time of all its processes so far.
@@ -56,13 +57,17 @@ def usable_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         allowed = len(os.sched_getaffinity(0))
     quota = cpu_quota()
-    return max(1, min(allowed, math.ceil(quota[0]))) if quota else allowed
+    if quota is None:
+        return allowed
+    return max(1, min(allowed, math.ceil(quota[0])))
 
 
 def usable_memory() -> int:
     """Bytes of memory that this process may use."""
     limit = memory_limit()
-    return limit[0] if limit else _physical_memory()
+    if limit is None:
+        return _physical_memory()
+    return limit[0]
 
 
 def available_memory() -> int | None:
@@ -109,14 +114,15 @@ def groups(controller: str) -> list[Group]:
     own_groups = []
     for line in _text(ROOT / "proc/self/cgroup").splitlines():
         number, controllers, path = line.split(":", 2)
-        if number != "0" and controller not in controllers.split(","):
-            continue
-        top = ROOT / "sys/fs/cgroup" / ("" if number == "0" else controller)
+        is_v2 = number == "0"
+        top = ROOT / "sys/fs/cgroup"
+        if not is_v2:
+            if controller not in controllers.split(","):
+                continue
+            top /= controller
         own = top / path.lstrip("/")
         # A container sees its own group as the top, whatever its path outside; so folders may be missing.
-        own_groups += [
-            Group(folder, number == "0") for folder in (own, *own.parents) if folder.is_relative_to(top)
-        ]
+        own_groups += [Group(folder, is_v2) for folder in (own, *own.parents) if folder.is_relative_to(top)]
     return own_groups
 
 

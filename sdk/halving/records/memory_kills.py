@@ -14,7 +14,9 @@ class MemoryKills:
         if _oom_kills() <= self._before:
             return ""
         limit = memory_limit()
-        return f": out of memory (the limit is {limit[0] >> 20}Mi)" if limit else ": out of memory"
+        if limit is None:
+            return ": out of memory"
+        return f": out of memory (the limit is {limit[0] >> 20}Mi)"
 
 
 def _oom_kills() -> int:

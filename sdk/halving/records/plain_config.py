@@ -65,16 +65,18 @@ def plain_config(config: Any) -> tuple[dict[str, Any], list[str]]:
 
 
 def _shorten(names: list[str]) -> str:
-    more = ["…"] if len(names) > _MAX_NAMES else []
-    return ", ".join([*names[:_MAX_NAMES], *more])
+    if len(names) > _MAX_NAMES:
+        names = [*names[:_MAX_NAMES], "…"]
+    return ", ".join(names)
 
 
 def _own_values(config: Any) -> Mapping[Any, Any] | None:
     """The names and values of a config, which may be the script's own object or class; None without names."""
     config = _resolve(config)
-    pairs = None if isinstance(config, type) else _pairs_of(config)
-    if pairs is not None:
-        return pairs
+    if not isinstance(config, type):
+        pairs = _pairs_of(config)
+        if pairs is not None:
+            return pairs
     if isinstance(config, (str, bytes, Sequence, Set, int, float, enum.Enum, ModuleType)):
         return None
     if not hasattr(config, "__dict__"):
@@ -115,10 +117,14 @@ def _is_for_instances(value: Any, owner: type) -> bool:
 
 def _refuse_fields_without_values(kind: type) -> None:
     """Refuse a class of pydantic, attrs or the like, if only its instances have values of its fields."""
-    names = [field.name for field in fields(kind)] if is_dataclass(kind) else []
+    names: list[str] = []
+    if is_dataclass(kind):
+        names += [field.name for field in fields(kind)]
     names += [field.name for field in getattr(kind, "__attrs_attrs__", ())]
-    names += getattr(kind, "model_fields", ()) if hasattr(kind, "__pydantic_core_schema__") else ()
-    names += getattr(kind, "_fields", ()) if issubclass(kind, tuple) else ()
+    if hasattr(kind, "__pydantic_core_schema__"):
+        names += getattr(kind, "model_fields", ())
+    if issubclass(kind, tuple):
+        names += getattr(kind, "_fields", ())
     names += getattr(kind, "__struct_fields__", ())  # of msgspec
     values = _of_class(kind)
     missing = [name for name in names if name not in values]
@@ -184,9 +190,12 @@ class _Reader:
         names = {name for name in pairs if isinstance(name, str)}
         params = {}
         for key, value in pairs.items():
-            name = str.__str__(key) if isinstance(key, str) else str(_Reader().read(key, (), above))
-            while not isinstance(key, str) and name in names:
-                name += f" ({type(key).__name__})"
+            if isinstance(key, str):
+                name = str.__str__(key)
+            else:
+                name = str(_Reader().read(key, (), above))
+                while name in names:
+                    name += f" ({type(key).__name__})"
             names.add(name)
             params[name] = self.read(value, (*path, name), above)
         return params
@@ -229,7 +238,9 @@ class _Reader:
             value = value.astype(str)
         if not hasattr(value, "tolist"):
             pairs = _pairs_of(value)
-            return self._as_text(_text(value), path) if pairs is None else self.read_pairs(pairs, path, above)
+            if pairs is None:
+                return self._as_text(_text(value), path)
+            return self.read_pairs(pairs, path, above)
         values = value.tolist()
         if type(values) is type(value):
             return self._as_text(_text(value), path)
@@ -242,7 +253,9 @@ class _Reader:
         """An enumeration's member: its value if that is plain data, else its name."""
         values = _Reader()
         value = values.read(member.value, path, above)
-        return member.name if values.texts else value
+        if values.texts:
+            return member.name
+        return value
 
     def _as_text(self, text: str, path: tuple[str, ...]) -> str:
         name = ".".join(path)
@@ -257,19 +270,27 @@ def _basic(value: Any) -> Any:
         return value
     if isinstance(value, int):
         number = int.__int__(value)
-        return number if abs(number) < _MAX_NUMBER else hex(number)
-    return float.__float__(value) if isinstance(value, float) else str.__str__(value)
+        if abs(number) >= _MAX_NUMBER:
+            return hex(number)
+        return number
+    if isinstance(value, float):
+        return float.__float__(value)
+    return str.__str__(value)
 
 
 def _number(value: Decimal | Fraction) -> Any:
     """The int or the float that is equal to a decimal number or a fraction; its text, if there is none."""
     if isinstance(value, Decimal) and not value.is_finite():
-        return str(value) if value.is_snan() else float(value)
+        if value.is_snan():
+            return str(value)
+        return float(value)
     if isinstance(value, Decimal) and abs(value.adjusted()) > len(str(_MAX_NUMBER)):
         return str(value)  # An int would have all of its zeros.
     if value == int(value):
         return _basic(int(value))
-    return float(value) if type(value)(repr(float(value))) == value else str(value)
+    if type(value)(repr(float(value))) == value:
+        return float(value)
+    return str(value)
 
 
 def _resolve(value: Any) -> Any:

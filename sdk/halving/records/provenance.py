@@ -134,19 +134,31 @@ def git_state(store: Store, folder: Path) -> dict[str, Any] | None:
     first, then the largest. ``dirty`` is None where git failed, and ``error`` then has its message.
     """
     checkout = _checkout_around(folder)
-    return _state_of(store, checkout, folder) if checkout else None
+    if checkout is None:
+        return None
+    return _state_of(store, checkout, folder)
 
 
 def _checkout_around(folder: Path) -> Path | None:
     top = _line_of(folder, "rev-parse", "--show-toplevel")
-    return Path(top) if top else None
+    if top is None:
+        return None
+    return Path(top)
 
 
 def _state_of(store: Store, checkout: Path, folder: Path) -> dict[str, Any]:
     commit = _line_of(checkout, "rev-parse", "--verify", "HEAD")
-    patch = _dirty_patch(checkout, store, "HEAD" if commit else _EMPTY_TREE)
+    base = "HEAD"
+    if commit is None:
+        base = _EMPTY_TREE
+    patch = _dirty_patch(checkout, store, base)
     safe_patch, redacted_lines = redacted_patch(patch.text, os.environ)
+    patch_digest = None
+    if safe_patch:
+        patch_digest = store.put_blob(safe_patch)
     remote = _line_of(checkout, "remote", "get-url", "origin")
+    if remote is not None:
+        remote = without_password(remote)
     by_size = sorted(patch.left_out, key=lambda name: (not name.endswith("/"), -patch.left_out[name]))
     import_paths = dict.fromkeys(_within(checkout, Path(entry)) for entry in sys.path if entry)
     return {
@@ -154,10 +166,10 @@ def _state_of(store: Store, checkout: Path, folder: Path) -> dict[str, Any]:
         "import_paths": [path for path in import_paths if path],
         "commit": commit,
         "branch": _line_of(checkout, "symbolic-ref", "--short", "-q", "HEAD"),
-        "remote": without_password(remote) if remote else None,
+        "remote": remote,
         "dirty": patch.dirty,
         "error": patch.error,
-        "patch": store.put_blob(safe_patch) if safe_patch else None,
+        "patch": patch_digest,
         "patch_redacted": redacted_lines,
         "left_out": [
             {"path": name, "bytes": patch.left_out[name]} for name in sorted(by_size[:_MAX_LEFT_OUT])
@@ -171,20 +183,23 @@ def _relative_to_checkout(arguments: list[str], checkout: Path) -> list[str]:
 
     A file that git ignores (data, an environment) keeps its path, because a rerun's checkout lacks it.
     """
-    values = {
-        place: argument.rpartition("=") if argument.startswith("-") else ("", "", argument)
-        for place, argument in enumerate(arguments)
-    }
-    paths = {place: value for place, (_, _, value) in values.items() if Path(value).is_absolute()}
-    relative = {place: _within(checkout, Path(value)) for place, value in paths.items()}
-    inside = {place: path for place, path in relative.items() if path}
-    ignored = _find_ignored(checkout, inside.values())
-    named = {
-        place: f"{''.join(values[place][:2])}{CHECKOUT}{path}"
-        for place, path in inside.items()
-        if path not in ignored
-    }
-    return [named.get(place, argument) for place, argument in enumerate(arguments)]
+    options: dict[int, str] = {}
+    paths: dict[int, str] = {}
+    for place, argument in enumerate(arguments):
+        option = ""
+        value = argument
+        if argument.startswith("-"):
+            name, equals, value = argument.rpartition("=")
+            option = f"{name}{equals}"
+        if Path(value).is_absolute() and (path := _within(checkout, Path(value))):
+            options[place] = option
+            paths[place] = path
+    ignored = _find_ignored(checkout, paths.values())
+    relative = list(arguments)
+    for place, path in paths.items():
+        if path not in ignored:
+            relative[place] = f"{options[place]}{CHECKOUT}{path}"
+    return relative
 
 
 def _find_ignored(checkout: Path, paths: Iterable[str]) -> set[str]:
@@ -348,10 +363,12 @@ def _changed_files(checkout: Path, base: str, environment: dict[str, str]) -> di
         return {}
     query = "".join(f"{blob}\n" for blob in before.values()).encode()
     sizes = _git(checkout, "cat-file", "--batch-check=%(objectsize)", stdin=query).decode().splitlines()
-    return {
-        name: _bytes_of(checkout / name) + (int(size) if size.isdigit() else 0)
-        for name, size in zip(before, sizes, strict=True)
-    }
+    changed = {}
+    for name, size in zip(before, sizes, strict=True):
+        changed[name] = _bytes_of(checkout / name)
+        if size.isdigit():  # git prints "missing" for a blob that it does not have.
+            changed[name] += int(size)
+    return changed
 
 
 def _smallest(sizes: Mapping[str, int], limit: int) -> set[str]:
@@ -368,7 +385,9 @@ def _smallest(sizes: Mapping[str, int], limit: int) -> set[str]:
 
 def _bytes_of(path: Path) -> int:
     try:
-        return 0 if path.is_dir() else path.lstat().st_size
+        if path.is_dir():
+            return 0
+        return path.lstat().st_size
     except OSError:  # The file was deleted.
         return 0
 
@@ -465,7 +484,7 @@ def _cuda() -> str | None:
     for folder in spec.submodule_search_locations or ():
         with contextlib.suppress(OSError, UnicodeDecodeError):
             built_for = _CUDA.search(Path(folder, "version.py").read_text())
-            return built_for[1] if built_for else None
+            return built_for and built_for[1]
     return None
 
 
@@ -484,7 +503,9 @@ def _origin(direct_url: str) -> str:
     direct = json.loads(direct_url)
     url = without_password(str(direct["url"]))
     vcs = direct.get("vcs_info")
-    return f"{vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else url
+    if not vcs:
+        return url
+    return f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
 
 
 def _hardware() -> dict[str, Any]:

@@ -91,10 +91,11 @@ def redacted_patch(patch: bytes, environment: Mapping[str, str]) -> tuple[bytes,
         new -= line[:1] in (b" ", b"+")
         if line[:1] == b"+":
             text = line[1:].decode(errors="surrogateescape")
+            safe = text
             if not holds_only_secrets:
                 safe = _without_literals(text, secrets, is_settings)
-            else:
-                safe = HIDDEN if len(text) >= _MIN_LENGTH else text
+            elif len(text) >= _MIN_LENGTH:
+                safe = HIDDEN
             lines[number] = b"+" + safe.encode(errors="surrogateescape")
             hidden += safe != text
     return b"\n".join(lines), hidden
@@ -103,12 +104,13 @@ def redacted_patch(patch: bytes, environment: Mapping[str, str]) -> tuple[bytes,
 def lines_with_secrets(path: str, text: str, environment: Mapping[str, str]) -> list[int]:
     """The numbers, from 1, of a file's lines in which :func:`redacted_patch` would hide something."""
     secrets = _secrets_of(environment)
-    secret = holds_secrets(path)
-    settings = _is_named(path, _SETTINGS_FILE)
+    holds_only_secrets = holds_secrets(path)
+    is_settings = _is_named(path, _SETTINGS_FILE)
     return [
         number
         for number, line in enumerate(text.splitlines(), 1)
-        if (secret and len(line) >= _MIN_LENGTH) or _without_literals(line, secrets, settings) != line
+        if (holds_only_secrets and len(line) >= _MIN_LENGTH)
+        or _without_literals(line, secrets, is_settings) != line
     ]
 
 
@@ -120,7 +122,9 @@ def _without_literals(line: str, secrets: list[str], settings: bool) -> str:
     if len(line) > _MAX_LINE or not any(word in lowered for word in _WORDS):
         return line
     line = _QUOTED.sub(rf"\1\2{HIDDEN}\2", line)
-    return _UNQUOTED.sub(rf"\1{HIDDEN}", line) if settings else line
+    if settings:
+        line = _UNQUOTED.sub(rf"\1{HIDDEN}", line)
+    return line
 
 
 def holds_secrets(path: str) -> bool:

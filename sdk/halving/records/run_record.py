@@ -100,7 +100,7 @@ class RunRecords:
             return int(opened["attempt"])
         if attempt == opened["attempt"]:
             raise AlreadyExists(f"attempt {attempt} of run {self.run!r} was taken by another process")
-        number = int(opened["attempt"]) + 1 if attempt is None else attempt
+        number = attempt or int(opened["attempt"]) + 1
         while True:
             name = f"{self.folder}/start-{number:04d}.json"
             try:
@@ -144,6 +144,11 @@ class RunRecords:
         return str(record["started"])
 
     def end(self, attempt: int, ended: Mapping[str, Any]) -> None:
+        """Write ``end-ATTEMPT.json``: how an attempt ended, and when (now, unless ``ended`` has a ``time``).
+
+        Raises:
+            AlreadyExists: the attempt's end is recorded already.
+        """
         self.store.create(
             f"{self.folder}/end-{attempt:04d}.json", to_json({"time": now(), **ended}), sole=True
         )
@@ -160,7 +165,9 @@ class RunRecords:
     def latest_checkpoint(self) -> SavedCheckpoint | None:
         """The checkpoint of the most trained epoch, or None."""
         names = self._checkpoint_names()
-        return self._checkpoint(names[-1]) if names else None
+        if not names:
+            return None
+        return self._checkpoint(names[-1])
 
     def checkpoints(self) -> list[SavedCheckpoint]:
         """All checkpoints by epoch; within an epoch an earlier attempt comes before a later one."""

@@ -19,11 +19,10 @@ def typed_params(params: Mapping[str, Any], parent: Mapping[str, Any]) -> dict[s
     Args:
         parent: what the run belongs to, as its record has it.
     """
+    typed = dict(params)
     if "tracked" in parent or (parent.get("imported") or {}).get("tool") == "mlflow":
-        return {
-            name: parse_text(value) if isinstance(value, str) else value for name, value in params.items()
-        }
-    return dict(params)
+        typed |= {name: parse_text(value) for name, value in params.items() if isinstance(value, str)}
+    return typed
 
 
 def parse_text(text: str) -> str | int | float | bool:
@@ -41,5 +40,6 @@ def parse_text(text: str) -> str | int | float | bool:
     if not _NUMBER.fullmatch(text):
         return text
     number = float(text)
-    is_held = math.isfinite(number) and (number or not _NOT_ZERO.match(text))
-    return number if is_held else text
+    if math.isinf(number) or (number == 0 and _NOT_ZERO.match(text)):
+        return text
+    return number

@@ -88,13 +88,15 @@ class Attribution:
         if before is None or after is None:
             return None
         change = after - before
-        return change if math.isfinite(change) else None
+        if not math.isfinite(change):
+            return None
+        return change
 
     @property
     def unexplained(self) -> float | None:
-        """The part of the change that remains beside all factors together; None if unknown.
+        """The part of the change that no factor explains; None if unknown.
 
-        Other seeds make it, and factors that could not be changed.
+        It comes from the runs' own seeds, and from factors that could not be changed.
         """
         for effect in self.effects:
             if effect.name == ALL or len(self.effects) == 1:
@@ -108,7 +110,9 @@ class Attribution:
 
         Shares need not add up to 1.
         """
-        return None if effect is None or not self.change else effect / self.change
+        if effect is None or not self.change:
+            return None
+        return effect / self.change
 
     def interval(self, effect: Effect) -> tuple[float, float] | None:
         """The effect's interval, at 95 % for all effects together; None if it was not measured."""
@@ -145,6 +149,7 @@ class Attribution:
         return t_quantile(1 - (1 - CONFIDENCE) / 2 / measured, seeds - 1)
 
     def as_dict(self) -> dict[str, Any]:
+        """The JSON that ``halving why --json`` prints as ``attribution``."""
         return {
             "metric": self.metric,
             "recorded": list(self.recorded),
@@ -284,9 +289,11 @@ class _Training:
         """Build the environments of all arms before the first one trains, so that an error comes early."""
         for arm in self.experiment.arms:
             if any((arm.name, seed) not in self.done for seed in self.experiment.seeds):
-                whose = self.experiment.other if {"packages", "python"} & {*arm.factors} else arm.plan
+                name = arm.plan.name  # for messages: the run whose packages are installed
+                if {"packages", "python"} & {*arm.factors}:
+                    name = self.experiment.other.name
                 with worktree(repository_at(self.options.repository), arm.plan, self.store) as code:
-                    self.built.python_of(replace(arm.plan, name=whose.name), code, self.tell)
+                    self.built.python_of(replace(arm.plan, name=name), code, self.tell)
 
     def arm(self, arm: Arm) -> Measured:
         """Train an arm with every seed that is not done."""

@@ -37,6 +37,7 @@ class FirstDifference:
     points: int
 
     def as_dict(self) -> dict[str, Any]:
+        """Its fields, for JSON."""
         return asdict(self)
 
 
@@ -85,7 +86,9 @@ def first_difference(recorded: Curves, rerun: Curves) -> FirstDifference | None:
     ours, theirs = (
         _value_at(side, step, place) for side in _comparable(recorded.get(metric), rerun.get(metric))
     )
-    difference = None if ours is None or theirs is None else theirs - ours
+    difference = None
+    if ours is not None and theirs is not None:
+        difference = theirs - ours
     return FirstDifference(step, metric, ours, theirs, difference, len(places), points)
 
 
@@ -108,9 +111,9 @@ def count(curves: Curves) -> int:
 
 
 def _comparable(recorded: Points | None, rerun: Points | None) -> tuple[Points, Points]:
-    """Both, each with a single point at the steps that several attempts of either run logged."""
-    ours = recorded if recorded is not None else no_points()
-    theirs = rerun if rerun is not None else no_points()
+    """The points of both runs; where several attempts of either logged a step, only its last point."""
+    ours = no_points() if recorded is None else recorded
+    theirs = no_points() if rerun is None else rerun
     repeated = np.concatenate([_repeated_steps(ours), _repeated_steps(theirs)])
     if not len(repeated):
         return ours, theirs
@@ -160,4 +163,6 @@ def _place(points: Points) -> Any:
 
 def _value_at(points: Points, step: int, place: int) -> float | None:
     places = np.flatnonzero(points.step == step)
-    return float(points.value[places[place]]) if len(places) > place else None
+    if len(places) <= place:
+        return None
+    return float(points.value[places[place]])

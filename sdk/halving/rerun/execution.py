@@ -43,6 +43,7 @@ class TrialRequest:
     image: str | None = None
 
     def to_bytes(self) -> bytes:
+        """The request as JSON, for :meth:`from_bytes`."""
         fields = asdict(self)
         fields["given"] = fields.pop("context")
         return json.dumps(fields).encode()
@@ -55,7 +56,9 @@ class TrialRequest:
             TypeError, ValueError: it is no request, or one of another version.
         """
         fields = dict(json.loads(text))
-        return cls(**{"context" if name == "given" else name: value for name, value in fields.items()})
+        if "given" in fields:
+            fields["context"] = fields.pop("given")
+        return cls(**fields)
 
 
 def train_again(plan: Plan, store: Store, run: str, *, code: Path, python: str, scratch: Path) -> int:
@@ -96,7 +99,7 @@ def train_again(plan: Plan, store: Store, run: str, *, code: Path, python: str, 
             f"the folder {plan.folder!r}, in which run {plan.name} was started, is not in its code: git "
             "keeps no folder that is empty or ignored"
         )
-    # After the end of this process a rerun must not go on training, on a GPU perhaps, for nobody.
+    # When this process is killed, the training must end too: nobody would read its result.
     return subprocess.run(
         command,
         cwd=folder,
@@ -157,17 +160,20 @@ def search_path(plan: Plan, code: Path) -> str:
 
 def _in(code: Path, argument: str) -> str:
     """A recorded argument (``checkout:a.py``, ``--config=checkout:a.yaml``) with its path in the checkout."""
-    option = equals = ""
+    option = ""
     value = argument
     if argument.startswith("-"):
-        option, equals, value = argument.rpartition("=")
+        name, equals, value = argument.rpartition("=")
+        option = f"{name}{equals}"
     if not value.startswith(CHECKOUT):
         return argument
-    return f"{option}{equals}{code / value.removeprefix(CHECKOUT)}"
+    return f"{option}{code / value.removeprefix(CHECKOUT)}"
 
 
 def _root(store: Store) -> str:
-    return str(store.folder.resolve()) if store.folder is not None else store.root
+    if store.folder is None:
+        return store.root
+    return str(store.folder.resolve())
 
 
 def _end_with_parent() -> None:

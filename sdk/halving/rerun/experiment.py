@@ -84,7 +84,9 @@ def plan_experiment(first: Planned, second: Planned, metric: str, repeat: int, *
         )
     if (plan.image is None) != (other_plan.image is None):
         in_pod, here = (other_plan, plan) if plan.image is None else (plan, other_plan)
-        advice = "; --except image trains both here" if in_pod.commit else ""
+        advice = ""
+        if in_pod.commit:
+            advice = "; --except image trains both here"
         raise InvalidInput(
             f"{plan.name} and {other_plan.name} cannot be compared by reruns: {in_pod.name} trains in a "
             f"pod of its image, and {here.name} in a worktree here{advice}"
@@ -249,7 +251,8 @@ def _groups(changed: Sequence[str], *, in_pods: bool) -> list[tuple[str, tuple[s
         (factor, (factor,)) for factor in changed if factor not in inside
     ]
     if inside:
-        groups.insert(0, ("image" if "image" in inside else "code", inside))
+        name = "image" if "image" in inside else "code"
+        groups.insert(0, (name, inside))
     return groups
 
 
@@ -257,7 +260,9 @@ def _image_with(own: ImagePlan, other: ImagePlan, factors: Sequence[str]) -> Ima
     """The first run's pod with its resources, and the other's image or trainable where that is a factor."""
     if "image" in factors:
         return replace(other, resources=own.resources)
-    return replace(own, trainable_sha256=other.trainable_sha256) if "code" in factors else own
+    if "code" in factors:
+        return replace(own, trainable_sha256=other.trainable_sha256)
+    return own
 
 
 def _why_not(factor: str, plan: Plan, other: Plan, *, build: bool) -> str | None:
@@ -287,5 +292,7 @@ def _why_not_in_pods(factor: str, own: ImagePlan, other: ImagePlan, *, same_trai
         return f"every pod asks for what {dict(own.resources)} says, and runs where the cluster puts it"
     if factor not in IN_THE_IMAGE or own.exact != other.exact or (factor == "code" and not same_trainable):
         return None
-    moved = "; it is named without its digest, so it may have been two images" if own.by_tag else ""
+    moved = ""
+    if own.by_tag:
+        moved = "; it is named without its digest, so it may have been two images"
     return f"both ran in the image {own.exact}, so what differs in it cannot be brought back{moved}"

@@ -50,6 +50,7 @@ class Difference:
     now: Any
 
     def as_dict(self) -> dict[str, Any]:
+        """Its fields, for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -107,14 +108,13 @@ def _facts(record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     determinism = record.get("determinism") or {}
     trial = record.get("trial") or {}
     start = trial.get("start_from") or {}
-    facts = {
+    facts: dict[str, dict[str, Any]] = {
         "code": {
             "commit": git.get("commit"),
             "changes over it": git.get("patch"),
             "trainable": parent.get("trainable"),
-            TRAINABLE_SOURCE: None if git.get("commit") else parent.get("trainable_sha256"),
         },
-        "arguments": {} if trial else {"command": _command(provenance)},
+        "arguments": {},
         "data": {
             **{name: parent.get(name) for name in ("dataset", "snapshot")},
             "train_on": ", ".join(trial.get("train_on", ("train",))),
@@ -129,6 +129,10 @@ def _facts(record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         },
         **environment_facts(provenance),
     }
+    if not git.get("commit"):
+        facts["code"][TRAINABLE_SOURCE] = parent.get("trainable_sha256")
+    if not trial:
+        facts["arguments"]["command"] = _command(provenance)
     facts["hardware"]["torch.threads"] = determinism.get("torch.threads")
     if "cuda" not in provenance and "torch.cuda" in determinism:  # An earlier version recorded it there.
         facts["packages"]["the CUDA of PyTorch"] = determinism["torch.cuda"]
@@ -266,8 +270,12 @@ def _objective(rule: Mapping[str, Any]) -> str:
 def _without_id(gpu: str) -> str:
     """``NVIDIA A100, driver 550.54`` for ``name, uuid, driver``, because equal GPUs are the same hardware."""
     name, _, driver = ([part.strip() for part in gpu.split(",")] + ["", ""])[:3]
-    return f"{name}, driver {driver}" if driver else name
+    if not driver:
+        return name
+    return f"{name}, driver {driver}"
 
 
 def _text(value: Any) -> str:
-    return "missing" if value is None else str(value)
+    if value is None:
+        return "missing"
+    return str(value)

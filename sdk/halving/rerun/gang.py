@@ -37,7 +37,9 @@ def train_gang(
         raise SystemExit(signals.STATUS)
     if last is None:
         return f"its processes ended with status {process.exitcode} and without a message"
-    return None if isinstance(last, Stopped) else str(getattr(last, "error", last))
+    if isinstance(last, Stopped):
+        return None
+    return str(getattr(last, "error", last))
 
 
 def _attend(ours: Connection, epochs: int) -> Message | None:

@@ -134,7 +134,9 @@ def pod_differences(
             Difference("code", TRAINABLE_SOURCE, image.trainable_sha256, said.trainable_sha256)
         )
     try:
-        digest = digest_in(now) if now and not image.by_tag else None
+        digest = None
+        if now and not image.by_tag:
+            digest = digest_in(now)
         differences += environment_differences(recorded, {**said.environment, "image_digest": digest})
         wrong = [
             f"{difference.factor}: {difference.name} = {difference.now!r:.80}"

@@ -65,7 +65,8 @@ class KeptReruns:
         for plan in plans:
             # Packages of the checkout are imported from the rerun's own.
             recorded = plan.environment.get("packages_from") or {}
-            origins = local_origins(plan.environment if self._build else self._environment)
+            environment = plan.environment if self._build else self._environment
+            origins = local_origins(environment)
             sources += [
                 f"{name} from {origin}"
                 for name, origin in origins.items()

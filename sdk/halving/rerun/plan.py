@@ -83,7 +83,9 @@ class Plan:
     @property
     def dataset(self) -> tuple[str, str] | None:
         """Name and digest of the snapshot; None for a script, whose data is not recorded."""
-        return (self.trial["dataset_name"], self.trial["dataset_digest"]) if self.trial else None
+        if not self.trial:
+            return None
+        return self.trial["dataset_name"], self.trial["dataset_digest"]
 
 
 def plan_of(info: RunInfo, newest: SavedCheckpoint | None) -> Plan:
@@ -109,7 +111,9 @@ def plan_of(info: RunInfo, newest: SavedCheckpoint | None) -> Plan:
         missing = missing_for_pod(info)
     if missing and not git.get("commit"):
         raise _refusal(name, missing)
-    arguments = tuple(provenance.get("arguments") or ()) if trial is None else ()
+    arguments: tuple[str, ...] = ()
+    if trial is None:
+        arguments = tuple(provenance.get("arguments") or ())
     if git.get("commit"):
         _check_names(name, git, [*(provenance.get("packages_from") or {}).values(), *arguments])
     if trial is None and "ordinal" not in record:
@@ -131,6 +135,12 @@ def plan_of(info: RunInfo, newest: SavedCheckpoint | None) -> Plan:
             "again",
         )
     determinism = record.get("determinism") or {}
+    epochs = 0
+    if newest is not None:
+        epochs = newest.epoch
+    image = None
+    if in_image and not missing:
+        image = image_plan(info)
     return Plan(
         name=name,
         ended=info.status,
@@ -149,8 +159,8 @@ def plan_of(info: RunInfo, newest: SavedCheckpoint | None) -> Plan:
         arguments=arguments,
         ordinal=int(record.get("ordinal") or 1),
         threads=determinism.get("torch.threads"),
-        epochs=newest.epoch if newest else 0,
-        image=image_plan(info) if in_image and not missing else None,
+        epochs=epochs,
+        image=image,
         environment=provenance,
         incomplete=tuple(_incomplete(info, git, arguments)),
     )

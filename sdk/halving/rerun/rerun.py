@@ -123,7 +123,7 @@ def plan_rerun(store: Store, project: str, run: str) -> tuple[RunInfo, Plan]:
     plan = plan_of(info, records.latest_checkpoint())
     halved = halved_attempts(too_large_by_attempt(records))
     if halved:
-        image = plan.image.with_incomplete(halved) if plan.image else None
+        image = plan.image and plan.image.with_incomplete(halved)
         plan = replace(plan, incomplete=(*plan.incomplete, *halved), image=image)
     _check_data(store, plan)
     return info, plan
@@ -150,7 +150,9 @@ def prepare_interpreter(
     """Prepare code and interpreter until the block ends; also returns the remaining differences."""
     repository = check_code(store, plan, options)
     with worktree(repository, plan, store) as code:
-        python = built.python_of(plan, code, tell) if options.build else sys.executable
+        python = sys.executable
+        if options.build:
+            python = built.python_of(plan, code, tell)
         environment = environment_of(python, search_path(plan, code))
         differences = [*plan.incomplete, *environment_differences(plan.environment, environment)]
         for line in _difference_lines(differences):

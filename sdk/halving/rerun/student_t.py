@@ -23,12 +23,15 @@ def _below(value: float, degrees: int) -> float:
     Source: Abramowitz & Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
     """
     angle = math.atan(value / math.sqrt(degrees))
-    term = math.cos(angle) if degrees % 2 else 1.0
-    total = term if degrees > 1 else 0.0
-    for step in range(2 + degrees % 2, degrees, 2):
+    is_odd = degrees % 2 == 1
+    term = math.cos(angle) if is_odd else 1.0
+    total = 0.0
+    if degrees > 1:
+        total = term
+    for step in range(2 + is_odd, degrees, 2):
         term *= math.cos(angle) ** 2 * (step - 1) / step
         total += term
     within = math.sin(angle) * total
-    if degrees % 2:
+    if is_odd:
         within = 2 / math.pi * (angle + within)
     return 0.5 + within / 2

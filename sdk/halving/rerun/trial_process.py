@@ -38,6 +38,7 @@ class UpTo:
     def report_rung(
         self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None
     ) -> int:
+        """Grant nothing more: the trial ends at the epoch that it has reached."""
         return epoch
 
 
@@ -46,8 +47,8 @@ def main(path: str) -> int:
     signals.listen()
     request = TrialRequest.from_bytes(Path(path).read_bytes())
     root = request.context["root"]
-    raised = _train(request, root, provenance.capture(Store(root)))
-    return 0 if raised is None else 1
+    error = _train(request, root, provenance.capture(Store(root)))
+    return int(error is not None)
 
 
 def main_in_pod() -> int:
@@ -73,10 +74,13 @@ def main_in_pod() -> int:
         mailbox.send(Ready({name: captured[name] for name in _REPORTED}, source_digest(request.trainable)))
         if not isinstance(mailbox.receive(_UNANSWERED_SECONDS), Granted):
             sys.exit(f"nobody answered within {_UNANSWERED_SECONDS:.0f} s, so nothing is trained")
-        raised = _train(request, store.root, captured)
-    except InvalidInput as error:
-        raised = str(error)
-    mailbox.send(Stopped() if raised is None else Raised(raised, final=True, checkpoint=None))
+        error = _train(request, store.root, captured)
+    except InvalidInput as refusal:
+        error = str(refusal)
+    if error is None:
+        mailbox.send(Stopped())
+    else:
+        mailbox.send(Raised(error, final=True, checkpoint=None))
     return 0  # The message and the run's end have the error of the trainable.
 
 
@@ -96,8 +100,8 @@ def _train(request: TrialRequest, root: str, captured: dict[str, Any]) -> str | 
     try:
         train(run)
     except Exception:  # noqa: BLE001
-        # Any error of the trainable is the end of the rerun. But data loaders also raise when a SIGTERM went
-        # to them, too.
+        # Any error of the trainable is the end of the rerun, unless a SIGTERM came: it makes data loaders
+        # raise as well.
         traceback.print_exc()
         if not run.is_stopping:
             run.finish("failed")
@@ -120,4 +124,6 @@ def _parse_request(task: bytes) -> TrialRequest:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]) if sys.argv[1:] else main_in_pod())
+    if sys.argv[1:]:
+        sys.exit(main(sys.argv[1]))
+    sys.exit(main_in_pod())

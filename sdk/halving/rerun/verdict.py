@@ -56,6 +56,7 @@ class Verdict:
         return self.verdict == DIFFERS and not self.factors and not set(self.status) & {*_CUT_SHORT, FAILED}
 
     def as_dict(self) -> dict[str, Any]:
+        """The JSON that ``halving rerun --json`` prints."""
         return {
             "verdict": self.verdict,
             "rerun_of": self.rerun_of,
@@ -63,7 +64,7 @@ class Verdict:
             "trial": self.trial,
             "status": dict(zip(("recorded", "rerun"), self.status, strict=True)),
             "points": self.points,
-            "first_difference": self.first_difference.as_dict() if self.first_difference else None,
+            "first_difference": self.first_difference and self.first_difference.as_dict(),
             "weights": {
                 **dict(zip(("recorded", "rerun"), self.weights, strict=True)),
                 "equal": self.weights_equal,
@@ -81,7 +82,9 @@ def expected_ends(status: str, *, trial: bool) -> tuple[str, ...]:
     """
     if trial or status == PAUSED:
         return (FINISHED,)
-    return (FINISHED, FAILED) if status in _CUT_SHORT else (status,)
+    if status in _CUT_SHORT:
+        return (FINISHED, FAILED)
+    return (status,)
 
 
 def judge_rerun(
@@ -112,8 +115,11 @@ def judge_rerun(
             )
     first = first_difference(recorded, again)
     weights, equal, about = _weights(store, info, new)
+    verdict = IDENTICAL
+    if first is not None or equal is False:
+        verdict = DIFFERS
     return Verdict(
-        verdict=IDENTICAL if first is None and equal is not False else DIFFERS,
+        verdict=verdict,
         rerun_of=f"{info.project}/{info.run}",
         run=new.run,
         trial=trial,

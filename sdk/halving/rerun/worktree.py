@@ -20,13 +20,14 @@ def repository_at(folder: Path) -> Path:
     Raises:
         InvalidInput: there is none.
     """
-    answer = _git(folder, "rev-parse", "--show-toplevel") if folder.is_dir() else None
-    if answer is None or answer.returncode:
-        raise InvalidInput(
-            f"repository {str(folder)!r} is not accepted: give a folder in a git checkout that has the "
-            "run's commit"
-        )
-    return Path(answer.stdout.decode().strip())
+    if folder.is_dir():
+        answer = _git(folder, "rev-parse", "--show-toplevel")
+        if answer.returncode == 0:
+            return Path(answer.stdout.decode().strip())
+    raise InvalidInput(
+        f"repository {str(folder)!r} is not accepted: give a folder in a git checkout that has the run's "
+        "commit"
+    )
 
 
 def check_commit(repository: Path, plan: Plan) -> None:
@@ -41,7 +42,9 @@ def check_commit(repository: Path, plan: Plan) -> None:
             f"run {plan.name} has no commit that could be checked out: its code is in its image"
         )
     if _git(repository, "cat-file", "-e", f"{plan.commit}^{{commit}}").returncode:
-        origin = f" (the run's was {plan.remote})" if plan.remote else ""
+        origin = ""
+        if plan.remote:
+            origin = f" (the run's was {plan.remote})"
         raise NotFound(
             f"the commit {plan.commit} of run {plan.name} is not in the repository {repository}{origin}: "
             f"fetch it there (git fetch origin {plan.commit}), or name another by --repository"
@@ -124,7 +127,9 @@ def _fetch_submodules(code: Path, plan: Plan) -> None:
 
 def _patch(plan: Plan, store: Store) -> bytes | None:
     check_patch(store, plan)
-    return store.get_blob(plan.patch) if plan.patch is not None else None
+    if plan.patch is None:
+        return None
+    return store.get_blob(plan.patch)
 
 
 def _run(folder: Path, *arguments: str, stdin: bytes | None = None) -> None:
