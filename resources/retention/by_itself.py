@@ -80,6 +80,8 @@ def line_of(last: dict[str, Any]) -> str:
         parts.append(f"{size(last['bytes'])} deleted ({counts})")
     if moved:
         parts.append(f"{moved:,} {MOVED}")
-    change = "; a file retention.yaml in the store changes what is kept" if last["shipped"] else ""
+    change = ""
+    if last["shipped"]:
+        change = "; a file retention.yaml in the store changes what is kept"
     notes = "".join(f"; {note}" for note in last.get("notes", ()))
     return f"old data: {', '.join(parts) or 'nothing had to go'}, by {last['policy']}{change}{notes}"

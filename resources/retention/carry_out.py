@@ -80,7 +80,9 @@ class Outcome:
         notes = []
         for name, closest in sorted(self.unknown.items()):
             note = f"the policy names a project that there is not: {name}"
-            notes.append(f"{note}; did you mean {closest}?" if closest else note)
+            if closest:
+                note += f"; did you mean {closest}?"
+            notes.append(note)
         return [*notes, *self.problems]
 
     def protected_by_reason(self) -> Counter[str]:
@@ -127,9 +129,8 @@ def carry_out(
     if file.shipped and store.folder is None and not dry_run:
         raise InvalidInput(
             f"retention of {store.root} is not accepted: the store has no {NAME}, and the shipped default "
-            "is for a laptop's disk; write "
-            f"one into the store's root, name one by {VARIABLE}, or only look at what would go (--dry-run; "
-            "dry_run: true of the job)"
+            f"is for a laptop's disk; write one into the store's root, name one by {VARIABLE}, or only look "
+            "at what would go (--dry-run; dry_run: true of the job)"
         )
     policy = file.policy.with_names(renamed_projects(catalog))
     check_cold(store, policy.cold)
@@ -142,7 +143,10 @@ def carry_out(
     now = now or _earliest_time(store, catalog, dry_run=dry_run)
     gone: list[Gone] = []
     problems: list[str] = []
-    for name in known_names(store, catalog, project) if project else [None]:
+    names: Sequence[str | None] = [None]
+    if project:
+        names = known_names(store, catalog, project)
+    for name in names:
         gone += _carry_out(store, catalog, policy, kept, name, now, problems, dry_run=dry_run)
     return Outcome(sorted(gone), file, kept.runs, dry_run, unknown, [*dict.fromkeys(problems)])
 
@@ -165,7 +169,8 @@ def _carry_out(
     # Deleted runs are removed first, so that the blobs that they named go as well.
     removed = count_removed(remove_deleted(store, catalog, policy, **scope, problems=problems))
     options: Any = {"protected": kept.runs, "now": now, "dry_run": dry_run, "problems": problems}
-    for name in [project] if project else projects_of(store):
+    with_points = [project] if project else projects_of(store)
+    for name in with_points:
         for drop in drop_points(store, name, _point_days(policy.of(name)), **options):
             totals.add(drop.project, _POINTS[drop.what], drop.bytes)
     for owner, size in retention.collect(project):
@@ -175,7 +180,8 @@ def _carry_out(
         totals.add(orphan.project, "leftover files", orphan.bytes)
         if not dry_run:
             delete_orphan_file(store, orphan, now)
-    for name in [project] if project else projects(store):
+    with_runs = [project] if project else projects(store)
+    for name in with_runs:
         for size in recover_old_journals(store, name, policy.of(name).journals.days, now, dry_run=dry_run):
             totals.add(name, "journals", size)
     # Blobs move last, because those that were deleted need not move.
@@ -205,15 +211,12 @@ def explain(store: Store, catalog: Catalog, policy: Policy, project: str, run: s
         rerun = _runs_in_rerun(project, runs)
         checkpoints = policy.of(project).checkpoints
         reason = why_it_stays(store, catalog, project, run, checkpoints, rerun=rerun, now=now)
-    records = [record for name, named in runs if name == run for record in named if "/" in record.name]
-    rows = [
-        {
-            "name": record.name,
-            "kind": record.name.partition("/")[0],
-            "state": "expired" if record in gone else "stays",
-        }
-        for record in records
-    ]
+    rows = []
+    for record in dict(runs).get(run, ()):
+        kind, slash, _ = record.name.partition("/")
+        if slash:
+            state = "expired" if record in gone else "stays"
+            rows.append({"name": record.name, "kind": kind, "state": state})
     return {"run": run, "project": project, "reason": reason, "records": rows}
 
 
@@ -224,11 +227,12 @@ def find_run_of(store: Store, catalog: Catalog, name: str) -> tuple[str, str]:
         NotFound, InvalidInput: as :func:`halving.query.runs.find_run`.
     """
     project, slash, run = name.rpartition("/")
-    with catalog.read() as session:
-        names = names_of(session, project) if slash else []
-    for other in names:
-        with contextlib.suppress(NotFound):
-            return find_run(store, f"{other}/{run}")
+    if slash:
+        with catalog.read() as session:
+            names = names_of(session, project)
+        for other in names:
+            with contextlib.suppress(NotFound):
+                return find_run(store, f"{other}/{run}")
     return find_run(store, name)
 
 
@@ -299,7 +303,9 @@ class _Retention:
                 if project in (None, blob.owner.project)
             ]
             blobs = [blob for blob in blobs if not (spared and blob.owner == NOBODY)]
-            for blob in blobs if self._dry_run else delete_unmarked(place, blobs, before):
+            if not self._dry_run:
+                blobs = delete_unmarked(place, blobs, before)
+            for blob in blobs:
                 yield (blob.owner.project, blob.owner.kind), blob.bytes
 
     def _mark_expired(self, project: str, runs: list[tuple[str, list[Record]]]) -> None:
@@ -331,10 +337,9 @@ class _Retention:
         fate_of = self._fates(project, rerun)
         gone: dict[str, dict[Record, str]] = {}
         for run, records in runs:
-            is_damaged = any(record.problem for record in records)
-            gone[run] = (
-                {} if is_damaged else expired_records(records, fate_of(run), policy, self._now.timestamp())
-            )
+            gone[run] = {}
+            if not any(record.problem for record in records):
+                gone[run] = expired_records(records, fate_of(run), policy, self._now.timestamp())
         return gone
 
     def _fates(self, project: str, rerun: Collection[str]) -> Callable[[str], Fate]:
@@ -347,18 +352,20 @@ class _Retention:
         query = select(*columns).join(SweepRow, SweepRow.id == TrialRow.sweep).where(in_project(project))
         with self._catalog.read() as session:
             trials = {
-                trial_key(sweep, number): (
-                    self._dropped.get((sweep, number), left or ALL),
-                    ended.timestamp() if ended else None,
-                )
+                trial_key(sweep, number): (self._dropped.get((sweep, number), left or ALL), ended)
                 for sweep, number, left, ended in session.execute(query)
             }
 
         def fate(run: str) -> Fate:
             left, ended = trials.get(run, (None, None))
             key = project, run
-            whole = key in self._kept.sources or run in rerun
-            return Fate(left, ended, whole, key in self._kept.runs, key in self._kept.registered)
+            return Fate(
+                left,
+                ended and ended.timestamp(),
+                whole=key in self._kept.sources or run in rerun,
+                protected=key in self._kept.runs,
+                registered=key in self._kept.registered,
+            )
 
         return fate
 
@@ -395,9 +402,11 @@ def _blobs_to_spare(damaged: Collection[Record]) -> str | None:
     Blobs that the records still name stay in any case: nothing of a run with a damaged record expires.
     """
     lossy = [record for record in damaged if record.may_name_more]
-    if any(not record.digests for record in lossy):
-        return _ALL_BLOBS
-    return _UNNAMED_BLOBS if lossy else None
+    if not lossy:
+        return None
+    if all(record.digests for record in lossy):
+        return _UNNAMED_BLOBS
+    return _ALL_BLOBS
 
 
 def _bytes_of(digest: str) -> bytes:

@@ -193,8 +193,9 @@ def _due(catalog: Catalog, project: str, policy: Checkpoints, now: datetime) -> 
 
 def _kept_best(policy: Checkpoints, ended: datetime, now: datetime) -> int:
     """How many of a sweep's best trials keep checkpoints, by the time since the sweep ended."""
-    is_over = policy.top_k_days is not None and now - ended > timedelta(days=policy.top_k_days)
-    return 0 if is_over else policy.top_k
+    if policy.top_k_days is not None and now - ended > timedelta(days=policy.top_k_days):
+        return 0
+    return policy.top_k
 
 
 def _best(catalog: Catalog, sweep: str, top_k: int) -> dict[str, str] | None:

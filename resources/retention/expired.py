@@ -49,7 +49,7 @@ def expired_records(
     """
 
     def is_old(record: Record, days: float | None) -> bool:
-        since = fate.ended if fate.ended is not None else record.written
+        since = record.written if fate.ended is None else fate.ended
         return days is not None and 0 < since < now - days * _DAY
 
     kinds = {
@@ -81,8 +81,10 @@ def expired_records(
 
 
 def _artifact_days(fate: Fate, policy: ProjectPolicy) -> float | None:
-    trials = policy.artifacts.trials.days
-    return policy.artifacts.days if fate.left is None or trials is None else trials
+    is_trial = fate.left is not None
+    if is_trial and policy.artifacts.trials.days is not None:
+        return policy.artifacts.trials.days
+    return policy.artifacts.days
 
 
 def _trains(records: Sequence[Record]) -> bool:

@@ -129,7 +129,9 @@ def lock_row(session: Session, project: str, run: str) -> Tracked | None:
         .join(ExperimentRow, ExperimentRow.id == TrackedRunRow.experiment)
         .where(TrackedRunRow.id == run, ExperimentRow.project == project)
     )
-    return None if row is None else tracking.find_run(session, run, lock=True)
+    if row is None:
+        return None
+    return tracking.find_run(session, run, lock=True)
 
 
 def _restage(before: Amendment, info: RunInfo, lifecycle: Lifecycle, actor: str) -> Amendment:

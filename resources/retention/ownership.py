@@ -43,26 +43,27 @@ def check_is_own(store: Store, catalog: Catalog, called: str | None = None) -> N
     published = {name for name, _, _ in store.files("models") if _VERSION.fullmatch(name)}
     with catalog.read() as session:
         sweeps = set(session.scalars(select(SweepRow.id))) | _lost(store)
-        versions = _versions(session) if published else set()
+        versions = set()
+        if published:
+            versions = _versions(session)
     searched = {sweep for sweep in trials.keys() - sweeps if _is_of_sweep(store, sweep, trials[sweep])}
     problems = []
+    remedies = []
     if unknown := sorted(reported - sweeps):
         problems.append(f"no sweep {_some(unknown)}, of which the store {store.root} has a report")
     if unknown := sorted(searched - reported):
         problems.append(f"no sweep {_some(unknown)}, of which the store {store.root} has runs")
-    mend = ""
     if problems:
-        mend = f"If these sweeps are gone for good, name them, one a line, in {store.address(LOST)}"
+        remedies.append(f"if these sweeps are gone for good, name them, one a line, in {store.address(LOST)}")
     if unknown := sorted(published - versions):
         problems.append(f"no version of a model for {_some(unknown)} of the store {store.root}")
-        mend += "; if" if mend else "If"
-        mend += " such a version is gone for good, delete its file"
+        remedies.append("if such a version is gone for good, delete its file")
     if problems:
         name = called or f"the catalog {mask_password(catalog.url)}"
+        remedy = "; ".join(remedies)
         raise InvalidInput(
             f"{name} is not accepted: it has {'; it has '.join(problems)}; what these need would be "
-            "deleted. Set HALVING_CATALOG "
-            f"to the store's catalog. {mend}"
+            f"deleted. Set HALVING_CATALOG to the store's catalog. {remedy[0].upper()}{remedy[1:]}"
         )
 
 
@@ -108,5 +109,7 @@ def _lost(store: Store) -> set[str]:
 
 
 def _some(names: list[str]) -> str:
-    more = f" (and {len(names) - _MAX_NAMES} more)" if len(names) > _MAX_NAMES else ""
-    return f"{', '.join(names[:_MAX_NAMES])}{more}"
+    listed = ", ".join(names[:_MAX_NAMES])
+    if len(names) > _MAX_NAMES:
+        listed += f" (and {len(names) - _MAX_NAMES} more)"
+    return listed

@@ -159,15 +159,16 @@ class Policy(ProjectPolicy):
             if len(in_policy) > 1:
                 raise InvalidInput(
                     f"projects.{in_policy[1]} of the retention policy is not accepted beside "
-                    f"projects.{in_policy[0]}: both are the project "
-                    f"{names[0]!r}; give one of them"
+                    f"projects.{in_policy[0]}: both are the project {names[0]!r}; give one of them"
                 )
             projects |= {name: self.projects[in_policy[0]] for name in names if in_policy}
         return self.model_copy(update={"projects": projects})
 
     def of(self, project: str) -> ProjectPolicy:
         """The policy for a project, with the fields that ``projects`` overrides."""
-        own = self.projects[project].model_dump(exclude_unset=True) if project in self.projects else {}
+        own = {}
+        if project in self.projects:
+            own = self.projects[project].model_dump(exclude_unset=True)
         common = self.model_dump(
             exclude_unset=True,
             include={*ProjectPolicy.model_fields},
@@ -186,8 +187,10 @@ def parse_policy(data: Any, source: str) -> Policy:
     Raises:
         InvalidInput: naming every wrong field by its path, the value given and what is accepted.
     """
+    if data is None:
+        data = {}
     try:
-        policy = Policy.model_validate({} if data is None else data)
+        policy = Policy.model_validate(data)
     except ValidationError as error:
         raise _refusal(source, problems_of_model(error, Policy)) from None
     problems = _contradictions(policy, policy.cold)
@@ -198,8 +201,8 @@ def parse_policy(data: Any, source: str) -> Policy:
     if policy.cold.storage_class is not None and policy.cold.storage_class not in READ_AT_ONCE:
         problems.append(
             f"cold.storage_class = {policy.cold.storage_class!r} is not accepted: give one of "
-            f"{', '.join(READ_AT_ONCE)}, which are read at "
-            "once; of others an object must be restored first, for hours"
+            f"{', '.join(READ_AT_ONCE)}, which are read at once; of others an object must be restored first, "
+            "for hours"
         )
     if policy.cold.root is not None and not is_absolute(policy.cold.root):
         problems.append(
@@ -224,10 +227,9 @@ def _contradictions(policy: ProjectPolicy, cold: Cold) -> list[str]:
             f"{full:g}"
         )
     if rollup is not None and (full is None or rollup < full):
-        bound = "which is for ever" if full is None else f"which is {full:g}"
         problems.append(
             f"points.rollup.days = {rollup:g} is not accepted: rollups stay as long as points.full.days at "
-            f"least, {bound}"
+            f"least, which is {_length_of(full)}"
         )
     artifacts = policy.artifacts.days
     trials = policy.artifacts.trials.days
@@ -239,10 +241,9 @@ def _contradictions(policy: ProjectPolicy, cold: Cold) -> list[str]:
     best = policy.checkpoints.top_k_days
     rest = policy.checkpoints.days
     if best is not None and (rest is None or best < rest):
-        bound = "which is for ever" if rest is None else f"which is {rest:g}"
         problems.append(
             f"checkpoints.top_k_days = {best:g} is not accepted: they stay as long as checkpoints.days at "
-            f"least, {bound}"
+            f"least, which is {_length_of(rest)}"
         )
     if policy.cold.days is not None and cold.root is None and cold.storage_class is None:
         problems.append(
@@ -250,6 +251,12 @@ def _contradictions(policy: ProjectPolicy, cold: Cold) -> list[str]:
             "cold.storage_class"
         )
     return problems
+
+
+def _length_of(days: float | None) -> str:
+    if days is None:
+        return "for ever"
+    return f"{days:g}"
 
 
 def _merge(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

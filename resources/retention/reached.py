@@ -35,11 +35,14 @@ def reached_by(session: Session, store: Store, project: str, run: str) -> str | 
             f"{_free(version)}"
         )
     sweep = _sweep_of(session, run)
-    if sweep is not None and sweep.status in OPEN:
-        return f"is a trial of the sweep {sweep.id}, which is {sweep.status}: wait for its end, or stop it"
-    report = session.get(ReportRow, sweep.id) if sweep is not None else None
-    if report is not None and (project, run) in reported_by(store, report, project):
-        return f"is named by the report of the sweep {report.sweep}, which is kept"
+    if sweep is not None:
+        if sweep.status in OPEN:
+            return (
+                f"is a trial of the sweep {sweep.id}, which is {sweep.status}: wait for its end, or stop it"
+            )
+        report = session.get(ReportRow, sweep.id)
+        if report is not None and (project, run) in reported_by(store, report, project):
+            return f"is named by the report of the sweep {report.sweep}, which is kept"
     if (project, run) in going_on_from(session):
         return "is what a training run that is open goes on from: wait for its end, or stop it"
     return None

@@ -165,7 +165,9 @@ def _remove(store: Store, catalog: Catalog, trashed: Trashed, *, dry_run: bool) 
     if dry_run:
         with catalog.read() as session:
             reason = _why_needed(session, store, project, run)
-        return replace(trashed, became="stays" if reason else "would be removed", reason=reason)
+        if reason:
+            return replace(trashed, became="stays", reason=reason)
+        return replace(trashed, became="would be removed")
     with catalog.write() as session:
         tracked = lock_row(session, project, run)
         if reason := _why_needed(session, store, project, run):
@@ -184,8 +186,9 @@ def _remove(store: Store, catalog: Catalog, trashed: Trashed, *, dry_run: bool) 
 
 def _mark(newest: Amendment, deleted_at: str) -> Amendment:
     """Mark a run as removed, unless it was restored, or restored and deleted again, since it was read."""
-    is_same = newest.get("lifecycle") == DELETED and newest.get("since") == deleted_at
-    return with_lifecycle(newest, REMOVED, _ACTOR) if is_same else newest
+    if newest.get("lifecycle") == DELETED and newest.get("since") == deleted_at:
+        return with_lifecycle(newest, REMOVED, _ACTOR)
+    return newest
 
 
 def _why_needed(session: Session, store: Store, project: str, run: str) -> str | None:

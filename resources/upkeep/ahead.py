@@ -43,10 +43,12 @@ def files_ahead(
         if (report := _REPORT.fullmatch(name)) and report[1] not in sweeps:
             ahead.add(name)
         match = _RUN.fullmatch(name)
-        trial = _TRIAL.fullmatch(match[3]) if match else None
-        if not match or not trial:
+        if not match:
             continue
         run = match[3]
+        trial = _TRIAL.fullmatch(run)
+        if not trial:
+            continue
         key = match[1] or match[2], run
         file = match[4]
         if trial[1] not in sweeps:
@@ -71,7 +73,9 @@ def files_ahead(
 def _attempt_of(file: str) -> int | None:
     """The attempt that wrote a file of a run; None where it belongs to no single attempt."""
     match = _ATTEMPT.fullmatch(file)
-    return int(next(filter(None, match.groups()))) if match else None
+    if match is None:
+        return None
+    return int(next(filter(None, match.groups())))
 
 
 def _is_of_sweep(store: Store, project: str, run: str, sweep: str) -> bool:

@@ -96,9 +96,8 @@ class Made:
             names += f"; and {len(self.missing) - _MAX_NAMES} more"
         return (
             f"backup {self.manifest.id} lacks {len(self.missing)} contents that the catalog names, because "
-            "they are not in the store "
-            f"{self.manifest.root}: {names}. No older backup was deleted. halving doctor --all says "
-            "what mends each"
+            f"they are not in the store {self.manifest.root}: {names}. No older backup was deleted. halving "
+            "doctor --all says what mends each"
         )
 
 
@@ -155,8 +154,8 @@ def back_up(store: Store, catalog: Catalog, place: Store, progress: Progress | N
         else:
             raise StoreError(
                 f"no backup of {store.root} was made: in each of {_MAX_ROUNDS} rounds files were deleted or "
-                "compacted while they were copied; "
-                "try again later, or with no compact_metrics and no apply_retention beside it"
+                "compacted while they were copied; try again later, or with no compact_metrics and no "
+                "apply_retention beside it"
             )
         kept = {name: file for name, file in copying.files.items() if name not in ahead}
         files = pack(kept)
@@ -224,8 +223,7 @@ def _check_is_there(store: Store, catalog: Catalog, place: Store, rows: Mapping[
         return
     raise InvalidInput(
         f"the store {store.root} is not accepted: it has no files, and {reason}. Is its disk mounted, and "
-        "is it the right one (--root, "
-        "HALVING_ROOT)? No backup was made, and none deleted"
+        "is it the right one (--root, HALVING_ROOT)? No backup was made, and none deleted"
     )
 
 
@@ -260,8 +258,10 @@ def _begin(place: Store, backup: str) -> BackupManifest | None:
     while True:
         base = next(reversed(backups_of(place)), None)
         place.replace(file_of(backup, BEGUN), to_json({"base": base}))
+        if base is None:
+            return None
         with contextlib.suppress(NotFound):  # It has just been deleted, so the next one is tried.
-            return read_manifest(place, base) if base else None
+            return read_manifest(place, base)
 
 
 def _read_base(place: Store, base: BackupManifest | None) -> _Base:
@@ -315,7 +315,9 @@ class _Copying:
                     if copy is None:
                         whole = False
                         continue
-                    self.files[name] = Kept(copy.bytes, written if size else 0.0, copy.digest)
+                    if not size:
+                        written = 0.0
+                    self.files[name] = Kept(copy.bytes, written, copy.digest)
                     self._contents.add(copy.digest)
                     if copy.new:
                         self.copied += 1

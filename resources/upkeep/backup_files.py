@@ -109,8 +109,10 @@ def files_to_keep(store: Store, url: str | None = None) -> Iterator[tuple[str, i
 
 def names_of_catalog(store: Store, url: str | None) -> frozenset[str]:
     """Files that a SQLite catalog may have in the store's folder: its own, SQLite's beside it, and locks."""
-    parsed = make_url(url) if url else None
-    if store.folder is None or parsed is None or parsed.get_backend_name() != "sqlite" or not parsed.database:
+    if store.folder is None or not url:
+        return frozenset()
+    parsed = make_url(url)
+    if parsed.get_backend_name() != "sqlite" or not parsed.database:
         return frozenset()
     file = Path(parsed.database).resolve()
     folder = store.folder.resolve()
@@ -129,7 +131,9 @@ def files_of_models(store: Store) -> Iterator[tuple[str, int, float]]:
 def digest_in(name: str) -> str | None:
     """The digest in a blob's name; None where it is no blob."""
     match = _BLOB.fullmatch(name)
-    return f"sha256:{match[1]}" if match else None
+    if match is None:
+        return None
+    return f"sha256:{match[1]}"
 
 
 def file_of(backup: str, name: str) -> str:
@@ -175,8 +179,7 @@ def read_backup(place: Store, backup: str | None = None) -> BackupManifest:
         )
         raise InvalidInput(
             f"--backup is needed: {place.root} has backups of {len(newest)} stores; the newest of each: "
-            f"{choices}; "
-            f"halving backup {place.root} --list shows all"
+            f"{choices}; halving backup {place.root} --list shows all"
         )
     return manifests[-1]
 

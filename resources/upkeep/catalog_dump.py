@@ -127,8 +127,7 @@ def check_revision(revision: str) -> None:
     if revision > newest_revision():
         raise InvalidInput(
             f"the backup's schema {revision} is not accepted: this version knows {newest_revision()} and "
-            "earlier; restore it with the "
-            "version that made it, or a later one"
+            "earlier; restore it with the version that made it, or a later one"
         )
 
 
@@ -159,8 +158,8 @@ def load_catalog(catalog: Catalog, file: Path, revision: str) -> dict[str, int]:
     except IntegrityError:
         raise InvalidInput(
             f"{catalog!r} is not accepted: another restore, or something else, has written into it while "
-            "this backup was loaded; "
-            "nothing of it was loaded. Look at what is in it, or give a catalog with nothing in it"
+            "this backup was loaded; nothing of it was loaded. Look at what is in it, or give a catalog with "
+            "nothing in it"
         ) from None
     finally:
         catalog.upgrade()

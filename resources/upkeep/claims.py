@@ -100,9 +100,12 @@ def settle(catalog: Catalog, claimed: Claim, done: Compacted | None) -> None:
     elif done.left:
         left = done.left + len(done.gaps)
         again = now + GRACE_SECONDS + 1
-    else:
+    elif done.gaps:
         left = len(done.gaps)
-        again = now + (LATER_SECONDS if done.gaps else 0.0)
+        again = now + LATER_SECONDS
+    else:
+        left = 0
+        again = now
     row = update(RunRow).where(RunRow.id == claimed.id)
     with catalog.write() as session:
         as_it_was = row.where(RunRow.revision == claimed.revision).values(segments=left, compact_at=again)
@@ -121,4 +124,6 @@ def _waits(now: float, project: str | None, many: int) -> ColumnElement[bool]:
     is_time = or_(RunRow.compact_at <= now, RunRow.compact_at > now + LATER_SECONDS + AHEAD_SECONDS)
     # A run in the trash may be removed while it is compacted, which would leave the new files for ever.
     waits = and_(has_segments, is_time, or_(~logs, RunRow.segments < 0), RunRow.lifecycle != DELETED)
-    return waits if project is None else and_(waits, RunRow.project == project)
+    if project is not None:
+        waits = and_(waits, RunRow.project == project)
+    return waits

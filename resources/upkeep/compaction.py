@@ -42,10 +42,11 @@ class Worked:
     failed: dict[str, str] = field(default_factory=dict)
 
     def add(self, done: Compacted) -> None:
-        self.runs = self.runs + bool(done.points)
-        self.cleaned = self.cleaned + bool(done.deleted and not done.points)
-        self.points = self.points + done.points
-        self.saved = self.saved + done.bytes_before - done.bytes_after
+        """Count the compaction of one run."""
+        self.runs += bool(done.points)
+        self.cleaned += bool(done.deleted and not done.points)
+        self.points += done.points
+        self.saved += done.bytes_before - done.bytes_after
         if done.gaps:
             self.gaps[f"{done.project}/{done.run}"] = done.gaps[0]
 
@@ -70,7 +71,8 @@ def compact_waiting(
         at_once: runs to compact at once (default: 8 on an object store, 1 in a folder).
         each: called with each run and its compaction, or why it failed.
     """
-    at_once = at_once or (1 if store.folder is not None else RUNS_AT_ONCE)
+    if not at_once:
+        at_once = RUNS_AT_ONCE if store.folder is None else 1
     worked = Worked()
     renewed = time.monotonic()
     in_hand: dict[Future[Compacted], Claim] = {}

@@ -96,12 +96,15 @@ def restore(
     elif strange := earlier.files - files.keys():
         raise InvalidInput(
             f"the store {store.root} is not accepted: {len(strange)} of its files are not of the backup "
-            f"{manifest.id} that is being "
-            f"restored into it, such as {min(strange)}; delete them, or give a store with nothing in it"
+            f"{manifest.id} that is being restored into it, such as {min(strange)}; delete them, or give a "
+            "store with nothing in it"
         )
-    before = set() if earlier is None else earlier.files
+    before = set()
+    if earlier is not None:
+        before = earlier.files
     waiting = iter(files.items())
-    count = done = 0
+    count = 0
+    done = 0
     with ThreadPoolExecutor(_THREADS) as pool:
         while part := list(islice(waiting, _FILES_PER_PROGRESS)):
             brought = pool.map(lambda file: _bring(place, store, file[0], file[1], file[0] in before), part)
@@ -180,8 +183,7 @@ def _bring(place: Store, store: Store, name: str, kept: Kept, is_there: bool) ->
         if f"sha256:{actual.hexdigest()}" != kept.digest:
             raise InvalidInput(
                 f"{store.address(name)} is not accepted: its content is not that of the backup, and the "
-                "restore that was cut off did not "
-                "write it so; delete it, and give the same command again"
+                "restore that was cut off did not write it so; delete it, and give the same command again"
             )
         return True
     try:
