@@ -9,35 +9,9 @@ from hypothesis import strategies as st
 from halving import InvalidInput
 from halving.identifiers import artifact_record, check_artifact_name, check_name, is_artifact_name
 from tests.properties import examples
+from tests.sdk.artifact_names import NAMES
 
 _RECORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
-NAMES = [
-    "Confusion matrix (épreuve 2) 50%.csv",
-    "a+b=c&d.txt",
-    "#3 résumé.md",
-    "日本語.json",
-    "model [best].pt",
-    "it's.txt",
-    '"quoted".txt',
-    "what?.txt",
-    "100%25.csv",
-    ".hidden",
-    "-dash",
-    " space ",
-    "a\\b",
-    "e\u0301",
-    "\u00e9",
-    "A.txt",
-    "a.txt",
-    "x",
-    "x-2d711642b726b044",  # as the record of a name would be called
-    "木" * 640,
-    "a" * 128,
-    "a" * 129,
-    "plots/loss.txt",
-    "plots-loss.txt",
-    "plots/a/b/..c/...",
-]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -24,7 +24,7 @@ from resources.doctor.cluster_checks import check_cluster
 from resources.doctor.consistency_checks import check_files, check_index, check_published
 from resources.execution.kubernetes import api, cluster_config
 from tests.ports import free_port
-from tests.resources.upkeep.backed_up import fill
+from tests.resources.upkeep.backups import fill
 from tests.searches import search
 from tests.server.registry import promote_winner, score
 

@@ -30,10 +30,11 @@ from resources.catalog import (
 from resources.registry.publishing import publish
 from resources.upkeep import backup as backup_module
 from resources.upkeep.backup import back_up
-from resources.upkeep.backup_files import backups_of, files_to_keep, read_backup, unpack
+from resources.upkeep.backup_files import backups_of, read_backup, unpack
 from resources.upkeep.restore import restore
 from tests.backends import add_version, snapshot_row
 from tests.postgres import Postgres
+from tests.resources.upkeep.backups import add_sweep, elsewhere, everything, place_of
 from tests.s3 import S3
 from tests.sdk.metric_files import read_points, write_segment
 
@@ -45,22 +46,7 @@ def filled_backend(either_backend: Backend) -> Backend:
     catalog = either_backend.catalog
     digest = store.put_blob(b"weights")
     with catalog.write() as session:
-        session.add(snapshot_row("sha256:s"))
-        session.flush()
-        fields = {
-            "spec": {"name": "small", "text": "ü"},
-            "spec_digest": "d",
-            "snapshot": "sha256:s",
-            "driver": "job",
-            "ordinal": 0,
-        }
-        session.add(SweepRow(id="small-1", name="small", status="searching", created_at=utcnow(), **fields))
-        session.flush()
-        session.add(
-            TrialRow(
-                sweep="small-1", number=0, params={"lr": 0.1}, status="paused", attempt=1, checkpoint=digest
-            )
-        )
+        add_sweep(session, {"name": "small", "text": "ü"}, {"lr": 0.1}, digest)
         add_version(session, model="small", version="1.0.0", stage="champion", updated=0, number=1)
         session.add(
             RegistryEventRow(model="small", version="1.0.0", kind="promoted", actor="test", at=utcnow())
@@ -75,19 +61,6 @@ def add_attempt(store: Store, attempt: int, run: str = "small-1.0000") -> None:
     records.start({"lr": 0.1}, {"sweep": "small-1"}, attempt, {"started": now(), "provenance": {}})
     write_segment(store, run, attempt, 0, [("loss", attempt, 1_700_000_000_000, 0.5)], "small")
     records.end(attempt, {"status": "paused"})
-
-
-def everything(store: Store) -> dict[str, bytes]:
-    return {name: store.read(name) for name, _, _ in files_to_keep(store)}
-
-
-def place_of(backend: Backend) -> Store:
-    return Store(f"{backend.store.root}-backups")
-
-
-def elsewhere(tmp_path: Path) -> tuple[Store, Catalog]:
-    folder = tmp_path / secrets.token_hex(3)
-    return Store(folder), Catalog(f"sqlite:///{folder}-catalog/catalog.db")
 
 
 def restore_backup(place: Store, tmp_path: Path) -> tuple[Store, Catalog]:

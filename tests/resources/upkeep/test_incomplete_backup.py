@@ -13,7 +13,7 @@ from resources.upkeep import backup as backup_module
 from resources.upkeep.backup import back_up
 from resources.upkeep.backup_files import backups_of, files_to_keep, read_backup
 from resources.upkeep.old_backups import prune_after
-from tests.resources.upkeep.backed_up import elsewhere, everything, fill, place_of
+from tests.resources.upkeep.backups import elsewhere, everything, fill, place_of
 
 WHOSE = {
     "part": "a part of the checkpoint of small@1.0.0",

@@ -16,7 +16,7 @@ from resources.upkeep.backup import back_up
 from resources.upkeep.backup_files import CATALOG, read_backup, read_checked
 from resources.upkeep.catalog_dump import load_catalog
 from resources.upkeep.restore import restore
-from tests.resources.upkeep.backed_up import elsewhere, everything, fill, place_of
+from tests.resources.upkeep.backups import elsewhere, everything, fill, place_of
 
 
 class _Killed(BaseException):

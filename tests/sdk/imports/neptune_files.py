@@ -1,5 +1,6 @@
 """What neptune-exporter writes: rows of its schema in Parquet files, and the files of runs beside them."""
 
+import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -7,6 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+
+from halving import Store
+from tests.sdk.imports.copies import media, points
 
 SCHEMA = pa.schema(
     [
@@ -97,3 +102,29 @@ def write_file(exports: Path, name: str, content: bytes) -> None:
     path = exports / "files" / FOLDER / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
+
+
+NAME = f"{PROJECT}/RUN-1"
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+def steps_and_values(root: str) -> list[tuple[str, int, float]]:
+    return [(key, step, value) for _, key, step, value, _ in points(root)]
+
+
+def artifacts(root: str) -> dict[str, bytes]:
+    """The files of all runs by their names."""
+    store = Store(root)
+    records = [json.loads(path.read_text()) for path in Path(root).glob("runs/*/*/artifacts/*.json")]
+    return {record["name"]: bytes(store.get_blob(record["digest"])) for record in records}
+
+
+def contents(root: str, kind: str) -> list[tuple[str, int, bytes]]:
+    """Media of a kind: key, step and content."""
+    return [
+        (key, step, bytes(Store(root).get_blob(digest)))
+        for key, step, medium_kind, digest in media(root)
+        if medium_kind == kind
+    ]

@@ -12,7 +12,7 @@ from halving.imports.reading import LEFT_BEHIND, files_below, is_left_behind
 from halving.query.runs import list_runs
 from tests.permissions import deny_access
 from tests.sdk.imports.copies import outcomes, points, run_import
-from tests.sdk.imports.test_mlflow import write_folder
+from tests.sdk.imports.mlflow_files import write_folder
 from tests.sdk.imports.wandb_files import documents, exit_record, history_record, run_record, write_run
 
 APPLE_DOUBLE = b"\x00\x05\x16\x07\x00\x02\x00\x00Mac OS X        "

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from tests.sdk.imports.copies import points
+
 STARTED = 1_700_000_000
 _RUN = {"with ids": "run_id text not null, ", "without ids": ""}
 
@@ -71,3 +73,14 @@ class Database:
             f"insert into {table} ({', '.join(cells)}) values ({', '.join('?' * len(cells))})",
             *cells.values(),
         )
+
+
+def values(root: str) -> list[tuple[str, int, float]]:
+    return [(key, step, value) for _, key, step, value, _ in points(root)]
+
+
+def record_of(root: str) -> dict[str, Any]:
+    """The only run's record."""
+    (path,) = Path(root).glob("runs/*/*/record.json")
+    record: dict[str, Any] = json.loads(path.read_text())
+    return record

@@ -19,8 +19,8 @@ from halving.integrations.lightning import HalvingLogger
 from halving.trial.messages import Granted, Stopped
 from tests.gangs import run_in_gang, run_ranks
 from tests.sdk.integrations.conftest import StoredRuns, record_only_what_is_logged
-from tests.sdk.integrations.test_huggingface import training
-from tests.sdk.integrations.test_lightning import BATCHES, Line, trainer
+from tests.sdk.integrations.huggingface_trainings import training
+from tests.sdk.integrations.lightning_trainings import BATCHES, Line, trainer
 from tests.sdk.trial_process.test_main import context
 
 EPOCHS = 3

@@ -1,60 +1,15 @@
 """Hugging Face's Trainer with Halving's callback: a tiny model from its configuration, trained on the CPU."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerState, TrainingArguments
+from transformers import TrainerState
 
 import halving
 from halving import AlreadyExists, Store
 from halving.integrations.huggingface import HalvingCallback
 from tests.sdk.integrations.conftest import StoredRuns
-
-# Of an epoch; each step has 8 samples.
-SAMPLES = 32
-STEPS = 4
-
-
-class Sentences(torch.utils.data.Dataset[dict[str, Any]]):
-    def __len__(self) -> int:
-        return SAMPLES
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        generator = torch.Generator().manual_seed(index)
-        return {
-            "input_ids": torch.randint(0, 50, (6,), generator=generator),
-            "labels": torch.tensor(index % 2),
-        }
-
-
-def tiny() -> BertForSequenceClassification:
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 16, "max_position_embeddings": 8}
-    return BertForSequenceClassification(BertConfig(**sizes, num_hidden_layers=1, num_attention_heads=2))
-
-
-def training(callback: HalvingCallback, folder: Path, **changes: Any) -> Trainer:
-    settings = {
-        "num_train_epochs": 2,
-        "logging_steps": 2,
-        "eval_strategy": "epoch",
-        "save_strategy": "no",
-        "learning_rate": 1e-3,
-        **changes,
-    }
-    arguments = TrainingArguments(
-        str(folder / "out"),
-        report_to="none",
-        disable_tqdm=True,
-        use_cpu=True,
-        dataloader_pin_memory=False,
-        **settings,
-    )
-    return Trainer(
-        tiny(), arguments, train_dataset=Sentences(), eval_dataset=Sentences(), callbacks=[callback]
-    )
+from tests.sdk.integrations.huggingface_trainings import STEPS, Sentences, training
 
 
 def test_a_training_leaves_params_and_every_point_and_ends_finished(

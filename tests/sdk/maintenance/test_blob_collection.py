@@ -26,7 +26,7 @@ from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.store.cold import add_cold_root
 from halving.store.store import blob_name, digest_of
 from tests.changes import be_later, is_met, is_process_killed
-from tests.sdk.maintenance.test_orphan_files import in_days
+from tests.sdk.maintenance.times import in_days
 from tests.waiting import wait_for
 
 OLD = Owner("p", "checkpoints")

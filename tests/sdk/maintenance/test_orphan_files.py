@@ -1,6 +1,6 @@
 """What killed writers leave goes, and whatever somebody may still name stays."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -12,10 +12,7 @@ from halving.maintenance.orphan_files import (
     owner_of_orphan_file,
 )
 from halving.records.run_record import RunRecords, SavedCheckpoint
-
-
-def in_days(days: float) -> datetime:
-    return datetime.now(UTC) + timedelta(days=days)
+from tests.sdk.maintenance.times import in_days
 
 
 def clear_orphans(store: Store, days: float, project: str | None = None) -> list[OrphanFile]:
@@ -88,7 +85,11 @@ def test_temporary_files_of_killed_writers_go_wherever_they_are(store: Store, fo
 
 
 DAY = "features/clicks/1/day=2026-11-25"
+
+
 A = "a" * 64
+
+
 B = "b" * 64
 
 

@@ -19,7 +19,7 @@ from halving.models.model import Model, WrongPrediction, trained_run
 from halving.models.published import published_name
 from halving.store.json_files import to_json
 from halving.store.store import Store
-from tests.sdk.models.test_manifest import ABOUT
+from tests.sdk.models.manifests import ABOUT
 
 STATE: dict[str, Any] = {
     "weights": {"a": torch.arange(3.0), "b": [1, [2, 3]], "c": (np.arange(2), {"d": 1})},

@@ -11,26 +11,7 @@ from halving.models.exported import MANIFEST, read_manifest
 from halving.models.manifest import Manifest
 from halving.models.source_code import warn_of_secrets
 from halving.store.store import Store
-
-ABOUT: dict[str, Any] = {
-    **dict.fromkeys(
-        (
-            "model",
-            "run",
-            "checkpoint",
-            "predictor",
-            "exporter",
-            "dataset",
-            "snapshot",
-            "framework",
-            "python",
-            "report",
-        ),
-        "",
-    ),
-    **{name: {} for name in ("params", "input_schema", "output_schema", "code", "metrics")},
-    **{name: [] for name in ("complete", "requirements")},
-}
+from tests.sdk.models.manifests import ABOUT
 
 
 def read_both(tmp_path: Path, about: Any) -> list[Manifest | StoreError]:

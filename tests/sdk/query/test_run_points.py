@@ -19,7 +19,7 @@ from halving.maintenance.retention import PointDays, drop_points
 from halving.metrics.points import Points
 from halving.query.curve_reader import read_run_curves
 from halving.query.run_points import PointsNow, RunPoints
-from tests.sdk.query.test_api import FORMS, Logged, histories, put_record, put_segment, slow, store_of
+from tests.sdk.query.histories import FORMS, Logged, histories, put_record, put_segment, slow, store_of
 
 Reads = list[tuple[int, tuple[str, ...]]]
 

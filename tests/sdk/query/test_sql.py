@@ -14,7 +14,7 @@ from halving import InvalidInput, NotFound, Store, Text, init
 from halving.metrics.manifest import publish_manifest, read_manifest
 from halving.query.api import best, curves, last, leaderboard, sql
 from halving.query.curve_table import as_text
-from tests.sdk.query.test_api import (
+from tests.sdk.query.histories import (
     FORMS,
     Logged,
     histories,

@@ -1,6 +1,4 @@
-"""A virtual environment of the recorded packages, made by pip without a network, and what is trained in
-it.
-"""
+"""A virtual environment of the recorded packages, made by pip without a network, and trainings in it."""
 
 import json
 import os
@@ -21,27 +19,8 @@ from halving.cli.main import main
 from halving.query.runs import list_names
 from halving.rerun import environment
 from halving.rerun.environment import build_environment, requirements
-from halving.rerun.plan import Plan
-from tests.sdk.records.test_provenance import git
-
-VERSION = ".".join(map(str, sys.version_info[:3]))
-
-
-def plan(**of_environment: object) -> Plan:
-    return Plan(
-        name="p/r",
-        ended="finished",
-        commit="c",
-        patch=None,
-        folder=".",
-        import_paths=(),
-        remote=None,
-        variables={},
-        params={},
-        seed=None,
-        deterministic=False,
-        environment={"python": {"version": VERSION}, **of_environment},
-    )
+from tests.sdk.records.checkouts import git
+from tests.sdk.rerun.records import plan
 
 
 def wheel(folder: Path, name: str, version: str) -> None:

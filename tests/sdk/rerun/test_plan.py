@@ -10,37 +10,12 @@ import pytest
 
 from halving import Store
 from halving.errors import InvalidInput
-from halving.query.runs import RunAttempt, RunInfo
 from halving.records.run_record import SavedCheckpoint
 from halving.rerun.execution import train_again, trial_request, variables
 from halving.rerun.factors import world_size_of
 from halving.rerun.plan import Plan, plan_of
 from halving.run.rerun_request import how_begun
-
-COMMIT = "c" * 40
-TRIAL = {
-    "objectives": [{"metric": "score", "summary": "end", "window": 1, "maximize": True}],
-    "bounded": [],
-    "divergence": {"loss": [None, 9.0]},
-    "max_epochs": 27,
-    "dataset_name": "digits",
-    "dataset_digest": "sha256:d",
-}
-
-
-def info(git: dict[str, Any], starts: dict[int, dict[str, Any]] | None = None, **record: Any) -> RunInfo:
-    provenance = {"git": {"commit": COMMIT, "dirty": False, **git}, "arguments": ["train.py", "--token=…"]}
-    determinism = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": None, "torch.threads": 2, "deterministic": True}
-    whole = {
-        "params": {"lr": 0.1},
-        "parent": {},
-        "seed": 3,
-        "provenance": provenance,
-        "determinism": determinism,
-        **record,
-    }
-    attempts = (RunAttempt(1, "finished", "", None, None),)
-    return RunInfo("p", "r", {}, whole["parent"], {}, 3, attempts, {}, True, whole, starts or {})
+from tests.sdk.rerun.records import COMMIT, TRIAL, info
 
 
 def test_what_of_the_code_is_not_in_the_record_is_named_one_by_one() -> None:

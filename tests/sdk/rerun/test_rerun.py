@@ -1,6 +1,4 @@
-"""A run of a user's script, trained again from its record: identical, or where it differs and why; and what
-is gone is named.
-"""
+"""A run of a user's script, trained again from its record: identical, or where it differs and why."""
 
 import json
 import os
@@ -22,44 +20,12 @@ from halving.rerun.plan import plan_of
 from halving.rerun.rerun import Options, RerunFailed, RerunRefused, rerun
 from halving.rerun.verdict import Verdict
 from halving.rerun.worktree import worktree
-from tests.sdk.records.test_provenance import git
+from tests.sdk.records.checkouts import git
+from tests.sdk.rerun.scripts import SCRIPT
 from tests.sdk.run.test_run import start
 from tests.waiting import wait_for
 
-SCRIPT = """
-import os, random, sys
-import numpy
-import halving
-from model import RATE
-
-with halving.init("p", {"lr": float(sys.argv[1])}, id=sys.argv[2], seed=3, system_metrics=None) as run:
-    w = numpy.zeros(4)
-    for epoch in run.epochs(3):
-        w += run.params["lr"] * RATE * numpy.random.rand(4)
-        run.log({"loss": float(w.sum()), "noise": random.random()}, step=epoch)
-        run.save(w=w)
-    print("trained")
-"""
-
-
 pytestmark = pytest.mark.usefixtures("no_git_settings")
-
-
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A repository in whose ``code`` folder the script lies; a file that it imports is changed, and another
-    untracked.
-    """
-    folder = tmp_path / "checkout"
-    (folder / "code").mkdir(parents=True)
-    git(folder, "init", "--quiet", "--initial-branch=main")
-    (folder / "code" / "train.py").write_text(SCRIPT)
-    (folder / "code" / "model.py").write_text("RATE = 1\n")
-    git(folder, "add", ".")
-    git(folder, "commit", "--quiet", "--message=first")
-    (folder / "code" / "model.py").write_text("from rate import RATE\n")
-    (folder / "code" / "rate.py").write_text("RATE = 2\n")
-    return folder
 
 
 @pytest.fixture
@@ -159,7 +125,11 @@ ENDING = """
     if ("HALVING_RERUN" in os.environ) == {again}:
         {how}
 """
+
+
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+
+
 RAISE = "raise OSError"
 
 

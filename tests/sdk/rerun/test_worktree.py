@@ -9,11 +9,9 @@ import pytest
 from halving import NotFound, Store
 from halving.records.provenance import git_state
 from halving.rerun.worktree import worktree
-from tests.sdk.records.test_provenance import git
-from tests.sdk.rerun.test_environment import plan
-from tests.sdk.rerun.test_rerun import checkout
+from tests.sdk.records.checkouts import git
+from tests.sdk.rerun.records import plan
 
-__all__ = ["checkout"]
 pytestmark = pytest.mark.usefixtures("no_git_settings")
 
 

@@ -2,6 +2,9 @@
 
 import secrets
 from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
 
 from halving import Store
 from resources.backend import Backend
@@ -11,7 +14,7 @@ from tests.backends import add_version, snapshot_row
 
 
 def fill(backend: Backend) -> dict[str, str]:
-    """Have all of that in the store and the catalog; the digests by what they are."""
+    """Fill the store and the catalog, and return the digests by what they are."""
     store = backend.store
     part = store.put_blob(b"part")
     digests = {
@@ -23,22 +26,7 @@ def fill(backend: Backend) -> dict[str, str]:
         "paused": store.put_blob(b"paused"),
     }
     with backend.catalog.write() as session:
-        session.add(snapshot_row("sha256:s"))
-        session.flush()
-        spec = {
-            "spec": {"name": "small"},
-            "spec_digest": "d",
-            "snapshot": "sha256:s",
-            "driver": "job",
-            "ordinal": 0,
-        }
-        session.add(SweepRow(id="small-1", name="small", status="searching", created_at=utcnow(), **spec))
-        session.flush()
-        session.add(
-            TrialRow(
-                sweep="small-1", number=0, params={}, status="paused", attempt=1, checkpoint=digests["paused"]
-            )
-        )
+        add_sweep(session, {"name": "small"}, {}, digests["paused"])
         session.add(
             ReportRow(
                 sweep="small-1",
@@ -56,6 +44,29 @@ def fill(backend: Backend) -> dict[str, str]:
         add_version(session, model="small", version="1.0.0", stage="champion", updated=0, number=1, **version)
     store.create("runs/project=small/small-1.0000/record.json", b"{}")
     return digests
+
+
+def add_sweep(session: Session, spec: dict[str, Any], params: dict[str, Any], checkpoint: str) -> None:
+    """Add the sweep ``small-1`` with one paused trial, which has a checkpoint."""
+    session.add(snapshot_row("sha256:s"))
+    session.flush()
+    session.add(
+        SweepRow(
+            id="small-1",
+            name="small",
+            status="searching",
+            created_at=utcnow(),
+            spec=spec,
+            spec_digest="d",
+            snapshot="sha256:s",
+            driver="job",
+            ordinal=0,
+        )
+    )
+    session.flush()
+    session.add(
+        TrialRow(sweep="small-1", number=0, params=params, status="paused", attempt=1, checkpoint=checkpoint)
+    )
 
 
 def everything(store: Store) -> dict[str, bytes]:
