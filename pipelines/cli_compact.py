@@ -79,7 +79,7 @@ def _work(root: str, url: str, project: str | None) -> list[dict[str, Any]]:
 
     catalog = Catalog(url)
     try:
-        compact_waiting(Store(root), catalog, project=project, many=1, each=add_row)
+        compact_waiting(Store(root), catalog, project=project, many=1, on_run=add_row)
     finally:
         catalog.close()
     return rows

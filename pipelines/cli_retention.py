@@ -59,7 +59,7 @@ def run_retention(arguments: argparse.Namespace) -> int:
     """
     from resources.catalog import mask_password
     from resources.catalog.opening import has_catalog
-    from resources.retention.by_itself import last_time, line_of, note, why_not_due
+    from resources.retention.automatic import read_last, summarize, why_not_due, write_last
     from resources.retention.carry_out import carry_out, explain, find_run_of
     from resources.retention.policy_file import load_policy
 
@@ -84,7 +84,7 @@ def run_retention(arguments: argparse.Namespace) -> int:
             forgotten = forget_sweeps_of_home(home, backend.store, catalog, file.policy, **scope)
             done = replace(done, gone=[*done.gone, *forgotten])
     if not done.dry_run and arguments.project is None:
-        note(backend.store, done)
+        write_last(backend.store, done)
     if arguments.json:
         url = mask_password(catalog.url) if has_catalog(backend.store) else None
         rows = [row._asdict() for row in done.gone]
@@ -94,8 +94,8 @@ def run_retention(arguments: argparse.Namespace) -> int:
         print_json({**about, **sizes, "gone": rows, "protected": dict(done.protected_by_reason())})
         return 0
     _print(arguments, done)
-    if arguments.if_due and (last := last_time(backend.store)):
-        console_of(arguments).print(line_of(last), highlight=False, soft_wrap=True)
+    if arguments.if_due and (last := read_last(backend.store)):
+        console_of(arguments).print(summarize(last), highlight=False, soft_wrap=True)
     return 0
 
 
@@ -174,7 +174,7 @@ def clear_away(console: "Console", store: "Store") -> None:
     nothing else happens.
     """
     from halving.maintenance import daily
-    from resources.retention.by_itself import last_time, line_of, why_not_due
+    from resources.retention.automatic import read_last, summarize, why_not_due
     from resources.retention.policy_file import load_policy
 
     try:
@@ -190,7 +190,7 @@ def clear_away(console: "Console", store: "Store") -> None:
     except subprocess.TimeoutExpired:
         console.print(daily.begun_line(store), style="dim", highlight=False)
         return
-    last = last_time(store)
+    last = read_last(store)
     if failed or last is None:
         console.print(
             f"retention failed, and the sweep is not concerned; its log: {store.address(daily.LOG)}",
@@ -198,7 +198,7 @@ def clear_away(console: "Console", store: "Store") -> None:
             highlight=False,
         )
         return
-    console.print(line_of(last), style="dim", highlight=False)
+    console.print(summarize(last), style="dim", highlight=False)
 
 
 def _compact_waiting(store: "Store", catalog: "Catalog") -> None:

@@ -15,7 +15,7 @@ from pipelines.dagster_records import forget_sweeps, is_home_of
 from resources.analysis.run_index import Refresher
 from resources.backend import Backend
 from resources.execution.kubernetes.cluster_config import load_cluster
-from resources.retention.by_itself import note
+from resources.retention.automatic import write_last
 from resources.retention.carry_out import carry_out
 from resources.retention.policy_file import load_policy
 from resources.upkeep.backup import back_up
@@ -127,7 +127,7 @@ def drop_expired(context: dg.OpExecutionContext, config: Retention, backend: Bac
     sizes = {"bytes": done.bytes, "moved_bytes": done.moved_bytes}
     context.add_output_metadata({**sizes, "policy": done.policy.source, "dry_run": done.dry_run})
     if not done.dry_run and config.project is None:
-        note(backend.store, done)
+        write_last(backend.store, done)
 
 
 @dg.op

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Header, Response
 
-from halving.query.plain_json import jsonable
+from halving.query.json_values import jsonable
 
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
 """Of an answer's model."""

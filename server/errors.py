@@ -15,7 +15,7 @@ from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 from starlette.exceptions import HTTPException
 
 from halving.errors import AlreadyExists, HalvingError, InvalidInput, NotFound, StoreError, StoreUnavailable
-from halving.query.plain_json import jsonable
+from halving.query.json_values import jsonable
 from resources.catalog.retry import catalog_is_away
 from resources.sweep_spec.parsing import describe_error
 from server.identity.tokens import without_tokens

@@ -1,9 +1,9 @@
 """Carrying out a retention policy on a store and its catalog.
 
-It may be killed anywhere and repeated, and may run beside trainings, promotions and another retention. First
-the catalog records which trials' checkpoints go (:mod:`resources.retention.ended_trials`), then what stays is
-marked, and at last blobs without a mark are deleted (:mod:`halving.maintenance.blob_collection`). Datasets
-are never deleted.
+It may be killed at any time and repeated, and may run beside trainings, promotions and another retention.
+First the catalog records which trials lose checkpoints (:mod:`resources.retention.ended_trials`). Then the
+blobs that stay are marked, and those without a mark are deleted (:mod:`halving.maintenance.blob_collection`).
+Datasets are never deleted.
 """
 
 import contextlib
@@ -53,9 +53,9 @@ class Outcome:
     Attributes:
         gone: what was deleted and moved, or would be.
         protected: runs that are protected from it, and why.
-        unknown: projects that the policy names and that neither the store nor the catalog has (yet), each
-            with the name that was perhaps meant.
-        problems: what was left as it is, because a file of the store is damaged.
+        unknown: projects in the policy that neither the store nor the catalog has, each with the most similar
+            name, or None.
+        problems: sentences on damaged files, and on what stays because of them.
     """
 
     gone: list[Gone]
@@ -76,7 +76,7 @@ class Outcome:
         return sum(gone.bytes for gone in self.gone if gone.kind == MOVED)
 
     def notes(self) -> list[str]:
-        """Notes for people: names in the policy that mean nothing, and what is damaged."""
+        """Notes for people: unknown projects in the policy, and damaged files."""
         notes = []
         for name, closest in sorted(self.unknown.items()):
             note = f"the policy names a project that there is not: {name}"
@@ -110,7 +110,7 @@ def carry_out(
     dry_run: bool = False,
     now: datetime | None = None,
 ) -> Outcome:
-    """Delete what the policy does not keep, and move to the cold tier what it wants there.
+    """Delete the data that the policy does not keep, and move data to the cold tier as it says.
 
     Args:
         project: only what belongs to this project, by any name that it has or had (default: all, also what
@@ -139,7 +139,7 @@ def carry_out(
         for name in file.policy.projects
         if not is_known(store, catalog, name)
     }
-    kept = find_protected(store, catalog)
+    protected = find_protected(store, catalog)
     now = now or _earliest_time(store, catalog, dry_run=dry_run)
     gone: list[Gone] = []
     problems: list[str] = []
@@ -147,15 +147,15 @@ def carry_out(
     if project:
         names = known_names(store, catalog, project)
     for name in names:
-        gone += _carry_out(store, catalog, policy, kept, name, now, problems, dry_run=dry_run)
-    return Outcome(sorted(gone), file, kept.runs, dry_run, unknown, [*dict.fromkeys(problems)])
+        gone += _carry_out(store, catalog, policy, protected, name, now, problems, dry_run=dry_run)
+    return Outcome(sorted(gone), file, protected.runs, dry_run, unknown, [*dict.fromkeys(problems)])
 
 
 def _carry_out(
     store: Store,
     catalog: Catalog,
     policy: Policy,
-    kept: Protected,
+    protected: Protected,
     project: str | None,
     now: datetime,
     problems: list[str],
@@ -164,19 +164,19 @@ def _carry_out(
 ) -> list[Gone]:
     """Carry out the policy for one name of a project, or for all; adds what is damaged to ``problems``."""
     totals = _Totals()
-    retention = _Retention(store, catalog, policy, kept, now, dry_run)
+    retention = _Retention(store, catalog, policy, protected, now, dry_run)
     scope: Any = {"project": project, "dry_run": dry_run, "now": now}
     # Deleted runs are removed first, so that the blobs that they named go as well.
     removed = count_removed(remove_deleted(store, catalog, policy, **scope, problems=problems))
-    options: Any = {"protected": kept.runs, "now": now, "dry_run": dry_run, "problems": problems}
+    options: Any = {"protected": protected.runs, "now": now, "dry_run": dry_run, "problems": problems}
     with_points = [project] if project else projects_of(store)
     for name in with_points:
         for drop in drop_points(store, name, _point_days(policy.of(name)), **options):
-            totals.add(drop.project, _POINTS[drop.what], drop.bytes)
+            totals.add(drop.project, _POINTS[drop.kind], drop.bytes)
     for owner, size in retention.collect(project):
         totals.add(*owner, size)
     problems += retention.problems
-    for orphan in find_orphan_files(store, kept.runs.keys(), now, project):
+    for orphan in find_orphan_files(store, protected.runs.keys(), now, project):
         totals.add(orphan.project, "leftover files", orphan.bytes)
         if not dry_run:
             delete_orphan_file(store, orphan, now)
@@ -200,12 +200,12 @@ def explain(store: Store, catalog: Catalog, policy: Policy, project: str, run: s
         InvalidInput, NotFound, StoreError: as :func:`carry_out`.
     """
     policy = policy.with_names(renamed_projects(catalog))
-    kept = find_protected(store, catalog)
+    protected = find_protected(store, catalog)
     now = _earliest_time(store, catalog, dry_run=True)
-    retention = _Retention(store, catalog, policy, kept, now, dry_run=True)
+    retention = _Retention(store, catalog, policy, protected, now, dry_run=True)
     runs = [*named_by_runs(store, project, remember=False)]
     gone = retention.expired_of(project, runs).get(run, {})
-    if protection := kept.runs.get((project, run)):
+    if protection := protected.runs.get((project, run)):
         reason: str | None = protection.sentence
     else:
         rerun = _runs_in_rerun(project, runs)
@@ -253,16 +253,22 @@ class _Retention:
     """One collection of blobs.
 
     Attributes:
-        problems: which records are damaged, and what stays because of them.
+        problems: sentences on damaged records, and on what stays because of them.
     """
 
     def __init__(
-        self, store: Store, catalog: Catalog, policy: Policy, kept: Protected, now: datetime, dry_run: bool
+        self,
+        store: Store,
+        catalog: Catalog,
+        policy: Policy,
+        protected: Protected,
+        now: datetime,
+        dry_run: bool,
     ) -> None:
         self._store = store
         self._catalog = catalog
         self._policy = policy
-        self._kept = kept
+        self._protected = protected
         self._now = now
         self._dry_run = dry_run
         self._marks = Marks()
@@ -343,7 +349,7 @@ class _Retention:
         return gone
 
     def _fates(self, project: str, rerun: Collection[str]) -> Callable[[str], Fate]:
-        """A function from a run's id to what retention has to know of it.
+        """Return a function from a run's id to its fate.
 
         Args:
             rerun: runs that are being trained again.
@@ -357,14 +363,17 @@ class _Retention:
             }
 
         def fate(run: str) -> Fate:
-            left, ended = trials.get(run, (None, None))
+            left, finished_at = trials.get(run, (None, None))
+            ended = None
+            if finished_at is not None:
+                ended = finished_at.timestamp()
             key = project, run
             return Fate(
                 left,
-                ended and ended.timestamp(),
-                whole=key in self._kept.sources or run in rerun,
-                protected=key in self._kept.runs,
-                registered=key in self._kept.registered,
+                ended,
+                whole=key in self._protected.sources or run in rerun,
+                protected=key in self._protected.runs,
+                registered=key in self._protected.registered,
             )
 
         return fate
@@ -380,7 +389,7 @@ class _Retention:
                 value = _bytes_of(digest)
                 self._marks.keep([value], sharded=value in self._manifests)
         # Each of these may be a manifest.
-        self._marks.keep([_bytes_of(digest) for digest in self._kept.blobs], sharded=True)
+        self._marks.keep([_bytes_of(digest) for digest in self._protected.blobs], sharded=True)
 
 
 @dataclass

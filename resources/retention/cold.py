@@ -1,11 +1,10 @@
 """The cold tier: another root, or another storage class of the same bucket, for blobs of old runs.
 
 Blobs are checkpoints, artifacts and media, which are nearly all of a store's bytes. Records, points and
-rollups stay: they are read by name, in parts and by SQL, and are small. A blob moves when every run that
-names it is old enough and is not protected (a champion, a staging version, a report's winner, an open sweep),
-and neither the registry nor a report names it. It can still be read, slower
-(:mod:`halving.store.cold_roots`). A change of the policy moves nothing back; a blob that is written again is
-in its first place again.
+rollups stay: they are small, and they are read by name, in parts and by SQL. A blob moves when every run that
+names it is old enough and unprotected (no champion, staging version, report's winner or open sweep), and
+neither the registry nor a report names it. It can still be read, more slowly (:mod:`halving.store.cold_roots`).
+A change of the policy moves nothing back; a blob that is written again is in its first place again.
 """
 
 from collections.abc import Iterable
@@ -28,7 +27,7 @@ _AMENDED = "amend-"
 
 
 @dataclass
-class Chosen:
+class BlobSelection:
     """Digests of 32 bytes: those that may move, with their projects, and those that stay."""
 
     cold: dict[bytes, str] = field(default_factory=dict)
@@ -95,13 +94,13 @@ def move_to_cold(
     days = {name: policy.of(name).cold.days for name in projects(store)}
     if all(limit is None for limit in days.values()):
         return []
-    chosen = choose(store, catalog, days, now)
+    selection = select_blobs(store, catalog, days, now)
     gone = []
     for name, limit in sorted(days.items()):
         if limit is None or project not in (None, name):
             continue
         before = (now - timedelta(days=limit)).timestamp()
-        movable = list(find_movable(store, chosen.of(name), before))
+        movable = list(find_movable(store, selection.of(name), before))
         moved: Iterable[Movable] = movable
         if tier.root is not None and movable and not dry_run:
             moved = list(move_blobs(store, add_cold_root(store, tier.root), movable, before))
@@ -130,30 +129,32 @@ def check_cold(store: Store, cold: Cold) -> None:
         check_is_of(store, place)
 
 
-def choose(store: Store, catalog: Catalog, days: dict[str, float | None], now: datetime) -> Chosen:
+def select_blobs(
+    store: Store, catalog: Catalog, days: dict[str, float | None], now: datetime
+) -> BlobSelection:
     """Choose the blobs that may move: those that only records of old runs name.
 
     Args:
         days: days after a run's end, by project; None is never.
     """
-    kept = find_protected(store, catalog)
-    chosen = Chosen()
+    protected = find_protected(store, catalog)
+    selection = BlobSelection()
     for project, limit in days.items():
         for run, records in named_by_runs(store, project, remember=False):
             is_cold = (
                 limit is not None
                 and _is_old(records, now - timedelta(days=limit))
-                and (project, run) not in kept.runs
+                and (project, run) not in protected.runs
             )
             is_cold = is_cold and not any(record.problem for record in records)
-            chosen.add(project, records, is_cold=is_cold)
-    chosen.warm.update(bytes.fromhex(digest.removeprefix("sha256:")) for digest in kept.blobs)
-    chosen.add_parts(store)
-    return chosen
+            selection.add(project, records, is_cold=is_cold)
+    selection.warm.update(bytes.fromhex(digest.removeprefix("sha256:")) for digest in protected.blobs)
+    selection.add_parts(store)
+    return selection
 
 
 def _is_old(records: list[Record], before: datetime) -> bool:
-    """Whether nothing was recorded since then, other than that somebody tagged or archived the run."""
+    """Whether all records of a run are older than a time; tagging or archiving it does not count."""
     return all(
         record.written < before.timestamp() for record in records if not record.name.startswith(_AMENDED)
     )

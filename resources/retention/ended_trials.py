@@ -1,9 +1,9 @@
-"""Which checkpoints stay of trials whose sweep has ended, decided and recorded before anything is deleted.
+"""Decides which checkpoints of trials stay after their sweep has ended, and records that in the catalog.
 
-This order makes it safe beside a training that wants to go on from such a checkpoint at the same time: it
-holds the trial's row while it writes down that it will (:mod:`resources.scheduling.checkpoint_sources`), and
-so does this module. Either the training is first and the checkpoint stays, or it is told that the checkpoint
-is gone. A decision is never taken back.
+It is recorded before anything is deleted, because a training may want to go on from such a checkpoint at the
+same time. Both lock the trial's row (:mod:`resources.scheduling.checkpoint_sources`): if the training is
+first, the checkpoint stays; otherwise the training is told that the checkpoint is gone. A decision is never
+taken back.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -45,7 +45,7 @@ class Trial(NamedTuple):
 
 
 def decide(trials: Collection[Trial]) -> dict[int, str]:
-    """What is left of the checkpoints of each trial that loses some, by the trial's number. Pure."""
+    """Decide what is left of the checkpoints of each trial that loses some, by its number. Pure."""
     decisions: dict[int, str] = {}
     for trial in trials:
         left = NONE

@@ -15,7 +15,7 @@ _DAY = 86_400.0
 
 
 class Fate(NamedTuple):
-    """What retention has to know of a run.
+    """The facts about a run that decide which of its records expire.
 
     Attributes:
         left: what retention has left of a trial's checkpoints: ``all``, ``newest`` or ``none``; None where

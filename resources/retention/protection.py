@@ -1,4 +1,4 @@
-"""What retention must not touch: runs of champions, staging versions and reports, and the catalog's blobs."""
+"""Finds what retention must not touch: runs of champions and reports, and blobs that the catalog names."""
 
 import json
 from collections.abc import Container, Iterator, Mapping
@@ -41,7 +41,7 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True)
 class Protected:
-    """What stays as it is.
+    """The runs and blobs that retention leaves as they are.
 
     Attributes:
         runs: runs that keep all points, media and artifacts, and why.
@@ -224,7 +224,7 @@ def _reports(session: Session, store: Store) -> set[str]:
         *(digest for digest in session.scalars(select(ModelVersionRow.report)) if digest),
     }
     decided = {digest for digest in session.scalars(select(RegistryEventRow.report).distinct()) if digest}
-    kept = pages | reports | decided
+    digests_to_keep = pages | reports | decided
     for digest in reports | decided:
         try:
             data = json.loads(store.get_blob(digest))
@@ -241,6 +241,6 @@ def _reports(session: Session, store: Store) -> set[str]:
             champion.get("predictions"),
             *(figure["digest"] for figure in figures),
         )
-        kept.update(digest for winner in winners if (digest := winner.get("checkpoint")))
-        kept.update(digest for digest in digests if digest)
-    return kept
+        digests_to_keep.update(digest for winner in winners if (digest := winner.get("checkpoint")))
+        digests_to_keep.update(digest for digest in digests if digest)
+    return digests_to_keep

@@ -63,7 +63,7 @@ def needed_runs(session: Session, project: str) -> str | None:
 
 
 def _free(version: ModelVersionRow) -> str:
-    """What a person does so that a version needs its run no more."""
+    """What a person can do so that a version does not need its run any more."""
     if version.checkpoint is None:
         return "its files are the run's, so delete the version first"
     return "archive the version first"

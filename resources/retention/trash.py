@@ -192,7 +192,7 @@ def _mark(newest: Amendment, deleted_at: str) -> Amendment:
 
 
 def _why_needed(session: Session, store: Store, project: str, run: str) -> str | None:
-    """Why a run in the trash stays; None where it does not, as a half removed one."""
+    """Why a run in the trash must stay; None if it can be removed, or is half removed already."""
     try:
         info: RunInfo = read_run(store, project, run)
     except NotFound:

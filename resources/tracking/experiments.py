@@ -7,7 +7,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from halving.errors import AlreadyExists, InvalidInput, NotFound
-from halving.identifiers import check_name, plain_name
+from halving.identifiers import check_name, sanitize_name
 from halving.imports.foreign_run import run_name
 from halving.records import amendments
 from resources.catalog import ExperimentRow
@@ -32,7 +32,7 @@ def project_of(session: Session, name: str) -> str:
 
 def project_like(name: str) -> str:
     """The project's name that is most like an experiment's; the same if it is accepted."""
-    return plain_name(name, otherwise="experiment")
+    return sanitize_name(name, otherwise="experiment")
 
 
 def create_experiment(

@@ -3,9 +3,9 @@
 The store is listed, the catalog is dumped, the files that it names are copied, and then all others. This
 order holds because a file is in the store before the catalog names it. Files that are written meanwhile are
 in the backup too, except those of attempts that the dumped catalog does not count yet
-(:mod:`resources.upkeep.ahead`). If retention or compaction deletes files meanwhile, the store is listed again
-for what replaced them; if the catalog named them, it is dumped again as well. Each round copies only what is
-new, so the next is short.
+(:mod:`resources.upkeep.newer_files`). If retention or compaction deletes files meanwhile, the store is listed
+again for what replaced them; if the catalog named them, it is dumped again as well. Each round copies only
+what is new, so the next is short.
 """
 
 import contextlib
@@ -35,7 +35,6 @@ from resources.analysis.named_contents import (
     find_missing,
 )
 from resources.catalog import Catalog, ModelVersionRow, TrialRow
-from resources.upkeep.ahead import files_ahead
 from resources.upkeep.backup_files import (
     BEGUN,
     CATALOG,
@@ -56,6 +55,7 @@ from resources.upkeep.backup_files import (
     write_backup,
 )
 from resources.upkeep.catalog_dump import attempts_in, dump_catalog, revision_of
+from resources.upkeep.newer_files import find_newer_files
 
 _MAX_ROUNDS = 5
 _THREADS = 16
@@ -148,7 +148,7 @@ def back_up(store: Store, catalog: Catalog, place: Store, progress: Progress | N
                 # The new ones were deleted since the catalog was dumped, or are lost: those that the next
                 # round misses as well are lost.
                 continue
-            ahead, apart = files_ahead(store, copying.files, before, *attempts_in(dump))
+            ahead, apart = find_newer_files(store, copying.files, before, *attempts_in(dump))
             if apart:
                 break
         else:
@@ -157,11 +157,11 @@ def back_up(store: Store, catalog: Catalog, place: Store, progress: Progress | N
                 "compacted while they were copied; try again later, or with no compact_metrics and no "
                 "apply_retention beside it"
             )
-        kept = {name: file for name, file in copying.files.items() if name not in ahead}
-        files = pack(kept)
+        entries = {name: file for name, file in copying.files.items() if name not in ahead}
+        files = pack(entries)
         place.create(file_of(backup, CATALOG), dump, sole=True)
         place.create(file_of(backup, FILES), files, sole=True)
-        size = sum(file.bytes for file in kept.values())
+        size = sum(file.bytes for file in entries.values())
         digests = digest_of(dump), digest_of(files)
         manifest = BackupManifest(
             backup,
@@ -170,7 +170,7 @@ def back_up(store: Store, catalog: Catalog, place: Store, progress: Progress | N
             revision,
             *digests,
             rows=rows,
-            count=len(kept),
+            count=len(entries),
             bytes=size,
             missing=len(missing),
         )
@@ -296,7 +296,7 @@ class _Copying:
         self.copied = 0
         self.copied_bytes = 0
         self._contents: set[str] = set()  # digests of contents that are in the place and stay
-        self._of_base = {kept.digest for kept in base.files.values()}
+        self._of_base = {entry.digest for entry in base.files.values()}
 
     def copy(self, listed: Iterable[tuple[str, int, float]]) -> bool:
         """Copy files that are not copied yet; returns False where one of them had vanished.
@@ -328,10 +328,10 @@ class _Copying:
         return whole
 
     def _is_done(self, name: str, size: int, written: float) -> bool:
-        kept = self.files.get(name)
-        if kept is None:
+        entry = self.files.get(name)
+        if entry is None:
             return False
-        return digest_in(name) is not None or (kept.bytes, kept.written) == (size, written)
+        return digest_in(name) is not None or (entry.bytes, entry.written) == (size, written)
 
     def _copy_file(self, file: tuple[str, int, float]) -> _Copied | None:
         """Bring a file's content into the place; None if the file has vanished or been replaced meanwhile."""

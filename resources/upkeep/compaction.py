@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Worked:
-    """What a worker did.
+    """The result of a worker's compactions.
 
     Attributes:
         runs: the number of runs that got new points into their file.
@@ -58,7 +58,7 @@ def compact_waiting(
     project: str | None = None,
     many: int = MANY_SEGMENTS,
     at_once: int | None = None,
-    each: Callable[[Claim, Compacted | str], None] | None = None,
+    on_run: Callable[[Claim, Compacted | str], None] | None = None,
 ) -> Worked:
     """Compact runs until none waits that no other worker has claimed.
 
@@ -69,7 +69,7 @@ def compact_waiting(
         project: only runs of this project; None is all.
         many: see :func:`~resources.upkeep.claims.claim`.
         at_once: runs to compact at once (default: 8 on an object store, 1 in a folder).
-        each: called with each run and its compaction, or why it failed.
+        on_run: called with each run and its compaction, or why it failed.
     """
     if not at_once:
         at_once = RUNS_AT_ONCE if store.folder is None else 1
@@ -84,7 +84,7 @@ def compact_waiting(
             if not in_hand:
                 return worked
             for future in wait(in_hand, timeout=LEASE_SECONDS / 3, return_when=FIRST_COMPLETED).done:
-                _end(catalog, in_hand.pop(future), future, worked, each)
+                _end(catalog, in_hand.pop(future), future, worked, on_run)
             if time.monotonic() >= renewed + LEASE_SECONDS / 3:
                 renew(catalog, in_hand.values())
                 renewed = time.monotonic()
@@ -95,7 +95,7 @@ def _end(
     claim: Claim,
     future: "Future[Compacted]",
     worked: Worked,
-    each: Callable[[Claim, Compacted | str], None] | None,
+    on_run: Callable[[Claim, Compacted | str], None] | None,
 ) -> None:
     name = f"{claim.project}/{claim.run}"
     try:
@@ -104,10 +104,10 @@ def _end(
         _log.warning("run %s was not compacted: %s: %s", name, type(error).__name__, error)
         worked.failed[name] = str(error)
         settle(catalog, claim, None)
-        if each:
-            each(claim, str(error))
+        if on_run:
+            on_run(claim, str(error))
         return
     worked.add(done)
     settle(catalog, claim, done)
-    if each:
-        each(claim, done)
+    if on_run:
+        on_run(claim, done)

@@ -1,7 +1,7 @@
 """Deletion of a place's old backups: first their manifests, then contents that no other backup needs.
 
-It may be killed anywhere: each backup that has its manifest has all of its contents, and the next call goes
-on. Other backups may be made in the same place meanwhile. They have no manifest yet, and still their contents
+It may be killed at any time: each backup with a manifest has all of its contents, and the next call goes on.
+Other backups may be made in the same place meanwhile. They have no manifest yet, and still their contents
 stay:
 
 - Contents of the backup on which it builds, which its ``begun.json`` names. That file is read here after the

@@ -11,8 +11,7 @@ NAME_RULE = "give 1-128 letters, digits or . _ @ + -, beginning with a letter or
 
 ARTIFACT_RULE = (
     "give text of 1-2,000 bytes in UTF-8 without control characters: a name, or a path like "
-    "plots/loss.png, none of whose parts is "
-    "empty, . or .."
+    "plots/loss.png, none of whose parts is empty, . or .."
 )
 MAX_PATH_BYTES = 2_000
 """The length of an artifact's name in bytes of UTF-8, at most; Postgres indexes no more beside the run."""
@@ -35,7 +34,7 @@ def check_name(field: str, value: str) -> str:
     return value
 
 
-def plain_name(name: str, *, otherwise: str) -> str:
+def sanitize_name(name: str, *, otherwise: str) -> str:
     """An accepted name as close to ``name`` as possible: ``My runs/a`` becomes ``My-runs-a``.
 
     Args:
@@ -74,7 +73,7 @@ def artifact_record(name: str, *, as_is: bool = True) -> str:
     """
     if as_is and _NAME.fullmatch(name) and not _MADE.fullmatch(name):
         return name
-    return f"{plain_name(name, otherwise='file')[:111]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    return f"{sanitize_name(name, otherwise='file')[:111]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def new_id() -> str:

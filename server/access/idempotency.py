@@ -30,7 +30,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from halving.errors import InvalidInput
-from halving.query.plain_json import jsonable
+from halving.query.json_values import jsonable
 from resources.catalog import AnswerRow, Catalog, utcnow
 from server.access.write_log import RECORDED, WriteLog
 from server.answers import answer

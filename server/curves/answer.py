@@ -20,7 +20,7 @@ from halving.errors import NotFound
 from halving.query.api import curve_rows
 from halving.query.curve_reader import RunCurves
 from halving.query.curve_table import CurveRows, table_of
-from halving.query.plain_json import jsonable
+from halving.query.json_values import jsonable
 from halving.query.runs import read_json, seconds_of
 from halving.store.store import Store
 from server.curves.question import Question

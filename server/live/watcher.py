@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from halving.errors import NotFound
+from halving.query.json_values import jsonable
 from halving.query.liveness import is_running
-from halving.query.plain_json import jsonable
 from halving.query.run_follower import NewPoints, Position, RunFollower
 from halving.query.runs import RUNNING, UNFINISHED, RunInfo, read_run, seconds_of
 from halving.store.store import Store

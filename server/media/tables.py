@@ -5,7 +5,7 @@ from typing import Any
 
 from halving import Store
 from halving.errors import InvalidInput
-from halving.query.plain_json import jsonable
+from halving.query.json_values import jsonable
 from halving.store.store import blob_name
 
 MAX_ROWS = 1_000

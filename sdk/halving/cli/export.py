@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 from halving.cli.output import names_of, print_json
 from halving.errors import InvalidInput, NotFound
 from halving.query.curve_stats import keys_of, read_curve
-from halving.query.plain_json import jsonable
+from halving.query.json_values import jsonable
 from halving.query.runs import find_run, in_threads
 from halving.query.units import count_of
 from halving.store.store import Store

@@ -44,10 +44,10 @@ def run_recover(arguments: argparse.Namespace) -> int:
         return int(bool(kept))
     out = console()
     if not attempts:
-        whose = ""
+        of_runs = ""
         if project:
-            whose = " of these runs"
-        out.print(f"nothing to recover: there are no journals{whose} in {home}")
+            of_runs = " of these runs"
+        out.print(f"nothing to recover: there are no journals{of_runs} in {home}")
         return 0
     columns = ("run", "project", "attempt", "points", "state")
     print_table(

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import ExtraMissing
-from halving.query.plain_json import jsonable
+from halving.query.json_values import jsonable
 from halving.query.units import size as size
 
 if TYPE_CHECKING:

@@ -29,6 +29,7 @@ class Command(argparse.ArgumentParser):
         self.inner = _Inner(self)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments as argparse does, or as the subcommand that they begin with does."""
         if args and args[0] in self.inner.choices:
             return self.inner.choices[args[0]].parse_known_args(args[1:], namespace)
         return super().parse_known_args(args, namespace)

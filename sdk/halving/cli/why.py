@@ -157,11 +157,11 @@ def _tell_cost(experiment: Experiment, done: Done, unwatched_sources: list[str],
         tell(f"{factor} differs and is not changed: {why}")
     if done:
         tell(f"trained by an earlier call, and not again: {len(done)}")
+        first_run = experiment.arms[0].plan.name
         for package in unwatched_sources:
-            whose = experiment.arms[0].plan.name
             tell(
                 f"note: nothing says whether {package} is what it was then; if it is not, delete "
-                f"why-*.json beside the record of {whose}"
+                f"why-*.json beside the record of {first_run}"
             )
     if not left:
         return

@@ -33,9 +33,9 @@ def check_journals(store: Store) -> Iterator[Finding]:
     if not left:
         yield Finding(OK, f"no killed process has left points in {directory.journal_home(store)}")
         return
-    whose = [directory.whose(folder) for folder in left]
+    attempts = [directory.whose(folder) for folder in left]
     listed = ", ".join(
-        f"{attempt.project}/{attempt.run} (attempt {attempt.attempt})" for attempt in whose[:_MAX_NAMED]
+        f"{attempt.project}/{attempt.run} (attempt {attempt.attempt})" for attempt in attempts[:_MAX_NAMED]
     )
     yield Finding(
         WARNING,
@@ -113,19 +113,19 @@ def check_digests(store: Store, *, whole: bool = False) -> Iterator[Finding]:
     if reading.damaged_blobs or reading.damaged_shards:
         return
     if reading.too_large and not reading.looked:
-        what = (
+        summary = (
             f"each of {reading.too_large} blobs is larger than the sample ({size(_SAMPLE_BYTES)}), so none "
             "was read"
         )
         yield Finding(
-            WARNING, what, "whether they are what their names say is not known", "halving doctor --all"
+            WARNING, summary, "whether they are what their names say is not known", "halving doctor --all"
         )
         return
-    what = f"{reading.looked} blobs and shards ({size(reading.bytes)}) are what their names say"
+    summary = f"{reading.looked} blobs and shards ({size(reading.bytes)}) are what their names say"
     if whole:
-        yield Finding(OK, f"all {what}")
+        yield Finding(OK, f"all {summary}")
     else:
-        yield Finding(OK, f"a sample of {what}; --all reads all")
+        yield Finding(OK, f"a sample of {summary}; --all reads all")
 
 
 @dataclass

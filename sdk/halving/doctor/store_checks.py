@@ -126,9 +126,9 @@ def check_disk(store: Store, minimum: int = _MIN_BYTES, recommended: int = _FEW_
             disks.setdefault(existing.stat().st_dev, (title, existing))
     for title, folder in disks.values():
         free = shutil.disk_usage(folder).free
-        what = f"{size(free)} are free on the disk of {title} ({folder})"
+        fact = f"{size(free)} are free on the disk of {title} ({folder})"
         if free >= recommended:
-            yield Finding(OK, what)
+            yield Finding(OK, fact)
         else:
             means = (
                 "runs cannot be recorded when it is full; training goes on, and what does not fit into the "
@@ -136,7 +136,7 @@ def check_disk(store: Store, minimum: int = _MIN_BYTES, recommended: int = _FEW_
             )
             yield Finding(
                 ERROR if free < minimum else WARNING,
-                what,
+                fact,
                 means,
                 "halving retention --dry-run says what can go; or a larger disk",
             )

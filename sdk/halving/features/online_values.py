@@ -108,7 +108,7 @@ class SqliteValues:
             row = connection.execute("SELECT definition FROM definitions WHERE view = ?", (view,)).fetchone()
         if row is None:
             return None
-        return row[0].encode()
+        return str(row[0]).encode()
 
     def fetch(self, wanted: Wanted) -> list[list[bytes | None]]:
         """Fetch the value of each key, in order."""

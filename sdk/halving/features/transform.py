@@ -192,7 +192,7 @@ def _remedy_of_type(kind_of_values: "pa.DataType", wanted: "pa.DataType") -> str
             "say in the source or in a transform which time zone it is in: "
             "pyarrow.compute.assume_timezone(column, 'UTC')"
         )
-    kinds = TYPES[::-1]  # int64 before double
+    kinds: tuple[str, ...] = TYPES[::-1]  # int64 before double
     if pa.types.is_decimal(kind_of_values):
         kinds = ("double",)
     declared = next((kind for kind in kinds if _fits(kind_of_values, arrow_type(kind))), None)

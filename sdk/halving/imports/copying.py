@@ -1,8 +1,8 @@
 """Copies a run of another tool into the store; a copy that was stopped goes on where it stopped.
 
-Nothing is copied twice. Each segment says how far the source was read with it (as it does of a journal), and
-so does the end of an attempt. A run that has grown since it was copied gets another attempt with what is new,
-as a training that was continued does.
+Nothing is copied twice: each segment, and the end of each attempt, records how far the source was read. A run
+that has grown since it was copied gets another attempt with its new points, like a training that was
+continued.
 """
 
 import contextlib
@@ -32,9 +32,10 @@ _ATTEMPT_FILE = re.compile(r"(start|end)-(\d{4,})\.json")
 
 
 class CopyOutcome(NamedTuple):
-    """What was done for a run: ``outcome`` is ``new``, ``continued`` or ``unchanged``.
+    """The result of copying a run, with the numbers of points, media and artifacts that were copied.
 
-    A run is ``continued`` if there was a part of it in the store.
+    Attributes:
+        outcome: ``new``, ``continued`` (a part of it was in the store already) or ``unchanged``.
     """
 
     outcome: str

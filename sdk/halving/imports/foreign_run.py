@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halving.errors import HalvingError
-from halving.identifiers import plain_name
+from halving.identifiers import sanitize_name
 from halving.ingest.values import is_key
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class PieceBuilder:
 def run_name(name: str, identity: str) -> str:
     """Make a run's id of the usable part of its name and six digits that tell it from all others."""
     mark = hashlib.sha256(identity.encode()).hexdigest()[:6]
-    return f"{plain_name(name, otherwise='run')[:121]}-{mark}"
+    return f"{sanitize_name(name, otherwise='run')[:121]}-{mark}"
 
 
 def iso(milliseconds: float) -> str:

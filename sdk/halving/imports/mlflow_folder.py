@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -12,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from halving.errors import ExtraMissing
 from halving.imports.foreign_run import SourceUnreadable
 from halving.imports.mlflow_source import Entry, Experiment, MlflowFile, MlflowRun
-from halving.imports.reading import Unreadable, files_below, is_left_behind, readable, reading
+from halving.imports.reading import Unreadable, files_below, is_left_behind, local_file, readable, reading
 from halving.imports.sqlite_file import SqliteFile
 
 _SCHEMES = ("", "file")
@@ -36,6 +35,7 @@ class Database:
         self._rows = SqliteFile(self._path, "MLflow's").rows
 
     def experiments(self) -> list[Experiment | Unreadable]:
+        """The experiments that are not deleted."""
         rows = self._rows(
             "select experiment_id, name from experiments where lifecycle_stage = 'active' order by "
             "experiment_id"
@@ -43,6 +43,7 @@ class Database:
         return [Experiment(str(row[0]), row[1]) for row in rows]
 
     def runs(self, experiment: Experiment) -> Iterator[MlflowRun | Unreadable]:
+        """The runs of an experiment that are not deleted, by the time of their start."""
         query = """select run_uuid, name, status, start_time, end_time, artifact_uri from runs
                    where experiment_id = ? and lifecycle_stage = 'active' order by start_time, run_uuid"""
         for run, name, status, started, ended, artifacts in self._rows(query, int(experiment.id)):
@@ -67,7 +68,7 @@ class Database:
             )
 
     def history(self, run: MlflowRun, metric: str) -> Iterator[Entry]:
-        # In the order of logging, which a server does not give.
+        """All values of a metric, in the order of logging, which a server does not give."""
         query = (
             "select step, timestamp, value, is_nan from metrics where run_uuid = ? and key = ? order by rowid"
         )
@@ -77,9 +78,11 @@ class Database:
             yield Entry(step, time, float(value))
 
     def files(self, run: MlflowRun) -> Iterator[MlflowFile]:
+        """All artifacts of a run."""
         return files_at(run.artifact_uri, self._path.parent)
 
     def left_out(self) -> dict[str, int]:
+        """Count what is in the database and is not copied, by its name in plain words."""
         tables = {row[0] for row in self._rows("select name from sqlite_master where type = 'table'")}
         counts = {
             "deleted experiments": ("experiments", "where lifecycle_stage = 'deleted'"),
@@ -137,6 +140,7 @@ class Folder:
         _yaml()
 
     def experiments(self) -> list[Experiment | Unreadable]:
+        """The experiments that are not deleted."""
         metas = [
             (folder, readable(folder.name, partial(_meta, folder, _EXPERIMENT_HAS)))
             for folder in folders_with_meta(self._path)
@@ -150,6 +154,7 @@ class Folder:
         return experiments
 
     def runs(self, experiment: Experiment) -> Iterator[MlflowRun | Unreadable]:
+        """The runs of an experiment that are not deleted, by the time of their start."""
         folders = readable(experiment.name, partial(folders_with_meta, self._path / experiment.id))
         if isinstance(folders, Unreadable):
             yield folders
@@ -165,6 +170,7 @@ class Folder:
             yield readable(folder.name, partial(_run, meta, folder))
 
     def history(self, run: MlflowRun, metric: str) -> Iterator[Entry]:
+        """All values of a metric, in the order of the file's lines."""
         path = Path(run.artifact_uri).parent / "metrics" / metric
         with reading(path):
             for line in path.read_text().splitlines(keepends=True):
@@ -174,9 +180,11 @@ class Folder:
                     yield Entry(int(step), int(time), float(value))
 
     def files(self, run: MlflowRun) -> Iterator[MlflowFile]:
+        """All artifacts of a run."""
         return files_at(run.artifact_uri, self._path)
 
     def left_out(self) -> dict[str, int]:
+        """Count what is in the folder and is not copied, by its name in plain words."""
         metas = [readable("", partial(_meta, path.parent)) for path in self._path.glob("[!.]*/*/meta.yaml")]
         runs = sum(
             not isinstance(meta, Unreadable) and meta.get("lifecycle_stage") == "deleted" for meta in metas
@@ -246,12 +254,8 @@ def files_at(address: str, base: Path) -> Iterator[MlflowFile]:
     with reading(folder):
         for path in (path for path in files_below(folder, left_behind=True) if path.is_file()):
             yield MlflowFile(
-                path.relative_to(folder).as_posix(), partial(_content, path), path.stat().st_size
+                path.relative_to(folder).as_posix(), partial(local_file, path), path.stat().st_size
             )
-
-
-def _content(path: Path) -> AbstractContextManager[bytes | Path]:
-    return nullcontext(path)
 
 
 def _meta(folder: Path, fields: Collection[str] = ()) -> dict[str, str]:
@@ -328,7 +332,7 @@ def _run(meta: dict[str, str], folder: Path) -> MlflowRun:
 
 
 def _names(folder: Path) -> list[str]:
-    """The names of the files in a folder; a name with ``/`` in it is in folders of its own."""
+    """The names of the files below a folder, with ``/`` between the folders in them."""
     return [path.relative_to(folder).as_posix() for path in files_below(folder)]
 
 

@@ -50,12 +50,14 @@ class Server:
         self._headers = _authorization(parts.username, parts.password)
 
     def experiments(self) -> list[Experiment | Unreadable]:
+        """The experiments that are not deleted."""
         return [
             readable(str(row.get("experiment_id", "an experiment")), partial(_experiment, row))
             for row in self._experiment_rows()
         ]
 
     def runs(self, experiment: Experiment) -> Iterator[MlflowRun | Unreadable]:
+        """The runs of an experiment that are not deleted, by the time of their start."""
         body = {
             "experiment_ids": [experiment.id],
             "max_results": _PAGE,
@@ -65,11 +67,13 @@ class Server:
             yield readable(str(row.get("info", {}).get("run_id", "a run")), partial(_run, row))
 
     def history(self, run: MlflowRun, metric: str) -> Iterator[Entry]:
+        """All values of a metric, in the order of their times."""
         query = {"run_id": run.id, "metric_key": metric, "max_results": _HISTORY_PAGE}
         for row in self._get_pages("metrics/get-history", "metrics", query):
             yield Entry(int(row.get("step", 0)), int(row["timestamp"]), _number(row["value"]))
 
     def files(self, run: MlflowRun) -> Iterator[MlflowFile]:
+        """All artifacts of a run."""
         folders = [""]
         while folders:
             query = {"run_id": run.id}
@@ -85,6 +89,7 @@ class Server:
                 yield MlflowFile(row["path"], partial(self._fetch, run.id, row["path"]), size)
 
     def left_out(self) -> dict[str, int]:
+        """Count what the server has and is not copied, by its name in plain words."""
         rows = list(self._experiment_rows())
         experiments = [row["experiment_id"] for row in rows if "experiment_id" in row]
         numbers = {

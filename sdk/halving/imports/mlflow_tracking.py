@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from halving.errors import InvalidInput
-from halving.identifiers import plain_name
+from halving.identifiers import sanitize_name
 from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilder, Position, Skipped, iso
 from halving.imports.mlflow_source import Experiment, MlflowRun, MlflowSource
 from halving.imports.reading import LEFT_BEHIND, Unreadable, is_left_behind, readable
@@ -133,8 +133,8 @@ def _foreign_run(
     if run.ended is not None:
         ended = iso(run.ended)
     return ForeignRun(
-        project=project or plain_name(experiment.name, otherwise=f"experiment-{experiment.id}"),
-        run=plain_name(run.id, otherwise="run"),
+        project=project or sanitize_name(experiment.name, otherwise=f"experiment-{experiment.id}"),
+        run=sanitize_name(run.id, otherwise="run"),
         origin={
             "tool": "mlflow",
             "run": run.id,

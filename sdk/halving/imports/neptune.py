@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from halving.errors import InvalidInput
-from halving.identifiers import plain_name
+from halving.identifiers import sanitize_name
 from halving.imports.foreign_run import (
     Artifact,
     ForeignRun,
@@ -53,7 +53,7 @@ _ABSENT = "-absent"
 
 @dataclass
 class _Facts:
-    """What the rows of a run say before its points are read.
+    """The facts of a run that are read from its rows before its points.
 
     Attributes:
         params: params by name; Neptune's own, ``sys/…``, are in ``own``.
@@ -219,7 +219,7 @@ def _foreign_run(
     if facts.ended is not None:
         ended = iso(facts.ended)
     return ForeignRun(
-        project=project or plain_name(key.project, otherwise="neptune"),
+        project=project or sanitize_name(key.project, otherwise="neptune"),
         run=run_name(key.run, "\n".join(key)),
         origin=origin,
         params=facts.params,
@@ -260,11 +260,11 @@ def _pieces(
     absent = {mark: set(rows) for mark, (_, *rows) in absent_before.items()}
 
     def reach(mark: str, end: int) -> None:
-        came, *before = absent_before[mark]
+        arrived, *before = absent_before[mark]
         builder.position[mark] = [0, max(end, position.get(mark, [0, 0])[1])]
         if before or absent[mark]:
             builder.position[f"{mark}{_ABSENT}"] = [
-                came + len(set(before) - absent[mark]),
+                arrived + len(set(before) - absent[mark]),
                 *sorted(absent[mark]),
             ]
 

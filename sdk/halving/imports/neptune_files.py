@@ -4,14 +4,13 @@ Rows have their paths, which must lead into the exporter's folder of files.
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path, PurePosixPath
 
 from halving.errors import InvalidInput
 from halving.imports.foreign_run import Artifact, Skipped
 from halving.imports.neptune_parts import STEP_UNIT
-from halving.imports.reading import LEFT_BEHIND, files_below, is_left_behind
+from halving.imports.reading import LEFT_BEHIND, files_below, is_left_behind, local_file
 from halving.ingest.media import Image
 
 FILE_TYPES = ("file", "file_series", "file_set", "artifact")
@@ -109,11 +108,7 @@ class Files:
 
 
 def _artifact(name: str, path: Path) -> Artifact:
-    return Artifact(name, partial(_content, path), path.stat().st_size)
-
-
-def _content(path: Path) -> AbstractContextManager[bytes | Path]:
-    return nullcontext(path)
+    return Artifact(name, partial(local_file, path), path.stat().st_size)
 
 
 def _with_suffix(name: str, path: Path) -> str:

@@ -104,7 +104,7 @@ class StepValues(ABC):
 
     @abstractmethod
     def _add_file(self, key: str, value: dict[str, Any]) -> None:
-        """Add a dict that says its ``_type``, or count it."""
+        """Add a medium, which is a dict with a ``_type``; one that cannot be taken is counted."""
 
     def _add_medium(self, key: str, media: Media) -> None:
         self._builder.add_media(

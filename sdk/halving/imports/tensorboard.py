@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import ExtraMissing, InvalidInput
-from halving.identifiers import plain_name
+from halving.identifiers import sanitize_name
 from halving.imports.foreign_run import (
     ForeignRun,
     Piece,
@@ -64,7 +64,7 @@ class _Folder:
 
 @dataclass
 class _FileFacts:
-    """What a file says before its points are read.
+    """The facts of a file that are read before its points.
 
     Attributes:
         times: the time of the first event that has one.
@@ -111,7 +111,7 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
             "it or below it"
         )
     _count_other_files(below, skipped)
-    project = project or plain_name(base.name, otherwise="tensorboard")
+    project = project or sanitize_name(base.name, otherwise="tensorboard")
     for folder in _folders(base, paths, unlisted):
         yield readable(folder.name, partial(_foreign_run, folder, project, base, skipped))
 
@@ -196,7 +196,7 @@ def _foreign_run(folder: _Folder, project: str, base: Path, skipped: Skipped) ->
 
 
 def _look_through(path: Path, skipped: Skipped) -> _FileFacts:
-    """Read a file once before its points, for what may come last in it.
+    """Read a file once before its points, for the facts that may come last in it.
 
     Damaged hyperparameters are counted.
     """
@@ -299,7 +299,7 @@ def _pieces(
 def _look_back(
     path: Path, end: int, plugins: dict[str, Plugin], now: Discarded, before: Discarded, skipped: Skipped
 ) -> None:
-    """Learn the plugins of what an earlier import took.
+    """Learn the plugins of the values that an earlier import took.
 
     Values of it that a restart has discarded since are counted.
     """

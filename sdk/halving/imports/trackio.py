@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from halving.errors import HalvingError, InvalidInput
-from halving.identifiers import plain_name
+from halving.identifiers import sanitize_name
 from halving.imports.foreign_run import (
     ForeignRun,
     Piece,
@@ -110,7 +110,7 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
 
 
 def _project(path: Path) -> _Project | None:
-    """Open a database of trackio; None if it is not one, or not yet.
+    """Open a database of trackio; None if it has no table of metrics (yet).
 
     Raises:
         SourceUnreadable: it cannot be read, or is of a trackio that had one database for all projects.
@@ -172,7 +172,7 @@ def _foreign_run(
     if _goes_on(project, tables):
         status = None
     return ForeignRun(
-        project=into or plain_name(project.name, otherwise="trackio"),
+        project=into or sanitize_name(project.name, otherwise="trackio"),
         run=run_name(own.name, f"{project.name}\n{table}\n{own.first}\n{own.began}"),
         origin={"tool": "trackio", "run": f"{project.name}/{own.name}", "path": str(project.database.path)},
         params={name: _as_logged(value) for name, value in config.items() if name not in _OWN},

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from halving.errors import InvalidInput
-from halving.identifiers import plain_name
+from halving.identifiers import sanitize_name
 from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilder, Position, Skipped, iso
-from halving.imports.reading import LEFT_BEHIND, Unreadable, files_below, is_left_behind, readable
+from halving.imports.reading import LEFT_BEHIND, Unreadable, files_below, is_left_behind, local_file, readable
 from halving.imports.step_values import LogPosition, number_of, parse_json
 from halving.imports.wandb_facts import Facts, logged_at
 from halving.imports.wandb_log import LogRecord, read_log
@@ -37,7 +37,7 @@ _ACCEPTED = "give a folder that has W&B's runs (offline-run-…/run-ID.wandb), o
 
 
 class _Log(NamedTuple):
-    """A file that was looked through.
+    """A log file of a run, after its records were looked through once.
 
     Attributes:
         mark: identifies the content, wherever the file is moved: a digest of its first record of the run.
@@ -180,8 +180,8 @@ def _foreign_run(logs: list[_Log], project: str | None, skipped: Skipped) -> For
     if taken := facts_by_tag.keys() & set(run.tags):
         skipped.add("tags with the name of another fact of the run (name, group, job_type, …)", len(taken))
     return ForeignRun(
-        project=project or plain_name(theirs, otherwise=_NO_PROJECT),
-        run=plain_name(logs[0].run, otherwise="run"),
+        project=project or sanitize_name(theirs, otherwise=_NO_PROJECT),
+        run=sanitize_name(logs[0].run, otherwise="run"),
         origin={
             "tool": "wandb",
             "run": "/".join(part for part in (run.entity, theirs, logs[0].run) if part),
@@ -200,7 +200,7 @@ def _foreign_run(logs: list[_Log], project: str | None, skipped: Skipped) -> For
 
 
 def _status(log: Path, exit_code: int | None) -> str | None:
-    """How a run ended; one that does not say so goes on if its file was written just now, else it crashed."""
+    """How a run ended: without an exit code it has crashed, or goes on (None) if it was written just now."""
     if exit_code == 0:
         return "finished"
     if exit_code is not None:
@@ -291,8 +291,4 @@ def _artifacts(logs: list[_Log], skipped: Skipped) -> Iterator[Artifact]:
             name = inner
             if log is not logs[0]:
                 name = f"{log.path.parent.name}/{inner}"
-            yield Artifact(name, partial(_content, path), path.stat().st_size)
-
-
-def _content(path: Path) -> contextlib.AbstractContextManager[bytes | Path]:
-    return contextlib.nullcontext(path)
+            yield Artifact(name, partial(local_file, path), path.stat().st_size)

@@ -7,7 +7,7 @@ from typing import Any
 from halving import Run, init
 from halving.errors import InvalidInput
 from halving.identifiers import new_id
-from halving.records.plain_config import recorded_params
+from halving.records.config_params import recorded_params
 
 
 class DeferredRun:

@@ -6,7 +6,7 @@ from transformers import TrainerCallback
 
 from halving import Run
 from halving.integrations.deferred_run import DeferredRun
-from halving.records.plain_config import plain_config
+from halving.records.config_params import convert_config
 
 # TrainingArguments that say where files are and what is reported, not what is trained. They may differ when a
 # run is continued.
@@ -107,4 +107,4 @@ def _params(args: Any, model: Any) -> dict[str, Any]:
         if not isinstance(config, dict):
             config = config.to_dict()
         params["model"] = {name: value for name, value in config.items() if name != "transformers_version"}
-    return plain_config(params)[0]
+    return convert_config(params)[0]

@@ -8,7 +8,7 @@ import keras
 from halving import Run
 from halving.errors import InvalidInput
 from halving.integrations.deferred_run import DeferredRun
-from halving.records.plain_config import plain_config
+from halving.records.config_params import convert_config
 
 
 class HalvingCallback(keras.callbacks.Callback):
@@ -59,7 +59,7 @@ class HalvingCallback(keras.callbacks.Callback):
         # Named by its class, because Keras numbers the names (sgd_1) within a process.
         described = {**optimizer.get_config(), "name": type(optimizer).__name__}
         self._deferred.renew()
-        self._deferred.open(plain_config({**fit, "optimizer": described})[0])
+        self._deferred.open(convert_config({**fit, "optimizer": described})[0])
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Remember the number of optimizer steps before the epoch."""

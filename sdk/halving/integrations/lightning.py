@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from halving import Run
 from halving.errors import AlreadyExists, HalvingError, InvalidInput
 from halving.integrations.deferred_run import DeferredRun
-from halving.records.plain_config import plain_config
+from halving.records.config_params import convert_config
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers.logger import Logger, rank_zero_experiment
@@ -95,7 +95,7 @@ class HalvingLogger(Logger):
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
         """Open the run with these params, if it is not yet open."""
-        plain_params = plain_config(params)[0]
+        plain_params = convert_config(params)[0]
         self._deferred.open(plain_params)
         changed = self._deferred.changed_names(plain_params)
         if changed:

@@ -1,11 +1,11 @@
 """Mark and sweep of blobs: those that nothing names are deleted after a grace time.
 
-Blobs are shared by content, so one goes only when everything that named it is gone or expired. A blob is put
-before it is recorded; that is what the grace time is for: a put of a blob that is older than
-:data:`halving.store.store.REFRESH_SECONDS` writes it again, so that it is young, and takes turns with the
-deletion (:meth:`halving.store.store.Store.collect`). So whoever puts a blob has the grace time, less a day,
-to record it. Whoever names a blob without putting it must ask the catalog whether it stays:
-``resources.retention`` has these.
+Blobs are shared by content, so a blob is deleted only when everything that named it is gone or expired. The
+grace time counts from when it was last put, because a blob is put before it is recorded. A put of a blob that
+is older than :data:`halving.store.store.REFRESH_SECONDS` writes it again, which makes it young, and never
+overlaps its deletion (:meth:`halving.store.store.Store.collect`). So a process that puts a blob has the grace
+time, less a day, to record it. A process that names a blob without putting it must ask the catalog whether
+the blob stays (``resources.retention``).
 
 Memory: 32 bytes for each name of a blob, and what is to be deleted.
 """
@@ -31,10 +31,11 @@ _Result = TypeVar("_Result")
 
 
 class Owner(NamedTuple):
-    """The project that a blob belonged to, and what it was there, if only expired records name it.
+    """The project and the kind of a blob that only expired records name.
 
-    ``kind`` is ``checkpoints``, ``media`` and so on. ``sharded`` says that it may be the manifest of a
-    sharded checkpoint.
+    Attributes:
+        kind: ``checkpoints``, ``media`` and so on.
+        sharded: whether the blob may be the manifest of a sharded checkpoint.
     """
 
     project: str
@@ -48,7 +49,9 @@ NOBODY = Owner("", "unnamed blobs")
 class Blob(NamedTuple):
     """A blob to delete.
 
-    ``is_part`` marks a part of a sharded checkpoint whose manifest is deleted before it.
+    Attributes:
+        bytes: its size.
+        is_part: whether it is a part of a sharded checkpoint, whose manifest is deleted first.
     """
 
     digest: str
@@ -58,7 +61,7 @@ class Blob(NamedTuple):
 
 
 class Marks:
-    """The digests that are named, by what stays and by what has expired; 32 bytes each."""
+    """The digests that are named by records that stay, and those by expired records; 32 bytes each."""
 
     def __init__(self) -> None:
         self._kept = [bytearray() for _ in range(256)]
@@ -67,23 +70,23 @@ class Marks:
         self._manifests: set[str] = set()
 
     def keep(self, digests: Collection[bytes], *, sharded: bool = False) -> None:
-        """Keep these blobs, and what they name if they are manifests of sharded checkpoints."""
+        """Keep these blobs; with ``sharded`` they may be manifests, whose parts are kept as well."""
         for digest in digests:
             self._kept[digest[0]] += digest
         if sharded:
             self._manifests.update(f"sha256:{digest.hex()}" for digest in digests)
 
     def expire(self, digests: Iterable[bytes], owner: Owner) -> None:
-        """Let these blobs go, unless something else keeps them."""
+        """Let these blobs be deleted, unless something else keeps them."""
         number = self._owners.setdefault(owner, len(self._owners)).to_bytes(4)
         for digest in digests:
             self._expired[digest[0]] += digest + number
 
     def keep_parts(self, store: Store) -> None:
-        """Mark what the kept manifests name. A manifest that is gone names nothing any more.
+        """Keep the parts that the kept manifests name; a manifest that is gone names none.
 
         Raises:
-            StoreError: one cannot be read, so that nobody knows what must stay.
+            StoreError: a manifest cannot be read, so it is unknown which parts must stay.
         """
         for parts in _in_threads(store, lambda digest: parts_of(store, digest), sorted(self._manifests)):
             self.keep(parts)
@@ -106,12 +109,12 @@ class Marks:
 
 
 def clock_of(store: Store, probe: str) -> float | None:
-    """The time by the store's clock, in seconds since 1970; None where the store does not tell.
+    """Read the store's clock, in seconds since 1970; None if the store records no times.
 
-    It is the time of a file that is written for it.
+    A file is written for this, and its time is read.
 
     Args:
-        probe: the file's name, in a folder of its own or with few others.
+        probe: the file's name, in a folder with few other files, because the folder is listed.
 
     Raises:
         StoreError: the store refused.
@@ -124,10 +127,12 @@ def clock_of(store: Store, probe: str) -> float | None:
 
 
 def find_unmarked(store: Store, marks: Marks, before: float) -> list[Blob]:
-    """The blobs that nothing keeps and that were last put before a time.
+    """Find the blobs that nothing keeps and that were last put before a time.
 
-    The time is in seconds since 1970, by the store's clock. The parts of a sharded checkpoint belong to its
-    owner.
+    The parts of a sharded checkpoint have its owner.
+
+    Args:
+        before: seconds since 1970, by the store's clock.
 
     Raises:
         StoreError: the store cannot be listed.
@@ -154,8 +159,8 @@ def find_unmarked(store: Store, marks: Marks, before: float) -> list[Blob]:
 def delete_unmarked(store: Store, blobs: Iterable[Blob], before: float) -> list[Blob]:
     """Delete blobs, except those that were put again meanwhile; return the deleted ones.
 
-    It may be killed anywhere and repeated. Parts of sharded checkpoints go when all manifests have gone, so
-    that a manifest is never there without one of its parts.
+    It may be killed at any time and repeated. Parts of sharded checkpoints are deleted after all manifests,
+    so that a manifest never lacks one of its parts.
 
     Raises:
         StoreError: the store refused.
@@ -179,8 +184,7 @@ def _find_in_folder(store: Store, folder: str, marks: Marks, before: float) -> l
     for name, size, written in store.files(f"{_BLOBS}/{folder}"):
         value = name.rpartition("/")[2]
         if not _DIGEST.fullmatch(value) or not 0 < written < before:
-            # 0: the store does not say when, so it stays
-            continue
+            continue  # Without a time (0) it stays, because it may be young.
         digest = bytes.fromhex(value)
         if digest not in kept:
             unmarked.append(Blob(f"sha256:{value}", size, owners.get(digest, NOBODY)))
@@ -188,9 +192,9 @@ def _find_in_folder(store: Store, folder: str, marks: Marks, before: float) -> l
 
 
 def parts_of(store: Store, digest: str) -> tuple[bytes, ...]:
-    """The digests that a blob names if it is the manifest of a sharded checkpoint.
+    """The digests that a blob names if it is the manifest of a sharded checkpoint; else none.
 
-    Of other blobs no more than the beginning is read.
+    Only the first bytes of other blobs are read.
     """
     try:
         with store.open_stream(blob_name(digest)) as stream:
@@ -207,7 +211,7 @@ def parts_of(store: Store, digest: str) -> tuple[bytes, ...]:
 def _in_threads(
     store: Store, action: Callable[[_Item], _Result], items: Iterable[_Item]
 ) -> Iterator[_Result]:
-    """The results in order; an object store is asked by many threads at once."""
+    """Apply ``action`` to each item and yield the results in order; on an object store in many threads."""
     threads = _REQUESTS if store.folder is None else 1
     with ThreadPoolExecutor(threads, "halving-blobs") as pool:
         yield from pool.map(action, items)

@@ -18,16 +18,18 @@ _THREADS = 8  # to copy from or to an object store
 
 
 class Movable(NamedTuple):
-    """A blob that lies here."""
+    """A blob that is in the store's first place, and its size."""
 
     digest: str
     bytes: int
 
 
 def find_movable(store: Store, cold: Collection[bytes], before: float) -> Iterator[Movable]:
-    """The blobs among ``cold`` that lie here and were last put before a time (seconds since 1970).
+    """Find the blobs among ``cold`` that are in the store's first place and were last put before a time.
 
-    Digests are of 32 bytes.
+    Args:
+        cold: digests of 32 bytes.
+        before: seconds since 1970.
 
     Raises:
         StoreError: the store cannot be listed.
@@ -57,7 +59,7 @@ def move_blobs(store: Store, place: Store, blobs: Collection[Movable], before: f
 
 
 def move_blob(store: Store, place: Store, digest: str, before: float) -> bool:
-    """Move one blob; False where it is not here, or was put again after ``before``.
+    """Move one blob; return False if it is not in the first place, or was put again after ``before``.
 
     Raises:
         StoreError: a place refused, or the blob is damaged here or there; what is here stays.

@@ -11,9 +11,8 @@ delete their own files.
 Memory is bounded (:data:`halving.maintenance.external_sort.LIMIT`) whatever the length of a run. Longer runs
 are sorted in the system's temporary folder (``TMPDIR``), which then needs 32 bytes a point.
 
-On an object store the time goes into waiting for answers. So segments are fetched, and files deleted, several
-at once, and nothing is asked that is known; the rest is for many runs at once to share
-(``resources.upkeep.compaction``).
+On an object store most of the time is spent waiting for answers. So segments are fetched, and files deleted,
+several at once; ``resources.upkeep.compaction`` compacts many runs at once for the same reason.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +51,7 @@ Delete = Callable[[Store, Sequence[str]], None]
 
 @dataclass(frozen=True)
 class Compacted:
-    """What a compaction did.
+    """The result of a compaction.
 
     Attributes:
         points: points absorbed now; 0 when there was nothing new, or another compaction was first
@@ -175,7 +174,7 @@ def clean(store: Store, project: str, run: str, delete: Delete = delete_each) ->
 
 
 def _in_grace(store: Store, generation: int, written: str) -> bool:
-    """Whether a manifest is so young that what it replaced must stay."""
+    """Whether a manifest is so young that readers may still need the files that it replaced."""
     if store.folder is not None or not generation:
         return False
     return (datetime.now(UTC) - datetime.fromisoformat(written)).total_seconds() < GRACE_SECONDS

@@ -1,7 +1,7 @@
 """Starting the daily retention where a laptop's runs end, in a low-priority process of its own.
 
-The SDK knows nothing of what is kept. It starts ``halving retention --if-due`` of the application where that
-is installed beside it, and nothing where it is not. The folder ``retention/begun`` of the store has a file
+The SDK does not know the policy. Where the application is installed, it starts ``halving retention
+--if-due``; elsewhere it does nothing. The folder ``retention/begun`` of the store has a file
 for the day on which it was started last, in UTC: of several processes, the one that creates the file starts
 it. A process that has done its work leaves ``DAY.ended`` there. Where there is none an hour later, it failed,
 or was killed with its container or job: whoever creates ``DAY.2`` starts another one, and so on.
@@ -45,8 +45,8 @@ _log = logging.getLogger(__name__)
 def begin_daily(store: Store, today: date | None = None) -> "subprocess.Popen[bytes] | None":
     """Start retention of a store in a folder, unless it ran today, or perhaps still runs.
 
-    It outlives this process, which need not wait for it. On the first day it only leaves its mark, because
-    nothing is old enough then. It does not raise: its caller is at the end of something that matters more.
+    The started process outlives this one. On a store's first day nothing is old enough, so nothing is
+    started. No error is raised, because retention matters less than the training that has just ended.
 
     Returns:
         The process, or None: nothing was begun.

@@ -22,7 +22,7 @@ LIMIT = 1 << 21  # points in memory at once: 64 MiB, and about three times that 
 
 
 class Sorter:
-    """Takes a run's points in order of arrival and returns them sorted.
+    """Sorts a run's points, which are added in order of arrival.
 
     Args:
         limit: how many points to hold in memory.
@@ -41,7 +41,7 @@ class Sorter:
         self._maps: list[mmap.mmap] = []
 
     def add(self, batch: "pa.RecordBatch") -> None:
-        """Take points; what was added earlier stands before what is added later.
+        """Add points; among equal ones, those that are added first come first.
 
         Args:
             batch: columns ``attempt, key, step, wall_time, value``.
@@ -62,7 +62,7 @@ class Sorter:
             self._spill()
 
     def code(self, key: str) -> int:
-        """The place of a key in :attr:`keys`; a new key gets a new one."""
+        """The place of a key in :attr:`keys`; a new key is appended."""
         if key not in self._codes:
             self._codes[key] = len(self.keys)
             self.keys.append(key)

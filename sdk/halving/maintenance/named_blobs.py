@@ -1,15 +1,16 @@
-"""Which blobs the records of a project's runs name: read once, then remembered in the store.
+"""The blobs that the records of a project's runs name: read once, then remembered in the store.
 
 Records are written once, so what one names never changes. It is kept in
 ``retention/named-blobs/project=P.parquet``, by the file's name, size and time; a listing of the project says
 which files are there, and only those that are new are read. The file can be deleted at any time: then all
 records are read again.
 
-Records are searched for anything that looks like a digest, whatever it is called: a blob stays when in doubt.
-Mail is not searched: what it names is named by records as well, or is younger than the grace time.
+Records are searched for anything that looks like a digest, whatever its field is called: in doubt a blob
+stays. Mail is not searched, because its blobs are named by records as well, or are younger than the grace
+time.
 
-A record that is damaged names what looks like a digest in it, and what it named when it was read before, if
-it was.
+A damaged record names the digests that can still be found in it, and those that it named when it was last
+read, if it was.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ _CHUNK_RECORDS = 2_000
 
 
 class Record(NamedTuple):
-    """A file of a run's records, and what it names.
+    """A file of a run's records, with the digests in it.
 
     Attributes:
         name: below the run's folder, as ``checkpoints/00000003-0001-000000.json``.
@@ -43,7 +44,7 @@ class Record(NamedTuple):
         sharded: whether it is the record of a sharded checkpoint, whose blob names others.
         rerun_of: ``project/run`` of which the run is a rerun; empty otherwise, and in other files than the
             run's first.
-        problem: what is wrong with it; empty: it is sound.
+        problem: a sentence on the damage; empty for a sound record.
     """
 
     run: str
@@ -57,12 +58,12 @@ class Record(NamedTuple):
 
     @property
     def may_name_more(self) -> bool:
-        """Whether it is damaged and may have named blobs that nobody knows any more."""
+        """Whether it is damaged and may have named blobs that cannot be read in it any more."""
         return bool(self.problem) and not self.name.startswith(_NAMES_NOTHING)
 
 
 def named_by_runs(store: Store, project: str, *, remember: bool = True) -> Iterator[tuple[str, list[Record]]]:
-    """Each run of a project by its id, with its records by name.
+    """Yield each run of a project with its records, both in the order of their names.
 
     Args:
         remember: whether to keep in the store what was read.
@@ -83,9 +84,9 @@ def _records(store: Store, project: str, remember: bool) -> Iterator[Record]:
     memory = _Memory(store, project)
     threads = _READERS if store.folder is None else 1
     with ThreadPoolExecutor(threads, "halving-records") as pool:
-        every = sorted(_list_records(store, project))
-        for start in range(0, len(every), _CHUNK_RECORDS):
-            chunk = every[start : start + _CHUNK_RECORDS]
+        listing = sorted(_list_records(store, project))
+        for start in range(0, len(listing), _CHUNK_RECORDS):
+            chunk = listing[start : start + _CHUNK_RECORDS]
             recalled = [memory.recall(*listed) for listed in chunk]
             new = (
                 (listed, before)
@@ -130,7 +131,7 @@ def _read(
     """Read a record; None where the run was deleted since it was listed.
 
     Args:
-        before: what it named when it was read the last time.
+        before: the digests that it named when it was last read.
     """
     file = f"runs/project={project}/{run}/{name}"
     content = b""
@@ -147,9 +148,9 @@ def _read(
         problem = str(error)
     rerun_of = ""
     try:
-        said: Any = json.loads(content)
+        fields: Any = json.loads(content)
         if name == "record.json":
-            rerun_of = str((said.get("parent") or {}).get("rerun_of") or "")
+            rerun_of = str((fields.get("parent") or {}).get("rerun_of") or "")
     except (AttributeError, ValueError) as error:
         problem = problem or f"{store.address(file)} is damaged: {error}"
     if not problem:
@@ -162,7 +163,7 @@ def _read(
 
 
 class _Memory:
-    """What was read before, in the order of run and name, and what is to be remembered."""
+    """The records that were read by an earlier call, in the order of run and name, and those to remember."""
 
     def __init__(self, store: Store, project: str) -> None:
         self._store = store

@@ -1,8 +1,8 @@
 """Files that nobody needs any more: leftovers of killed processes, old mail, and data that nothing names.
 
-What a job's steps handed on is among them. Datasets are never deleted: a shard that a snapshot lists stays,
-however old the snapshot is. So does a day of a feature view that one of its generations names, the newest or
-not. Blobs are :mod:`halving.maintenance.blob_collection`'s.
+Among them are old values that steps of a job handed to later steps. Datasets are never deleted: a shard that
+a snapshot lists stays, however old the snapshot is. So does a day of a feature view that any of its
+generations names. Blobs are collected by :mod:`halving.maintenance.blob_collection`.
 """
 
 import re
@@ -124,9 +124,9 @@ def owner_of_orphan_file(
 
 
 def _listed_shards(store: Store) -> set[str] | None:
-    """The shards that the manifests of all snapshots list; None where nobody knows.
+    """The shards that the manifests of all snapshots list.
 
-    That is so where a manifest is lost that DVC can bring back.
+    None if they are unknown, because a manifest is missing that DVC can bring back.
     """
     there = {name for name, _, _ in store.files("datasets")}
     if any(

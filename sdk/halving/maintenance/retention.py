@@ -22,7 +22,7 @@ from halving.metrics.manifest import FAMILIES, Manifest, family_of, project_fold
 from halving.store.json_files import now as this_moment
 from halving.store.store import Store
 
-What = Literal["full", "system", "rollup"]
+Kind = Literal["full", "system", "rollup"]
 Runs = Collection[tuple[str, str]]
 
 
@@ -42,7 +42,7 @@ class PointDays(NamedTuple):
 
 @dataclass(frozen=True)
 class RunState:
-    """What the decision about a run depends on.
+    """The state of a run on which the decision depends.
 
     Attributes:
         sizes: the bytes of its data files, by name.
@@ -76,7 +76,7 @@ class Drop:
     """One thing to delete.
 
     Attributes:
-        what: ``full`` resolution, ``system`` metrics at full resolution, or ``rollup``.
+        kind: ``full`` resolution, ``system`` metrics at full resolution, or ``rollup``.
         points: points dropped from full resolution; 0 for rollups, and where nobody has compacted the run
             yet.
         bytes: size on the disk; for ``system`` an estimate by the share of points, and 0 where nobody has
@@ -87,7 +87,7 @@ class Drop:
 
     project: str
     run: str
-    what: What
+    kind: Kind
     points: int
     bytes: int
     waits: bool = False
@@ -126,7 +126,7 @@ def drop_points(
     planned = plan_retention(states, days, protected, now)
     if dry_run:
         # It is not known whether such a run has system metrics.
-        return [drop for drop in planned if not (drop.waits and drop.what == "system")]
+        return [drop for drop in planned if not (drop.waits and drop.kind == "system")]
     if waiting := {drop.run for drop in planned if drop.waits}:
         for state in states:
             if state.run in waiting:
@@ -210,20 +210,20 @@ def plan_retention(states: Iterable[RunState], days: PointDays, protected: Runs,
     for state in states:
         manifest = state.manifest
         full_is_due = due(state, days.full)
-        what: What = "full" if full_is_due else "system"
+        kind: Kind = "full" if full_is_due else "system"
         if state.live:
             if full_is_due or due(state, days.system):
                 size = 0
                 if full_is_due:
                     size = state.sizes.get(manifest.full or "", 0) + state.waiting
-                drops.append(Drop(state.project, state.run, what, 0, size, waits=True))
+                drops.append(Drop(state.project, state.run, kind, 0, size, waits=True))
             continue
-        held = sum(manifest.held.values())
+        points_held = sum(manifest.held.values())
         system = manifest.held.get("system", 0)
         if manifest.full and (full_is_due or (system and due(state, days.system))):
-            points = held if full_is_due else system
-            size = state.sizes.get(manifest.full, 0) * points // max(1, held)
-            drops.append(Drop(state.project, state.run, what, points, size))
+            points = points_held if full_is_due else system
+            size = state.sizes.get(manifest.full, 0) * points // max(1, points_held)
+            drops.append(Drop(state.project, state.run, kind, points, size))
         if manifest.rollup and (full_is_due or not manifest.full) and due(state, days.rollup):
             drops.append(Drop(state.project, state.run, "rollup", 0, state.sizes.get(manifest.rollup, 0)))
     return drops
@@ -231,22 +231,22 @@ def plan_retention(states: Iterable[RunState], days: PointDays, protected: Runs,
 
 def _carry_out(store: Store, project: str, states: list[RunState], drops: list[Drop]) -> None:
     for state in states:
-        what = {drop.what for drop in drops if drop.run == state.run}
-        if "system" in what:
+        kinds = {drop.kind for drop in drops if drop.run == state.run}
+        if "system" in kinds:
             _drop_system(store, state)
-        elif what:
-            commit(store, project, state.run, _without(state.manifest, what))
-        if what:
+        elif kinds:
+            commit(store, project, state.run, _without(state.manifest, kinds))
+        if kinds:
             clean(store, project, state.run)
 
 
-def _without(manifest: Manifest, what: Collection[str]) -> Manifest:
+def _without(manifest: Manifest, kinds: Collection[str]) -> Manifest:
     """The next manifest, without full resolution and perhaps without the rollup."""
     gone = {family: manifest.rollup for family in FAMILIES if manifest.held.get(family) and manifest.rollup}
     following = replace(
         manifest, generation=manifest.generation + 1, written=this_moment(), full=None, held={}
     )
-    if "rollup" in what:
+    if "rollup" in kinds:
         return replace(following, rollup=None, history={})
     return replace(following, history={**manifest.history, **gone})
 

@@ -151,14 +151,14 @@ def write_sorted(sorter: Sorter, run: str, folder: Path, history: Mapping[int, t
     import pyarrow.parquet as pq
 
     totals: list[int] = sorter.totals().tolist()
-    held: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for key, total in zip(sorter.keys, totals, strict=True):
         if total:
-            held[family_of(key)] = held.get(family_of(key), 0) + total
+            counts[family_of(key)] = counts.get(family_of(key), 0) + total
     full = None
     rollup_file = None
     rollup = Rollup(run, sorter.keys, history)
-    if held:
+    if counts:
         full = folder / "full.parquet"
         with pq.ParquetWriter(full, schema(), **WRITE_OPTIONS, **_OPTIONS) as writer:
             file = _PointsFile(writer, run, sorter.keys, totals)
@@ -170,7 +170,7 @@ def write_sorted(sorter: Sorter, run: str, folder: Path, history: Mapping[int, t
     if sorter.keys:
         rollup_file = folder / "rollup.parquet"
         rollup.write(rollup_file)
-    return Rewritten(full, rollup_file, held)
+    return Rewritten(full, rollup_file, counts)
 
 
 class _PointsFile:

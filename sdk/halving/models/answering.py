@@ -55,7 +55,7 @@ def end_with_asker() -> None:
     if child == 0:
         try:
             if os.fork() == 0:
-                # This process is nobody's child, so code that waits for all of its own does not wait for it.
+                # Its parent has ended, so code that waits for all of its children does not wait for it.
                 os.read(0, 1)  # returns when the other end is closed, because nothing is ever written there
                 os.killpg(0, signal.SIGKILL)
         finally:
@@ -103,9 +103,9 @@ def _value(value: Any) -> Any:
 
 
 def _only(folder: str, installed: Sequence[str]) -> None:
-    """Let nothing be imported but the folder's code, Python's own modules and installed packages.
+    """Allow imports only of the folder's code, Python's own modules and installed packages.
 
-    Nothing comes from a checkout, and packages that are installed as editable are one.
+    Nothing is imported from a checkout, so packages that are installed as editable are excluded.
     """
     own = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]
     python = [path for path in sys.path if path and _is_of_python(Path(path).resolve(), own)]

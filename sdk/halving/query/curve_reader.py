@@ -178,11 +178,11 @@ class RunCurves:
             for rolled in self._rollups(key):  # If no level suffices, the finest one remains.
                 if _suffices(_in_window(_both(rolled, live), window), limit):
                     break
-            every = _both(rolled, live)
-            if _suffices(_in_window(every, window), limit) or not self._complete(key):
+            merged = _both(rolled, live)
+            if _suffices(_in_window(merged, window), limit) or not self._complete(key):
                 return self._resolve_overlaps(key, rolled, live, window)
             if window is not None:
-                met = _in_window(every, window)
+                met = _in_window(merged, window)
                 steps = (int(met["step"].min()), int(met["step_last"].max()))
                 return _in_window(_units(self.stitched_points(key, [steps])), window)
         return _in_window(_units(self.stitched_points(key)), window)
@@ -199,13 +199,13 @@ class RunCurves:
 
         Its count is more than 1 only when retention left nothing finer.
         """
-        every = self.units(key, 1)
-        every = every[every["nonfinite"] < every["count"]]
-        if not len(every):
-            return every
+        units = self.units(key, 1)
+        units = units[units["nonfinite"] < units["count"]]
+        if not len(units):
+            return units
         extreme = {"min": np.argmin, "max": np.argmax}[column]
-        place = int(extreme(every[column]))
-        unit = every[place : place + 1]
+        place = int(extreme(units[column]))
+        unit = units[place : place + 1]
         if unit["count"][0] > 1 and self._complete(key):
             points = _units(self.stitched_points(key, [(int(unit["step"][0]), int(unit["step_last"][0]))]))
             unit = points[points[column] == unit[column]][:1]
@@ -218,31 +218,31 @@ class RunCurves:
             # The points of the buckets are gone; what a resumed run logged again at their steps replaces
             # them.
             rolled = rolled[~_overlapping(rolled, live)]
-        every = _both(rolled, live)
-        if not len(every):
-            return every
+        units = _both(rolled, live)
+        if not len(units):
+            return units
         cut = None
         if complete and window is not None and window.exact:
             cut = window
-        if bool((every["step"][1:] > every["step_last"][:-1]).all()) and cut is None:
-            return _in_window(every, window)
-        every = every[np.argsort(every["step"], kind="stable")]
-        ends = np.maximum.accumulate(every["step_last"])
-        opens = np.append(True, every["step"][1:] > ends[:-1])
+        if bool((units["step"][1:] > units["step_last"][:-1]).all()) and cut is None:
+            return _in_window(units, window)
+        units = units[np.argsort(units["step"], kind="stable")]
+        ends = np.maximum.accumulate(units["step_last"])
+        opens = np.append(True, units["step"][1:] > ends[:-1])
         group = np.cumsum(opens) - 1
         sizes = np.bincount(group)
         split = sizes[group] > 1
         if cut is not None:
-            split |= (cut.meets(every) & ~cut.holds(every)) & (every["count"] > 1)
+            split |= (cut.meets(units) & ~cut.holds(units)) & (units["count"] > 1)
         if not split.any():
-            return _in_window(every, window)
-        starts = every["step"][opens]
-        lasts = np.maximum.reduceat(every["step_last"], np.flatnonzero(opens))
+            return _in_window(units, window)
+        starts = units["step"][opens]
+        lasts = np.maximum.reduceat(units["step_last"], np.flatnonzero(opens))
         torn = np.unique(group[split])
         points = stitch(
             self._points(key, list(zip(starts[torn].tolist(), lasts[torn].tolist(), strict=True)))
         )
-        whole = np.concatenate([every[~np.isin(group, torn)], _units(points)])
+        whole = np.concatenate([units[~np.isin(group, torn)], _units(points)])
         return _in_window(whole[np.argsort(whole["step"], kind="stable")], window)
 
     def _rollups(self, key: str) -> Iterator[Any]:

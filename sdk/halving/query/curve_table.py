@@ -22,7 +22,7 @@ Smoother = Callable[[Any], Any]
 class CurveRows(NamedTuple):
     """One curve's rows, as arrays.
 
-    The reading functions rely on the first three: the run, the key, and what is empty without points.
+    The reading functions rely on the first three fields: run, key, and a column that is empty without points.
     """
 
     run: str

@@ -57,9 +57,9 @@ def read_literal(field: Field, token: Token, *, ago: bool, now: datetime) -> Val
             token.column,
         )
     if ago and field.type != "time":
-        said = quote_short(f"{token.text} ago")
+        written = quote_short(f"{token.text} ago")
         raise InvalidFilter(
-            f"{said} is not accepted: {accepted_by(field)}; started and ended are times", token.column
+            f"{written} is not accepted: {accepted_by(field)}; started and ended are times", token.column
         )
     value: Value | None
     if field.type == "text":

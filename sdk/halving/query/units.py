@@ -7,7 +7,7 @@ def count_of(count: int, noun: str) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes as ``12 B``, ``3.4 KiB``, ``5.6 MiB``…"""
+    """A number of bytes for people: ``12 B``, ``3.4 KiB``, ``5.6 MiB`` and so on."""
     if count < 1024:
         return f"{count:.0f} B"
     number = float(count)

@@ -1,4 +1,4 @@
-"""The factors in which two trainings may differ, by their records: code, data, params, environment, …"""
+"""The factors in which two trainings may differ, by their records: code, data, params and so on."""
 
 import shlex
 from collections.abc import Mapping

@@ -43,7 +43,7 @@ def train_gang(
 
 
 def _attend(ours: Connection, epochs: int) -> Message | None:
-    """Let the gang pass every rung, and return its last message; None if it ends without one."""
+    """Grant every rung to the gang, and return its last message; None if it ends without one."""
     while True:
         try:
             message: Message = ours.recv()

@@ -117,7 +117,7 @@ def digest_in(image: str) -> str:
 
 
 def pod_differences(
-    image: ImagePlan, recorded: Mapping[str, Any], said: Ready, now: str | None = None
+    image: ImagePlan, recorded: Mapping[str, Any], report: Ready, now: str | None = None
 ) -> list[Difference]:
     """Differences of the trainable and the environment that the pod itself reports.
 
@@ -129,15 +129,15 @@ def pod_differences(
         InvalidInput: the report has not the form of an environment; any image may have sent it.
     """
     differences = []
-    if said.trainable_sha256 != image.trainable_sha256:
+    if report.trainable_sha256 != image.trainable_sha256:
         differences.append(
-            Difference("code", TRAINABLE_SOURCE, image.trainable_sha256, said.trainable_sha256)
+            Difference("code", TRAINABLE_SOURCE, image.trainable_sha256, report.trainable_sha256)
         )
     try:
         digest = None
         if now and not image.by_tag:
             digest = digest_in(now)
-        differences += environment_differences(recorded, {**said.environment, "image_digest": digest})
+        differences += environment_differences(recorded, {**report.environment, "image_digest": digest})
         wrong = [
             f"{difference.factor}: {difference.name} = {difference.now!r:.80}"
             for difference in differences

@@ -245,12 +245,12 @@ def train_in_pod(
         project, new = _new_run(plan)
         differences: list[Difference] = []
 
-        def ready(said: Ready, now: str | None) -> None:
+        def ready(report: Ready, now: str | None) -> None:
             if tag_has_moved(image, now):
                 raise _TagMoved(str(now))
             differences[:] = [
                 *differences_before_start(image, now),
-                *pod_differences(image, plan.environment, said, now),
+                *pod_differences(image, plan.environment, report, now),
             ]
             for line in _difference_lines(differences):
                 (tell_differences or tell)(line)
@@ -300,8 +300,8 @@ def _check_end(plan: Plan, info: RunInfo, how: str) -> None:
     if info.status not in ends:
         raise RerunFailed(
             f"the rerun of {plan.name} cannot be compared: {info.project}/{info.run} ended as "
-            f"{info.status} {how} and not as "
-            f"{' or '.join(ends)}, as it had to (the recorded run ended as {plan.ended})"
+            f"{info.status} {how} and not as {' or '.join(ends)}, as it had to (the recorded run ended as "
+            f"{plan.ended})"
         )
 
 

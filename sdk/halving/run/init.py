@@ -11,7 +11,7 @@ from halving.distributed.joining import ranks_of_process
 from halving.distributed.ranks import ALONE, Ranks
 from halving.errors import InvalidInput, NotFound
 from halving.identifiers import check_name, new_id
-from halving.records.plain_config import recorded_params
+from halving.records.config_params import recorded_params
 from halving.records.run_record import RunRecords
 from halving.run.determinism import hash_is_random
 from halving.run.rerun_request import RerunRequest, how_begun

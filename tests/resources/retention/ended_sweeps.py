@@ -4,6 +4,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from sqlalchemy.orm import Session
+
 from halving import Store
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.store.store import digest_of
@@ -18,11 +20,7 @@ from resources.sweep_spec import SweepSpec
 from tests.backends import snapshot_row
 
 VALUES = (0.5, 0.9, 0.7, 0.8, 0.6)  # of trials 0 to 4: the best are 1, 3, 2
-
-
 POLICY = {"checkpoints": {"top_k": 1, "days": 14}}
-
-
 Spec = Callable[..., SweepSpec]
 
 
@@ -37,6 +35,35 @@ def checkpoints_left(store: Store, sweep: str, numbers: range = range(5)) -> dic
         number: [epoch for epoch in (1, 2, 3) if store.has_blob(digest_of(content(run, epoch)))]
         for number, run in runs.items()
     }
+
+
+def add_trial(session: Session, sweep: str, number: int, value: float, checkpoint: str) -> None:
+    """Add a trial that has completed its only rung with a checkpoint."""
+    session.add(
+        TrialRow(
+            sweep=sweep,
+            number=number,
+            params={"x": value},
+            status="completed",
+            attempt=1,
+            checkpoint=checkpoint,
+        )
+    )
+    session.flush()
+    session.add(
+        RungResultRow(
+            sweep=sweep,
+            trial=number,
+            rung=0,
+            epochs=9,
+            value=value,
+            decision="finish",
+            attempt=1,
+            seconds=1.0,
+            checkpoint=checkpoint,
+            reached_at=utcnow(),
+        )
+    )
 
 
 def add_sweep(backend: Backend, spec: SweepSpec, *, ended: bool = True) -> str:
@@ -55,29 +82,7 @@ def add_sweep(backend: Backend, spec: SweepSpec, *, ended: bool = True) -> str:
                     SavedCheckpoint(epoch, 1, backend.store.put_blob(content(run, epoch)), {})
                 )
             digest = digest_of(content(run, 3))
-            row = TrialRow(
-                sweep=sweep,
-                number=number,
-                params={"x": value},
-                status="completed",
-                attempt=1,
-                checkpoint=digest,
-            )
-            session.add(row)
-            session.flush()
-            result = RungResultRow(
-                sweep=sweep,
-                trial=number,
-                rung=0,
-                epochs=9,
-                value=value,
-                decision="finish",
-                attempt=1,
-                seconds=1.0,
-            )
-            result.checkpoint = digest
-            result.reached_at = utcnow()
-            session.add(result)
+            add_trial(session, sweep, number, value, digest)
     if ended:
         backend.catalog.end_sweep(sweep, "finished")
     return sweep

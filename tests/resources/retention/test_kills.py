@@ -23,7 +23,7 @@ from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.store.files import Files
 from halving.store.json_files import now as this_moment
 from halving.store.store import blob_name, digest_of
-from resources.catalog import Catalog, RungResultRow, TrialRow, utcnow
+from resources.catalog import Catalog, TrialRow
 from resources.catalog.trial_key import trial_key
 from resources.retention.carry_out import carry_out
 from resources.retention.policy import parse_policy
@@ -32,6 +32,7 @@ from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
 from tests.backends import add_version, snapshot_row
 from tests.changes import be_later, is_killed, is_process_killed
+from tests.resources.retention.ended_sweeps import add_trial
 from tests.s3 import S3
 from tests.sdk.metric_files import read_points, read_rollup, write_segment
 
@@ -116,30 +117,7 @@ def fill(store: Store, catalog: Catalog, spec: SweepSpec) -> Filled:
                 records.add_checkpoint(SavedCheckpoint(epoch, 1, digest, {}, sharded=bool(parts)))
             records.add_artifact("log", put(f"log of {run}".encode(), stays=number == 2), 1)
             records.end(1, {"status": "finished", "time": this_moment(), "summary": {}})
-            session.add(
-                TrialRow(
-                    sweep=sweep,
-                    number=number,
-                    params={"x": value},
-                    status="completed",
-                    attempt=1,
-                    checkpoint=digest,
-                )
-            )
-            session.flush()
-            result = RungResultRow(
-                sweep=sweep,
-                trial=number,
-                rung=0,
-                epochs=9,
-                value=value,
-                decision="finish",
-                attempt=1,
-                seconds=1.0,
-            )
-            result.checkpoint = digest
-            result.reached_at = utcnow()
-            session.add(result)
+            add_trial(session, sweep, number, value, digest)
             compact(store, "small", run)
         champion = {"run": trial_key(sweep, 2), "sweep": sweep, "trial": 2, "checkpoint": digest}
         add_version(

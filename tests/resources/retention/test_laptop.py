@@ -15,7 +15,7 @@ from halving.store.json_files import to_json
 from resources.backend import Backend
 from resources.catalog import RungResultRow, TrialRow
 from resources.catalog.trial_key import trial_key
-from resources.retention.by_itself import note, why_not_due
+from resources.retention.automatic import why_not_due, write_last
 from resources.retention.carry_out import carry_out
 from resources.retention.policy_file import load_policy
 from resources.scheduling.sweeps import open_sweep
@@ -105,7 +105,7 @@ class Laptop:
         if begun:
             for project, run in self.runs[-2 * TRIALS - 2 :]:  # what was replaced before goes now
                 compact(self.store, project, run)
-            note(
+            write_last(
                 self.store,
                 carry_out(self.store, self.catalog, load_policy(self.store), now=self.day),
                 self.day,

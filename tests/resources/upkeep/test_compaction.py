@@ -148,7 +148,7 @@ def test_many_workers_share_the_runs_and_compact_each_once(either_backend: Backe
         try:
             with closing(Catalog(any_catalog)) as catalog:
                 compact_waiting(
-                    store, catalog, at_once=3, each=lambda claimed, done: compactions.update([claimed.run])
+                    store, catalog, at_once=3, on_run=lambda claimed, done: compactions.update([claimed.run])
                 )
         except BaseException as error:  # noqa: BLE001
             failed.append(error)

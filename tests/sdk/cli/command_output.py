@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
-class Said(NamedTuple):
+class Output(NamedTuple):
     status: int
     out: str
     err: str
@@ -20,8 +20,8 @@ class Said(NamedTuple):
         return json.loads(self.out, parse_constant=refuse)
 
 
-Halving = Callable[..., Said]
+Halving = Callable[..., Output]
 
 
-def rows_of(said: Said) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(said.out)))
+def rows_of(output: Output) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(output.out)))

@@ -10,17 +10,17 @@ import pytest
 import halving
 from halving import Store
 from halving.cli.main import main
-from tests.sdk.cli.command_output import Halving, Said
+from tests.sdk.cli.command_output import Halving, Output
 
 
 @pytest.fixture
 def command(store: Store, capfd: pytest.CaptureFixture[str]) -> Halving:
     """Run a command on the test's store."""
 
-    def run(name: str, *arguments: str) -> Said:
+    def run(name: str, *arguments: str) -> Output:
         status = main([name, "--root", store.root, *arguments])
         out, err = capfd.readouterr()
-        return Said(status, out, err)
+        return Output(status, out, err)
 
     return run
 

@@ -105,8 +105,6 @@ def write_file(exports: Path, name: str, content: bytes) -> None:
 
 
 NAME = f"{PROJECT}/RUN-1"
-
-
 Capture = pytest.CaptureFixture[str]
 
 

@@ -74,8 +74,6 @@ for number in range(3):
 mlflow.flush_trace_async_logging()
 Path("running").write_text(running)
 """
-
-
 MORE = """
 import os, sys
 from pathlib import Path
@@ -92,8 +90,6 @@ client.log_metric(running, "later", 3.0, step=1, timestamp=1_700_000_000_001)
 client.log_text(running, mlflow.artifacts.load_text(f"runs:/{running}/notes.txt") + " and ended", "notes.txt")
 client.set_terminated(running)
 """
-
-
 STORES = {"database": "sqlite:///mlflow.db", "folder": "./mlruns", "server": "sqlite:///mlflow.db"}
 
 

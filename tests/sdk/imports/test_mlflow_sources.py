@@ -50,11 +50,33 @@ RUN = {
 }
 
 
+class QuietHandler(BaseHTTPRequestHandler):
+    """Answers a POST as a GET, and logs nothing."""
+
+    def do_GET(self) -> None:
+        raise NotImplementedError
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def serve(handler: type[QuietHandler]) -> Iterator[str]:
+    """The address of a server on this machine that answers by a handler."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
 @contextmanager
 def breaking(*, after: str) -> Iterator[str]:
     """The address of a server of one run, whose connection ends within the answer to one path."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             pages: dict[str, Any] = {
                 "/api/2.0/mlflow/artifacts/list": {"files": [{"path": "model.bin", "file_size": 1_000}]},
@@ -73,16 +95,8 @@ def breaking(*, after: str) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body[: 5 if path == after and not deleted else None])
 
-        def do_POST(self) -> None:
-            self.do_GET()
-
-        def log_message(self, *_: Any) -> None:
-            """Nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+    with serve(Handler) as address:
+        yield address
 
 
 def test_an_artifact_that_breaks_off_is_refused_and_comes_with_the_next_import(
@@ -107,7 +121,7 @@ def test_an_answer_that_breaks_off_is_one_clear_error(root: str, capsys: pytest.
 def answering(pages: dict[str, Any]) -> Iterator[str]:
     """The address of a server that knows these paths alone, each with its answers by page token."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             path, _, query = self.path.partition("?")
             body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
@@ -120,16 +134,8 @@ def answering(pages: dict[str, Any]) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(content)
 
-        def do_POST(self) -> None:
-            self.do_GET()
-
-        def log_message(self, *_: Any) -> None:
-            """Nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+    with serve(Handler) as address:
+        yield address
 
 
 def test_traces_are_counted_of_servers_of_each_version_that_has_them() -> None:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from halving import Store
-from halving.identifiers import plain_name
+from halving.identifiers import sanitize_name
 from tests.sdk.imports.copies import media, outcomes, points, run_import
 from tests.sdk.imports.tools import python_with, run_script
 from tests.sdk.imports.trackio_files import STARTED, Database, at, record_of, values
@@ -260,7 +260,7 @@ def test_any_name_of_a_run_is_kept_as_its_tag(
     report = run_import(capsys, "trackio", top, root)
     record = record_of(root)
     assert (record["parent"]["tags"], record["params"]) == ({"name": name}, {"lr": 1})
-    assert report["runs"][0]["run"].startswith(plain_name(name, otherwise="run")[:121])
+    assert report["runs"][0]["run"].startswith(sanitize_name(name, otherwise="run")[:121])
     assert record["project"] == "my-project"
 
 

@@ -24,8 +24,6 @@ from tests.sdk.imports.wandb_files import (
 from tests.sdk.imports.wandb_imports import Import, age, outcomes
 
 WANDB = "wandb==0.31.0"
-
-
 STEPS = 30
 
 

@@ -10,8 +10,6 @@ from halving.integrations.huggingface import HalvingCallback
 
 # Of an epoch; each step has 8 samples.
 SAMPLES = 32
-
-
 STEPS = 4
 
 

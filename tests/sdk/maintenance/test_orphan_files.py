@@ -85,11 +85,7 @@ def test_temporary_files_of_killed_writers_go_wherever_they_are(store: Store, fo
 
 
 DAY = "features/clicks/1/day=2026-11-25"
-
-
 A = "a" * 64
-
-
 B = "b" * 64
 
 

@@ -93,7 +93,7 @@ def test_what_is_due_is_what_should_be(
     days: PointDays, states: list[RunState], dropped: list[tuple[str, str, int, int]]
 ) -> None:
     drops = plan_retention(states, days, {("p", "safe")}, NOW)
-    assert [(drop.run, drop.what, drop.points, drop.bytes) for drop in drops] == dropped
+    assert [(drop.run, drop.kind, drop.points, drop.bytes) for drop in drops] == dropped
 
 
 def apply_retention(
@@ -111,7 +111,7 @@ def test_a_dry_run_says_what_would_go_and_touches_nothing(store: Store) -> None:
     files = all_files(store)
     would = apply_retention(store, 30, dry_run=True)
     assert all_files(store) == files
-    assert [(drop.run, drop.what, drop.points) for drop in would] == [("r", "full", 80)]
+    assert [(drop.run, drop.kind, drop.points) for drop in would] == [("r", "full", 80)]
     assert would[0].bytes > 0
     assert apply_retention(store, 30) == would
     assert apply_retention(store, 30) == []
@@ -148,8 +148,8 @@ def test_uncompacted_segments_go_by_their_own_age_and_their_rollup_stays(store: 
     assert apply_retention(store, 101, **options) == []
     would = apply_retention(store, 30, dry_run=True, **options)
     assert all_files(store) == files
-    assert [(drop.run, drop.what, drop.bytes > 0) for drop in would] == [("r", "full", True)]
-    assert [(drop.run, drop.what, drop.points) for drop in apply_retention(store, 30, **options)] == [
+    assert [(drop.run, drop.kind, drop.bytes > 0) for drop in would] == [("r", "full", True)]
+    assert [(drop.run, drop.kind, drop.points) for drop in apply_retention(store, 30, **options)] == [
         ("r", "full", 160)
     ]
     assert (read_points(store, "r"), len(read_points(store, "safe"))) == ([], 160)
@@ -160,7 +160,7 @@ def test_uncompacted_segments_go_by_their_own_age_and_their_rollup_stays(store: 
 def test_of_segments_that_nobody_has_compacted_system_metrics_go_earlier(store: Store) -> None:
     write_segment(store, "r", 1, 0, log_points())
     assert apply_retention(store, 300, 30, dry_run=True) == []  # whether it has any is not known
-    assert [(drop.what, drop.points) for drop in apply_retention(store, 300, 30)] == [("system", 40)]
+    assert [(drop.kind, drop.points) for drop in apply_retention(store, 300, 30)] == [("system", 40)]
     assert read_points(store, "r") == rows(1, only("loss", log_points()))
 
 
@@ -219,7 +219,7 @@ def test_system_metrics_go_earlier_and_later_ones_join_their_rollup(store: Store
     write_segment(store, "r", 1, 0, log_points())
     compact(store, "p", "r")
     done = apply_retention(store, 300, 30)
-    assert [(drop.what, drop.points) for drop in done] == [("system", 40)]
+    assert [(drop.kind, drop.points) for drop in done] == [("system", 40)]
     assert read_points(store, "r") == rows(1, only("loss", log_points()))
     assert len(read_rollup(store, "r")) == 80
     assert apply_retention(store, 300, 30) == []
@@ -240,7 +240,7 @@ def test_a_rollup_goes_last_and_the_run_can_still_go_on(store: Store) -> None:
     write_segment(store, "r", 1, 0, log_points())
     compact(store, "p", "r")
     done = apply_retention(store, 30, rollup=60)
-    assert [drop.what for drop in done] == ["full", "rollup"]
+    assert [drop.kind for drop in done] == ["full", "rollup"]
     assert [Path(name).name for name in all_files(store)] == ["manifest-000002.json"]
     write_segment(store, "r", 1, 1, log_points(first=40))
     assert compact(store, "p", "r").points == 80
@@ -254,7 +254,7 @@ def test_a_protected_run_keeps_every_point_and_the_others_keep_their_rollups(sto
     before = shape(read_rollup(store, "a"))
     for days in ((300, 30), (30, None)):
         done = apply_retention(store, *days, protected={("p", "champion")})
-        assert [(drop.run, drop.what) for drop in done] == [("a", "full" if days[0] == 30 else "system")]
+        assert [(drop.run, drop.kind) for drop in done] == [("a", "full" if days[0] == 30 else "system")]
         assert read_points(store, "champion") == rows(1, log_points())
         assert read_points(store, "a") == ([] if days[0] == 30 else rows(1, only("loss", log_points())))
         for run in ("a", "champion"):

@@ -14,13 +14,9 @@ from halving.metrics.segments import encode, live_folder, points_table, segment_
 from tests.properties import examples
 
 T0 = 1_700_000_000_000
-
-
 VALUES = st.one_of(
     st.floats(-100, 100, width=32), st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1e308])
 )
-
-
 Logged = list[tuple[int, int, float]]  # step, ms behind T0, value: a segment's points of one key
 
 

@@ -22,8 +22,6 @@ def _plan() -> Plan:
 
 
 PLAN = _plan()
-
-
 TRIAL = {
     "objectives": [{"metric": "score", "summary": "end", "window": 1, "maximize": True}],
     "max_epochs": 9,

@@ -15,19 +15,13 @@ from halving.trial.messages import Ready
 from tests.sdk.rerun.records import TRIAL, info
 
 IMAGE = "registry.example:5000/train@sha256:12"
-
-
 OTHER_IMAGE = "registry.example:5000/train@sha256:56"
-
-
 ENVIRONMENT: dict[str, Any] = {
     "python": {"version": "3.11.9", "implementation": "CPython"},
     "packages": {"numpy": "2.0"},
     "hardware": {"machine": "x86_64", "platform": "Linux", "cpus": 2, "gpus": []},
     "image": IMAGE,
 }
-
-
 AS_RECORDED = Ready(ENVIRONMENT, "a" * 64)
 
 
@@ -43,7 +37,7 @@ def plan_for(info: RunInfo | None = None) -> Plan:
 
 
 @dataclass
-class Says:
+class ReportingCluster:
     """A cluster whose pod says of itself what it is given, and trains nothing."""
 
     said: Ready

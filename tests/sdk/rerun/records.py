@@ -7,8 +7,6 @@ from halving.query.runs import RunAttempt, RunInfo
 from halving.rerun.plan import Plan
 
 COMMIT = "c" * 40
-
-
 TRIAL = {
     "objectives": [{"metric": "score", "summary": "end", "window": 1, "maximize": True}],
     "bounded": [],

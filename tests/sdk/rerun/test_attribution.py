@@ -30,8 +30,6 @@ from tests.sdk.rerun.experiments import PLAN, recorded_in
 from tests.sdk.run.test_run import start
 
 pytestmark = pytest.mark.usefixtures("no_git_settings")
-
-
 Values = Callable[[tuple[str, ...], int], float]
 
 

@@ -21,8 +21,6 @@ from tests.sdk.rerun.experiments import PLAN, TRIAL, recorded_in
 from tests.sdk.run.test_run import start
 
 GPUS = ["NVIDIA A100, GPU-1, 550.54", "NVIDIA T4, GPU-2, 550.54"]
-
-
 pytestmark = pytest.mark.usefixtures("no_git_settings")
 
 

@@ -17,14 +17,22 @@ from halving.rerun.image import ImagePlan, differences_before_start, pod_differe
 from halving.rerun.pods import PodRerun
 from halving.rerun.rerun import Options, RerunFailed, RerunRefused, train_in_pod
 from halving.trial.messages import Ready
-from tests.sdk.rerun.images import AS_RECORDED, ENVIRONMENT, IMAGE, Says, again, of_an_image, plan_for
+from tests.sdk.rerun.images import (
+    AS_RECORDED,
+    ENVIRONMENT,
+    IMAGE,
+    ReportingCluster,
+    again,
+    of_an_image,
+    plan_for,
+)
 from tests.sdk.rerun.records import TRIAL
 
 
 def test_a_pod_gets_what_the_record_has_and_trains_to_the_recorded_epoch(
     store: Store,
 ) -> None:
-    pods = Says(AS_RECORDED)
+    pods = ReportingCluster(AS_RECORDED)
     with pytest.raises(RerunFailed, match="ended in its pod and recorded no run"):
         again(store, plan_for(), pods, strict=True)
     (rerun,) = pods.reruns
@@ -61,7 +69,7 @@ def test_differences_that_only_the_pod_knows_are_named_first_and_strict_refuses(
     store: Store, said: Ready, difference: str
 ) -> None:
     with pytest.raises(RerunRefused, match=r"Nothing was trained. Accept them by --except FACTOR") as refused:
-        again(store, plan_for(), Says(said), strict=True)
+        again(store, plan_for(), ReportingCluster(said), strict=True)
     assert difference in str(refused.value)
 
 
@@ -76,7 +84,7 @@ def test_a_tag_and_another_image_are_named_and_strict_refuses_before_a_pod_start
         "image: attempt 3 was in the image registry.example/train:2, is in that of attempt 1",
         "image: registry.example/train:1 was named without its digest, is registry.example/train@sha256:34",
     ]
-    pods = Says(AS_RECORDED)
+    pods = ReportingCluster(AS_RECORDED)
     with pytest.raises(
         RerunRefused, match=r"registry.example/train:1 was named without its digest, is not known"
     ):
@@ -224,7 +232,7 @@ def test_a_new_environment_and_no_cluster_are_refused_for_a_trial_of_an_image(st
     with pytest.raises(
         InvalidInput, match="--env is not accepted for run p/r: it trains in a pod of the image"
     ):
-        again(store, plan_for(), Says(AS_RECORDED), build=True)
+        again(store, plan_for(), ReportingCluster(AS_RECORDED), build=True)
     with pytest.raises(
         InvalidInput,
         match=(
@@ -238,8 +246,8 @@ def test_a_new_environment_and_no_cluster_are_refused_for_a_trial_of_an_image(st
 @pytest.mark.parametrize(
     ("pods", "accepted", "here", "in_a_pod"),
     [
-        (Says(AS_RECORDED), (), IMAGE, True),
-        (Says(AS_RECORDED), ("image",), "", False),
+        (ReportingCluster(AS_RECORDED), (), IMAGE, True),
+        (ReportingCluster(AS_RECORDED), ("image",), "", False),
         (None, (), IMAGE, False),
         (None, (), "", True),
     ],
@@ -247,7 +255,7 @@ def test_a_new_environment_and_no_cluster_are_refused_for_a_trial_of_an_image(st
 def test_a_trial_with_image_and_commit_is_trained_in_a_worktree_only_on_demand(
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
-    pods: Says | None,
+    pods: ReportingCluster | None,
     accepted: tuple[str, ...],
     here: str,
     in_a_pod: bool,

@@ -12,7 +12,7 @@ from halving.rerun.experiment import ALL, Planned, plan_experiment
 from halving.rerun.image import ImagePlan
 from halving.rerun.kept_reruns import KeptReruns
 from halving.rerun.rerun import Options
-from tests.sdk.rerun.images import AS_RECORDED, IMAGE, OTHER_IMAGE, Says, of_an_image, plan_for
+from tests.sdk.rerun.images import AS_RECORDED, IMAGE, OTHER_IMAGE, ReportingCluster, of_an_image, plan_for
 
 
 def with_record(image: str = IMAGE, **changes: Any) -> Planned:
@@ -105,7 +105,9 @@ def test_more_cpus_cannot_be_changed_and_a_pod_is_not_compared_with_a_worktree(s
     with pytest.raises(InvalidInput, match="no cluster is at hand"):
         check_arms(store, wanted, {}, Options(repository=Path("/nowhere")), None)
     with pytest.raises(InvalidInput, match="--env is not accepted for run p/r"):
-        check_arms(store, wanted, {}, Options(repository=Path("/nowhere"), build=True), Says(AS_RECORDED))
+        check_arms(
+            store, wanted, {}, Options(repository=Path("/nowhere"), build=True), ReportingCluster(AS_RECORDED)
+        )
 
 
 def test_a_call_says_that_an_image_is_named_by_a_tag_before_it_reuses_reruns(store: Store) -> None:

@@ -25,8 +25,6 @@ from halving.trial.messages import Granted, Message, Raised, Ready, Stopped
 from tests.sdk.rerun.images import IMAGE, OTHER_IMAGE, again, of_an_image, plan_for
 
 SDK = Path(__file__).parents[3] / "sdk"
-
-
 TRAINABLE = """
 import os
 

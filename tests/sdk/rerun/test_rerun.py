@@ -125,11 +125,7 @@ ENDING = """
     if ("HALVING_RERUN" in os.environ) == {again}:
         {how}
 """
-
-
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
-
-
 RAISE = "raise OSError"
 
 

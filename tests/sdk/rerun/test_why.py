@@ -42,8 +42,6 @@ with halving.init("p", {"lr": float(lr)}, id=name, seed=int(seed), system_metric
         time.sleep(600)
     run.log({"score": 10 * run.params["lr"] + OFFSET + random.gauss(0, 0.01)}, step=1)
 """
-
-
 pytestmark = pytest.mark.usefixtures("no_git_settings")
 
 

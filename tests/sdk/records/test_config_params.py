@@ -28,7 +28,7 @@ from omegaconf import OmegaConf
 
 import halving
 from halving import InvalidInput, Store
-from halving.records.plain_config import plain_config
+from halving.records.config_params import convert_config
 from tests.properties import examples
 
 
@@ -87,7 +87,7 @@ CIRCLE.append(CIRCLE)
 DEEP: list[Any] = []
 for _ in range(40):
     DEEP = [DEEP]
-HERE = "tests.sdk.records.test_plain_config"
+HERE = "tests.sdk.records.test_config_params"
 
 AS_VALUES: list[tuple[Any, Any]] = [
     (None, None),
@@ -185,7 +185,7 @@ AS_TEXT: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("value", "expected"), AS_VALUES)
 def test_values_of_any_kind_become_plain_data(value: Any, expected: Any) -> None:
-    params, texts = plain_config({"name": value})
+    params, texts = convert_config({"name": value})
     assert params == {"name": expected}
     assert type(params["name"]) is type(expected)
     assert texts == []
@@ -194,7 +194,7 @@ def test_values_of_any_kind_become_plain_data(value: Any, expected: Any) -> None
 
 @pytest.mark.parametrize(("value", "expected"), AS_TEXT)
 def test_what_has_no_value_of_its_own_is_text_and_named(value: Any, expected: str) -> None:
-    assert plain_config({"outer": [{"name": value}], "x": 1}) == (
+    assert convert_config({"outer": [{"name": value}], "x": 1}) == (
         {"outer": [{"name": expected}], "x": 1},
         ["outer.name"],
     )
@@ -203,17 +203,17 @@ def test_what_has_no_value_of_its_own_is_text_and_named(value: Any, expected: st
 def test_what_lies_in_itself_or_too_deep_ends_somewhere() -> None:
     own: dict[str, Any] = {"a": 1}
     own["own"] = own
-    assert plain_config({"circle": CIRCLE, "own": own}) == (
+    assert convert_config({"circle": CIRCLE, "own": own}) == (
         {"circle": [1, "list"], "own": {"a": 1, "own": "dict"}},
         ["circle", "own.own"],
     )
-    assert plain_config({"deep": DEEP})[1] == ["deep"]
+    assert convert_config({"deep": DEEP})[1] == ["deep"]
     shared = [1]
-    assert plain_config({"a": shared, "b": shared}) == ({"a": [1], "b": [1]}, [])
+    assert convert_config({"a": shared, "b": shared}) == ({"a": [1], "b": [1]}, [])
 
 
 def test_nan_is_kept() -> None:
-    params, texts = plain_config({"x": float("nan"), "y": Decimal("nan"), "z": np.float32("nan")})
+    params, texts = convert_config({"x": float("nan"), "y": Decimal("nan"), "z": np.float32("nan")})
     assert [str(value) for value in params.values()] == ["nan"] * 3
     assert texts == []
 
@@ -223,7 +223,7 @@ def test_a_text_is_cut() -> None:
         def __str__(self) -> str:
             return "x" * 5000
 
-    assert plain_config({"x": Long()})[0] == {"x": "x" * 1000}
+    assert convert_config({"x": Long()})[0] == {"x": "x" * 1000}
 
 
 @pytest.mark.parametrize(
@@ -242,8 +242,8 @@ def test_a_text_is_cut() -> None:
     ],
 )
 def test_names_become_texts_and_none_is_lost(config: dict[Any, Any], expected: dict[str, Any]) -> None:
-    assert plain_config(config)[0] == expected
-    assert plain_config({"inner": config})[0] == {"inner": expected}
+    assert convert_config(config)[0] == expected
+    assert convert_config({"inner": config})[0] == {"inner": expected}
 
 
 class Script:
@@ -288,8 +288,8 @@ def test_a_function_that_a_class_is_given_is_a_value_and_its_own_methods_are_non
         "warmup": f"{HERE}.Functions.<lambda>",
         "half": "functools.partial(<built-in function pow>, 2)",
     }
-    assert plain_config(Functions) == (expected, list(expected))
-    assert plain_config(Functions())[0] == expected | {"depth": 3}
+    assert convert_config(Functions) == (expected, list(expected))
+    assert convert_config(Functions())[0] == expected | {"depth": 3}
 
 
 @dataclass
@@ -313,8 +313,8 @@ def test_a_class_whose_instances_have_the_values_is_refused_with_its_fields_name
             InvalidInput,
             match=f"class .*{config.__name__} is not accepted: only its instances have values of {names}",
         ):
-            plain_config(config)
-    assert plain_config(Defaults)[0] == {"lr": 0.1, "kind": "red"}
+            convert_config(config)
+    assert convert_config(Defaults)[0] == {"lr": 0.1, "kind": "red"}
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_a_class_whose_instances_have_the_values_is_refused_with_its_fields_name
     ],
 )
 def test_a_config_is_anything_that_has_names_and_values(config: Any, expected: dict[str, Any]) -> None:
-    assert plain_config(config)[0] == expected
+    assert convert_config(config)[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ PLAIN_DATA = st.recursive(
 @settings(max_examples=examples(200))
 @given(st.dictionaries(st.text(), PLAIN_DATA, max_size=5))
 def test_plain_data_comes_back_as_it_is(config: dict[str, Any]) -> None:
-    assert plain_config(config) == (config, [])
+    assert convert_config(config) == (config, [])
 
 
 def test_a_run_has_its_config_as_plain_data_with_one_warning_and_is_continued(store: Store) -> None:
@@ -396,9 +396,9 @@ def test_a_run_has_its_config_as_plain_data_with_one_warning_and_is_continued(st
 @pytest.mark.slow
 def test_every_process_makes_the_same_of_a_config() -> None:
     code = (
-        f"import json; from {HERE} import AS_TEXT, AS_VALUES; from halving.records.plain_config import "
-        "plain_config\n"
-        "print(json.dumps(plain_config({str(at): value for at, (value, _) in enumerate(AS_VALUES + "
+        f"import json; from {HERE} import AS_TEXT, AS_VALUES; from halving.records.config_params import "
+        "convert_config\n"
+        "print(json.dumps(convert_config({str(at): value for at, (value, _) in enumerate(AS_VALUES + "
         "AS_TEXT)})[0], sort_keys=True))"
     )
     said = [
@@ -423,5 +423,5 @@ def test_a_model_of_pydantic_is_names_and_values_at_the_top_and_inside() -> None
         paths: list[Path] = [Path("a")]
 
     expected = {"lr": 0.1, "colour": "red", "paths": ["a"]}
-    assert plain_config(Model()) == (expected, [])
-    assert plain_config({"model": Model()}) == ({"model": expected}, [])
+    assert convert_config(Model()) == (expected, [])
+    assert convert_config({"model": Model()}) == ({"model": expected}, [])

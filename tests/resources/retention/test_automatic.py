@@ -8,7 +8,7 @@ import pytest
 from halving import Store
 from resources.backend import Backend
 from resources.execution.kubernetes.cluster_config import VARIABLE
-from resources.retention.by_itself import last_time, line_of, note, why_not_due
+from resources.retention.automatic import read_last, summarize, why_not_due, write_last
 from resources.retention.carry_out import Outcome
 from resources.retention.cold import KIND as MOVED
 from resources.retention.gone import Gone
@@ -63,9 +63,9 @@ def test_a_disk_that_a_team_shares_is_not_cleaned_as_a_laptop_is(
 
 def test_it_is_due_once_a_day_and_says_what_went(backend: Backend) -> None:
     file = load_policy(backend.store)
-    assert last_time(backend.store) is None
-    note(backend.store, Outcome([Gone("small", "checkpoints", 3, 300)], file, {}, dry_run=False))
-    last = last_time(backend.store)
+    assert read_last(backend.store) is None
+    write_last(backend.store, Outcome([Gone("small", "checkpoints", 3, 300)], file, {}, dry_run=False))
+    last = read_last(backend.store)
     assert last is not None
     assert (last["bytes"], last["gone"]) == (
         300,
@@ -83,10 +83,12 @@ def test_it_is_due_once_a_day_and_says_what_went(backend: Backend) -> None:
 def test_a_line_says_what_went_and_what_moved() -> None:
     last = {"bytes": 300, "policy": "the shipped default", "shipped": True}
     change = "by the shipped default; a file retention.yaml in the store changes what is kept"
-    assert line_of({**last, "gone": []}) == f"old data: nothing had to go, {change}"
+    assert summarize({**last, "gone": []}) == f"old data: nothing had to go, {change}"
     rows = [
         Gone("a", "checkpoints", 3, 200)._asdict(),
         Gone("b", "checkpoints", 1, 100)._asdict(),
         Gone("a", MOVED, 2, 50)._asdict(),
     ]
-    assert line_of({**last, "gone": rows}) == f"old data: 300 B deleted (4 checkpoints), 2 {MOVED}, {change}"
+    assert (
+        summarize({**last, "gone": rows}) == f"old data: 300 B deleted (4 checkpoints), 2 {MOVED}, {change}"
+    )

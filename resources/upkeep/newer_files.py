@@ -1,4 +1,4 @@
-"""Files of sweeps and trials that were written after the catalog was read, so that it does not know them.
+"""Files of sweeps and trials that are newer than a dump of the catalog, and that a backup leaves out.
 
 Restored beside that catalog they would be in the way. The catalog hands out a trial as the attempt that it
 counts next, and the trial's run refuses an attempt that has begun, or params that are not its own. And
@@ -24,10 +24,10 @@ Attempts = Mapping[str, int]
 """How many attempts a catalog counts of each trial, by its run; 0 where it has not been handed out."""
 
 
-def files_ahead(
+def find_newer_files(
     store: Store, names: Iterable[str], before: Collection[str], sweeps: set[str], attempts: Attempts
 ) -> tuple[set[str], bool]:
-    """The files of a store that a catalog does not know yet, and whether they can be left out.
+    """Find the files of a store that a catalog does not know yet, and say whether they can be left out.
 
     They cannot where a compaction has put their points together with others.
 

@@ -1,4 +1,4 @@
-"""Values as JSON has them."""
+"""Converts values to ones that JSON can hold."""
 
 import math
 from datetime import datetime

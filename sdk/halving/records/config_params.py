@@ -1,4 +1,4 @@
-"""Converting a training script's config to plain data: OmegaConf, argparse, dataclasses, NumPy's values.
+"""Converts a script's config to params: OmegaConf, argparse, dataclasses, NumPy's values and so on.
 
 The same config becomes the same data in every process, because the attempts at a run compare theirs. Nothing
 is imported for it.
@@ -34,9 +34,9 @@ def recorded_params(config: Any) -> dict[str, Any]:
     """Convert a config to plain data, and warn once of the values that are kept as text.
 
     Raises:
-        InvalidInput: as :func:`plain_config`.
+        InvalidInput: as :func:`convert_config`.
     """
-    params, texts = plain_config(config)
+    params, texts = convert_config(config)
     if texts:
         listed = _shorten(texts)
         warn_once(
@@ -46,7 +46,7 @@ def recorded_params(config: Any) -> dict[str, Any]:
     return params
 
 
-def plain_config(config: Any) -> tuple[dict[str, Any], list[str]]:
+def convert_config(config: Any) -> tuple[dict[str, Any], list[str]]:
     """Convert a config to plain data; returns it and the dotted names of values that are kept as text.
 
     Raises:

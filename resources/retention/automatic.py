@@ -1,7 +1,7 @@
-"""Automatic retention on a machine's own disk, at most once a day, and the record of the last time.
+"""Automatic retention, at most once a day: whether it is due, and the record of the last one.
 
-:mod:`halving.maintenance.daily` starts it where runs end: at the end of a script's run, of a sweep's job and
-of ``halving sweep``, in the sensors' daemon and in a server.
+It is for a store on a machine's own disk. :mod:`halving.maintenance.daily` starts it where runs end: at the
+end of a script's run, of a sweep's job and of ``halving sweep``, in the sensors' daemon and in a server.
 """
 
 import json
@@ -39,15 +39,15 @@ def why_not_due(store: Store, file: PolicyFile, now: datetime | None = None) -> 
         )
     if not has_catalog(store) and store.names("datasets"):
         return "the store has snapshots of datasets, and no catalog: HALVING_CATALOG says where it is"
-    last = last_time(store)
+    last = read_last(store)
     today = (now or datetime.now(UTC)).date()
     if last is not None and datetime.fromtimestamp(last["time"], UTC).date() == today:
         return "it was carried out today"
     return None
 
 
-def note(store: Store, outcome: Outcome, now: datetime | None = None) -> None:
-    """Write down the time and the outcome of a retention."""
+def write_last(store: Store, outcome: Outcome, now: datetime | None = None) -> None:
+    """Write the time and the outcome of a retention into the store, for :func:`read_last`."""
     content = {
         "time": (now or datetime.now(UTC)).timestamp(),
         "bytes": outcome.bytes,
@@ -59,8 +59,8 @@ def note(store: Store, outcome: Outcome, now: datetime | None = None) -> None:
     store.replace(_LAST, to_json(content))
 
 
-def last_time(store: Store) -> dict[str, Any] | None:
-    """What :func:`note` wrote last; ``time`` in seconds since 1970."""
+def read_last(store: Store) -> dict[str, Any] | None:
+    """Read the record of the last retention, whose ``time`` is in seconds since 1970; None without one."""
     try:
         record: dict[str, Any] = json.loads(store.read(_LAST))
     except (NotFound, ValueError):
@@ -68,8 +68,8 @@ def last_time(store: Store) -> dict[str, Any] | None:
     return record
 
 
-def line_of(last: dict[str, Any]) -> str:
-    """What the last retention deleted and moved, and by which policy, in one line."""
+def summarize(last: dict[str, Any]) -> str:
+    """Say in one line what the last retention deleted and moved, and by which policy."""
     kinds: Counter[str] = Counter()
     for row in last["gone"]:
         kinds[row["kind"]] += row["count"]
