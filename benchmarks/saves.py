@@ -253,11 +253,12 @@ def _gang(
     from halving import Store
     from halving.checkpoints.sharded.save import Staging
     from halving.distributed.ranks import Gang
+    from halving.store.deadline import Deadline
 
     staging = Staging(Store(folder / "store"), Gang(rank, ranks, rank, timeout=600.0))
 
     def save() -> tuple[Callable[[], bool], Callable[[], Any]]:
-        flight = staging.begin({"model": model, "optimizer": optimizer}, lambda: 0.0)
+        flight = staging.begin({"model": model, "optimizer": optimizer}, Deadline.after(0))
 
         def wait() -> None:
             flight.join()

@@ -11,6 +11,7 @@ from halving import Store
 from halving.distributed.out_of_memory import MemoryNotes
 from halving.errors import StoreError
 from halving.records.run_record import RunRecords
+from halving.store.deadline import Deadline
 from halving.trial.messages import Granted, Interrupted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
 from resources.execution.local_processes import TrialProcess
 from resources.execution.signals import Sigterm, ignore_signals
@@ -113,7 +114,7 @@ class AttemptLoop:
         Raises:
             Superseded: another attempt has the trial.
         """
-        give_up_at = time.monotonic() + _END_WITHIN_SECONDS
+        deadline = Deadline.after(_END_WITHIN_SECONDS)
         while True:
             # This is read before the messages, because the last message may arrive in between.
             alive = self._process.alive
@@ -136,7 +137,7 @@ class AttemptLoop:
             if message is not None:
                 return message
             should_end = self._last is not None or self._resizing
-            if not alive or (should_end and time.monotonic() > give_up_at):
+            if not alive or (should_end and deadline.is_over()):
                 return None
 
     def _begin_holding(self) -> None:

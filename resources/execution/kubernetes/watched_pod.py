@@ -24,6 +24,7 @@ from tenacity import (
 )
 
 from halving.errors import StoreUnavailable
+from halving.store.deadline import Deadline
 from halving.trial.mailbox import Mailbox
 from halving.trial.messages import Granted, Message, Ready
 from resources.execution.kubernetes import api
@@ -101,7 +102,7 @@ class WatchedPod:
         self.image_digest: str | None = None
         self._owed: Callable[[], None] | None = None  # a deletion that the API has not confirmed
         self._termination: Termination | None = None
-        self._give_up_at = 0.0  # when to stop looking for the last message of a pod that has ended
+        self._last_look = Deadline()  # for the last message of a pod that has ended
         self._gone_by: float | None = None  # when the deleted pod must be gone
 
     def start(self) -> None:
@@ -290,11 +291,11 @@ class WatchedPod:
     def _end(self, termination: Termination | None) -> None:
         self.ended = True
         self._termination = termination
-        self._give_up_at = time.monotonic() + _LAST_MESSAGE_SECONDS
+        self._last_look = Deadline.after(_LAST_MESSAGE_SECONDS)
 
     def _last_message(self) -> Message | Granted | Ready | None:
         """The last message of a pod that has ended; the store is asked again while it is unavailable."""
-        seconds = max(0.0, self._give_up_at - time.monotonic())
+        seconds = max(0.0, self._last_look.remaining())
         return _ask_again(self.mailbox.look, retry_if_exception_type(OSError), seconds)
 
     def _ask_to_delete(self, grace_seconds: int | None) -> bool:

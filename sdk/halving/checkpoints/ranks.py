@@ -7,6 +7,7 @@ from typing import TypeVar
 from halving.distributed.ranks import Ranks, error_named
 from halving.errors import HalvingError, StoreError, StoreUnavailable
 from halving.store.backoff import backoff
+from halving.store.deadline import Deadline
 from halving.store.retry import RETRY_SECONDS, warn
 from halving.store.store import Store
 
@@ -54,14 +55,14 @@ def retry_together(
     Raises:
         StoreUnavailable: the store was unavailable for all that time.
     """
-    end = time.monotonic() + longest
+    deadline = Deadline.after(longest)
     pauses = backoff()
     has_warned = False
     while True:
         try:
             return action()
         except StoreUnavailable as error:
-            left = ranks.together(call, lambda: end - time.monotonic())
+            left = ranks.together(call, deadline.remaining)
             if left <= 0:
                 raise
             if ranks.leads and not has_warned:

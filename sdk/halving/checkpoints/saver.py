@@ -5,10 +5,8 @@ Where the run may stop after it, an unavailable store is waited for; elsewhere t
 """
 
 import contextlib
-import math
 from collections.abc import Callable
 from functools import partial
-from time import monotonic
 from typing import IO, Any, cast
 
 from halving.checkpoints import serialization
@@ -17,6 +15,7 @@ from halving.checkpoints.misses import Misses, as_record
 from halving.checkpoints.weights_digest import DigestInBackground
 from halving.errors import StoreError, StoreUnavailable
 from halving.records.run_record import RunRecords, SavedCheckpoint
+from halving.store.deadline import Deadline
 from halving.store.local_files import path_of, temporary_file
 from halving.store.retry import Reach, retry_while_unavailable, warn
 from halving.store.store import Store, digest_of
@@ -31,8 +30,7 @@ class Saver:
     Args:
         flush: brings every point that was logged to the store, before a checkpoint counts; returns whether
             all are there, or as safe.
-        give_up_at: until when a checkpoint that is needed may wait for an unavailable store; see
-            :func:`halving.store.retry.retry_while_unavailable`.
+        deadline: until when a checkpoint that is needed may wait for an unavailable store.
 
     Attributes:
         newest: the newest checkpoint that counts.
@@ -42,12 +40,12 @@ class Saver:
     """
 
     def __init__(
-        self, store: Store, records: RunRecords, flush: Callable[[], bool], give_up_at: Callable[[], float]
+        self, store: Store, records: RunRecords, flush: Callable[[], bool], deadline: Deadline
     ) -> None:
         self._store = store
         self._records = records
         self._flush = flush
-        self._give_up_at = give_up_at
+        self._deadline = deadline
         self.newest: SavedCheckpoint | None = None
         self.interval = CheckpointInterval()
         self._reach = Reach(store)
@@ -76,7 +74,7 @@ class Saver:
         """The digest of a checkpoint that :meth:`settle` named."""
         return digest
 
-    def land(self, ends: float) -> None:
+    def land(self, seconds: float) -> None:
         """Wait until everything that is being written counts; here nothing is."""
 
     def drain(self, seconds: float) -> bool:
@@ -154,11 +152,10 @@ class Saver:
         saved = SavedCheckpoint(epoch, attempt, self._digest, dict(reported), tallies, self._weights)
         try:
             if needed:
-                now = monotonic()
-                points_by = min(now + POINTS_SECONDS, (now + self._give_up_at()) / 2)
+                points_by = Deadline.after(min(POINTS_SECONDS, self._deadline.remaining() / 2))
                 self._waiting("a checkpoint's record", partial(self._publish, saved, points_by))
             elif self._reach.is_there():
-                self._publish(saved, math.inf)
+                self._publish(saved, Deadline())
             else:
                 self._skip(None)
         except StoreError as error:
@@ -166,12 +163,11 @@ class Saver:
                 raise
             self._skip(error)
 
-    def _publish(self, saved: SavedCheckpoint, points_by: float) -> None:
+    def _publish(self, saved: SavedCheckpoint, points_by: Deadline) -> None:
         """Write the points, then the record: a resume from this checkpoint finds all points up to it.
 
         Args:
-            points_by: the time, by ``monotonic``, from which the checkpoint counts without its points. The
-                journal still has them.
+            points_by: from when on the checkpoint counts without its points. The journal still has them.
 
         Raises:
             StoreUnavailable: not all points are in the store yet. The time spent counts towards the
@@ -179,7 +175,7 @@ class Saver:
         """
         self._pay()
         with self.interval.counting():
-            complete = self._flush() or monotonic() >= points_by
+            complete = self._flush() or points_by.is_over()
             if complete:
                 missed = self.misses.all()
                 saved = saved._replace(missed=as_record(missed))
@@ -251,9 +247,7 @@ class Saver:
             self._owed = None
 
     def _waiting(self, what: str, action: Callable[[], Any]) -> Any:
-        return retry_while_unavailable(
-            self._store, f"{what} of {self._records.run}", action, self._give_up_at
-        )
+        return retry_while_unavailable(self._store, f"{what} of {self._records.run}", action, self._deadline)
 
     def _skip(self, error: StoreError | None) -> None:
         error = error or StoreUnavailable(f"the store {self._store.root} does not answer")

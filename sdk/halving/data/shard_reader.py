@@ -4,6 +4,7 @@ Either way a shard's bytes are hashed on this machine before any of its rows is 
 """
 
 import contextlib
+import math
 import threading
 import time
 from collections import OrderedDict, deque
@@ -21,6 +22,7 @@ from halving.data.shards import Shard, damage_of, open_shard
 from halving.data.snapshot import Snapshot
 from halving.data.verified_shards import VerifiedShards
 from halving.errors import HalvingError, StoreError
+from halving.store.deadline import Deadline
 from halving.store.retry import retry_while_unavailable
 from halving.store.store import Store
 
@@ -60,7 +62,7 @@ class ShardReader:
         self._store = dataset.store
         self._shards = shards
         self._keep = keep
-        self._gave_up = gave_up
+        self._deadline = _ReadersDeadline(dataset, gave_up)
         self._mapped: OrderedDict[int, MappedShard] = OrderedDict()
         self._upcoming = deque(upcoming)
         self._afterwards = iter(afterwards)
@@ -70,9 +72,7 @@ class ShardReader:
         if self._store.folder is None:
             # S3 is connected before any thread begins; see end_before_exit.
             self._retry(lambda: self._store.filesystem)
-            self._cache = ShardCache(
-                self._store, self._retry, gave_up=lambda: time.monotonic() >= self._give_up_at()
-            )
+            self._cache = ShardCache(self._store, self._retry, gave_up=self._deadline.is_over)
             self._source: ShardCache | VerifiedShards = self._cache
         else:
             self._source = self._verified = VerifiedShards(self._store, self._retry_at, gave_up)
@@ -196,11 +196,22 @@ class ShardReader:
         """Run an action, again while a store is unavailable."""
         dataset = self._dataset
         return retry_while_unavailable(
-            store, f"dataset {dataset.name}", action, self._give_up_at, outage=dataset.outage
+            store, f"dataset {dataset.name}", action, self._deadline, outage=dataset.outage
         )
 
-    def _give_up_at(self) -> float:
-        return 0.0 if self._gave_up() else self._dataset.give_up_at()
+
+class _ReadersDeadline(Deadline):
+    """The deadline of a dataset, for a reader whose caller may stop waiting earlier."""
+
+    def __init__(self, dataset: "Dataset", gave_up: Callable[[], bool]) -> None:
+        super().__init__()
+        self._dataset = dataset
+        self._gave_up = gave_up
+
+    @property
+    def time(self) -> float:
+        """The dataset's, which a run may set at any time; over if the caller has stopped waiting."""
+        return -math.inf if self._gave_up() else self._dataset.deadline.time
 
 
 class _FetchThreads:

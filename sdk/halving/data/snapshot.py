@@ -1,13 +1,13 @@
 """A snapshot of a dataset: its manifest, its splits and folds, and the shards that they consist of."""
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Self, TypeVar
 
 from halving.data.shards import Shard, shards_of
 from halving.errors import InvalidInput, NotFound, StoreError
+from halving.store.deadline import Deadline
 from halving.store.retry import Outage, retry_while_unavailable
 from halving.store.store import Store
 
@@ -29,19 +29,16 @@ class Snapshot:
             train and validation.
 
     Attributes:
-        give_up_at: the time until which reading waits; see
-            :func:`halving.store.retry.retry_while_unavailable`. A run sets it for its own dataset.
+        deadline: the time until which reading waits. A run sets it for its own dataset.
         outage: the outage of the store, shared by everything that reads this snapshot in this process.
     """
-
-    give_up_at: Callable[[], float]
 
     def __init__(self, store: Store, name: str, digest: str, train_on: Sequence[str] = (_TRAIN,)) -> None:
         self.store = store
         self.name = name
         self.digest = digest
         self.train_on = tuple(train_on)
-        self.give_up_at = lambda: math.inf
+        self.deadline = Deadline()
         self.outage = Outage()
 
     def __repr__(self) -> str:
@@ -163,9 +160,7 @@ class Snapshot:
 
     def _retry_at(self, store: Store, read: Callable[[], _Result]) -> _Result:
         """Read from a store, again while that is unavailable."""
-        return retry_while_unavailable(
-            store, f"dataset {self.name}", read, self.give_up_at, outage=self.outage
-        )
+        return retry_while_unavailable(store, f"dataset {self.name}", read, self.deadline, outage=self.outage)
 
 
 def snapshot_folder(name: str, digest: str) -> str:

@@ -9,12 +9,11 @@ from halving.checkpoints.saver import Saver
 from halving.checkpoints.sharded.saver import AsyncSaver
 from halving.errors import CheckpointMissing, Diverged, InvalidInput, StoreError
 from halving.records.run_record import SavedCheckpoint
+from halving.run.grace_period import GracePeriod
 from halving.store.retry import RETRY_SECONDS, warn
 from halving.trial.bounds import accepted_ranges, problem
 from halving.trial.context import Controller, TrialContext
 from halving.trial.objectives import Tallies
-
-_GRACE_SHARE = 0.8  # of a grace period, to wait for the store; the rest is for finishing the run
 
 
 class Progress:
@@ -22,6 +21,7 @@ class Progress:
 
     Args:
         trial, controller: those of a trial; None in a script.
+        grace: when the run gives up to wait for an unavailable store, which depends on the progress.
         stop: finishes the run and ends the process.
 
     Attributes:
@@ -37,6 +37,7 @@ class Progress:
         attempt: int,
         trial: TrialContext | None,
         controller: Controller | None,
+        grace: GracePeriod,
         *,
         stop: Callable[[], NoReturn],
     ) -> None:
@@ -44,6 +45,7 @@ class Progress:
         self._attempt = attempt
         self._trial = trial
         self._controller = controller
+        self._grace = grace
         self._stop = stop
         objectives = [rule.metric for rule in trial.objectives] if trial else []
         self._ranges = accepted_ranges([*objectives, *trial.bounded], trial.divergence) if trial else {}
@@ -58,9 +60,6 @@ class Progress:
         self._stopping = self._looked = self._warned = False
         self._asked_back = False  # whether the platform wants the trial's place
         self._knows_asked_back = False  # whether the trainable knows it, by run.stopping
-        self._stopping_since = math.inf
-        self._ending_since: float | None = None  # when the saving of an epoch's end began
-        self._ends_by = math.inf
         self._reported_before_save = True  # whether all objectives were reported at this epoch's last save
         self._reports_last = False  # whether this trainable's epochs end with a report, after their last save
         self._diverged: str | None = None
@@ -78,7 +77,7 @@ class Progress:
 
     def end(self) -> None:
         """End the training: the saved checkpoint counts, or is given up if the store remains unavailable."""
-        self._saver.land(monotonic() + RETRY_SECONDS)
+        self._saver.land(RETRY_SECONDS)
         if self._saver.newest is None and self.unsaved is None:
             self.unsaved = self._saver.missed
 
@@ -146,7 +145,7 @@ class Progress:
             self._count(self.epoch, self.reported, needed=needed)
             return digest
         self._reported_before_save = self._tallies.all_in(self.reported)
-        self._note_ending()
+        self._grace.begin_to_save()
         ends_here = self._stopping or self._knows_asked_back
         if ends_here or self._started == self._until:
             written: str | None = self._saver.write(state)
@@ -156,7 +155,7 @@ class Progress:
             )
         if ends_here or self._stopping:
             self._stop_in_epoch()
-        self._ending_since = None
+        self._grace.end_saving()
         return written
 
     def make_up(self, seconds: float) -> None:
@@ -167,28 +166,11 @@ class Progress:
         """
         if self._started is not None:
             return
-        self._ends_by = monotonic() + seconds
-        self._saver.land(self._ends_by)
+        self._grace.move_to(monotonic() + seconds)
+        self._saver.land(seconds)
         if self._saver.has_uncounted:
             self._saver.settle(needed=True, best=False)
             self._count(self.epoch, self.reported, needed=True)
-
-    def give_up_at(self) -> float:
-        """The time, by ``time.monotonic``, until which to wait for an unavailable store.
-
-        After a SIGTERM that is most of the grace period. But a trial that yields its place ends its epoch
-        first, which may take much longer. So the limit does not apply to a process whose epoch goes on after
-        its grace period, nor to one whose epoch ends when most of that is over: if it will be killed, giving
-        up would save nothing. It applies to one that begins in time to save its end, however long the last
-        try takes.
-        """
-        grace = self._trial.grace_seconds if self._trial else math.inf
-        limit = self._stopping_since + _GRACE_SHARE * grace
-        if self._ending_since is None:
-            is_late = monotonic() > self._stopping_since + grace
-        else:
-            is_late = self._ending_since > limit
-        return self._ends_by if is_late else min(self._ends_by, limit)
 
     def ask_to_stop(self) -> bool:
         """Take a SIGTERM; True if the trial will end where it can be resumed.
@@ -203,8 +185,8 @@ class Progress:
             return False
         if not self._stopping:
             self._stopping = True
-            self._stopping_since = monotonic()
-        return monotonic() - self._stopping_since <= self._trial.grace_seconds
+            self._grace.begin()
+        return self._grace.lasts()
 
     def ask_back(self) -> None:
         """End the trial when its epoch is complete and saved, because the platform wants its place.
@@ -252,7 +234,7 @@ class Progress:
     def _begin(self) -> None:
         self._started = self.epoch + 1  # This comes first: a SIGTERM from here on lets the epoch be saved.
         self._saver.forget()
-        self._ending_since = None
+        self._grace.end_saving()
         self.reported = {}
         self._diverged = None
         self._reported_before_save = True
@@ -263,7 +245,7 @@ class Progress:
         if self._diverged is not None:  # The trainable has caught the error.
             raise Diverged(self._diverged)
         epoch = self.current
-        self._note_ending()
+        self._grace.begin_to_save()
         if self._saver.was_requested:
             self._reports_last = not self._reported_before_save
         needed = needed or self._stopping or self._asked_back or epoch == self._until
@@ -275,10 +257,6 @@ class Progress:
             self._count(epoch, self.reported, needed=needed)
         self._warn_of_long_epochs(monotonic() - self._began)
         self._started = None
-
-    def _note_ending(self) -> None:
-        if self._ending_since is None:
-            self._ending_since = monotonic()
 
     def _leave(self) -> None:
         """Take that the loop was left early: an epoch that has reported and saved is complete, no other."""

@@ -118,9 +118,6 @@ class GangProgress:
     def make_up(self, seconds: float) -> None:
         """Do nothing: it takes all ranks, so :meth:`end` has done it."""
 
-    def give_up_at(self) -> float:
-        return self._leading.give_up_at() if self._leading else float("inf")
-
     def ask_to_stop(self) -> bool:
         """Take a SIGTERM that has come to this rank; rank 0 gets it at the next collective, and decides."""
         if self._leading is not None:

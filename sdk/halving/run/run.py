@@ -1,12 +1,12 @@
 """A training run: its record, its metric stream, its checkpoints, and the loop over granted epochs."""
 
 import contextlib
+import math
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -34,10 +34,12 @@ from halving.run.artifacts import files_of
 from halving.run.determinism import determinism_flags, make_deterministic
 from halving.run.epoch_loop import Progress
 from halving.run.gang_progress import GangProgress
+from halving.run.grace_period import GracePeriod
 from halving.run.loader_entry import LoaderEntry
 from halving.run.machines import machines_of
 from halving.run.system_metrics import SystemMetrics, Throughput, check_interval
 from halving.run.time_shares import TimeShares
+from halving.store.deadline import Deadline
 from halving.store.json_files import now
 from halving.store.retry import retry_while_unavailable, warn
 from halving.store.store import Store
@@ -108,6 +110,7 @@ class Run:
         if trial is not None:
             self._dataset = Dataset(store, trial.dataset_name, trial.dataset_digest, trial.train_on)
         self._end_seconds = _TRIAL_END_SECONDS if trial else _END_SECONDS
+        self._grace = GracePeriod(trial.grace_seconds if trial else math.inf)
         if deterministic:
             make_deterministic()
         if seed is not None:
@@ -149,12 +152,12 @@ class Run:
                 self._saver = self._open_saver(Saver)
             else:
                 self._saver = self._open_saver(AsyncSaver, ranks)
-            progress = Progress(self._saver, self.attempt, trial, controller, stop=self._stop)
+            progress = Progress(self._saver, self.attempt, trial, controller, self._grace, stop=self._stop)
             self._progress = progress
             if ranks.world_size > 1:
                 self._progress = GangProgress(ranks, progress, trial.max_epochs if trial else None)
             if self._dataset is not None:
-                self._dataset.give_up_at = self._progress.give_up_at
+                self._dataset.deadline = self._grace
             self._loaders = self._loader_entry()
             self._throughput = Throughput(self.log if system_metrics is None else None)
             self._system: SystemMetrics | None = None
@@ -441,9 +444,9 @@ class Run:
         Returns:
             Whether that was done within ``deadline`` seconds.
         """
-        ends = monotonic() + deadline
+        end = Deadline.after(deadline)
         is_written = self._writer.flush(deadline)
-        is_saved = not self._ranks.leads or self._saver.drain(max(0.0, ends - monotonic()))
+        is_saved = not self._ranks.leads or self._saver.drain(max(0.0, end.remaining()))
         return is_saved and is_written
 
     def log_artifact(self, path: str | Path, name: str | None = None) -> str | None:
@@ -476,9 +479,7 @@ class Run:
             self.records.add_artifact(name, digest, source.stat().st_size)
             return digest
 
-        return retry_while_unavailable(
-            self.store, f"artifact {name} of {self.id}", store, self._progress.give_up_at
-        )
+        return retry_while_unavailable(self.store, f"artifact {name} of {self.id}", store, self._grace)
 
     def finish(self, status: str = "finished") -> None:
         """Write what is pending and record how the attempt ended; it does not raise.
@@ -605,7 +606,7 @@ class Run:
         return self._progress.unsaved
 
     def _open_saver(self, kind: Callable[..., Any], *ranks: Ranks) -> Any:
-        return kind(self.store, self.records, self._points_first, lambda: self._progress.give_up_at(), *ranks)
+        return kind(self.store, self.records, self._points_first, self._grace, *ranks)
 
     def _expect_saves(self, model: "nn.Module", optimizer: "torch.optim.Optimizer") -> None:
         """Prepare saves beside training before it begins, so that the first one is as quick as the others."""
@@ -689,7 +690,7 @@ class Run:
         if self._forwarded is not None:
             self._forwarded.close()
         self._validator.closed = True  # Only now, because the two above have logged a last time.
-        seconds = max(_MIN_END_SECONDS, min(self._end_seconds, self._progress.give_up_at() - monotonic()))
+        seconds = max(_MIN_END_SECONDS, min(self._end_seconds, self._grace.remaining()))
         unsaved: StoreError | str | None = None
         if status != "failed":
             try:

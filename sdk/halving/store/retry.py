@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from halving.errors import StoreError, StoreUnavailable
 from halving.store.backoff import backoff
+from halving.store.deadline import Deadline
 from halving.store.store import Store
 
 RETRY_SECONDS = 600.0
@@ -56,7 +57,7 @@ def retry_while_unavailable(
     store: Store,
     what: str,
     action: Callable[[], _Result],
-    give_up_at: Callable[[], float] = lambda: math.inf,
+    deadline: Deadline | None = None,
     longest: float = RETRY_SECONDS,
     outage: Outage | None = None,
 ) -> _Result:
@@ -68,13 +69,13 @@ def retry_while_unavailable(
         what: what waits; the user is warned of it once.
         outage: of others that wait for the same: then the user is warned of it once for all of them, and told
             of its end.
-        give_up_at: when to stop before ``longest`` seconds are over, by ``time.monotonic``. It is called
-            again and again, because SIGTERM may come at any time.
+        deadline: when to stop before ``longest`` seconds are over. It is read again and again, because
+            SIGTERM may come at any time.
 
     Raises:
         StoreUnavailable: the store was unavailable for all that time.
     """
-    end = time.monotonic() + longest
+    end = Deadline.after(longest, deadline or Deadline())
     pauses = backoff()
     waits = answered = False
     try:
@@ -84,7 +85,7 @@ def retry_while_unavailable(
                 answered = True
                 return result
             except StoreUnavailable as error:
-                left = min(end, give_up_at()) - time.monotonic()
+                left = end.remaining()
                 if left <= 0:
                     raise
                 if not waits:
@@ -98,7 +99,7 @@ def retry_while_unavailable(
                     else:
                         warn(message)
                 again = time.monotonic() + error.retry_after + next(pauses)
-            while (now := time.monotonic()) < min(again, end, give_up_at()):
+            while (now := time.monotonic()) < min(again, end.time):
                 time.sleep(min(0.2, again - now))
     finally:
         if waits and outage is not None:

@@ -1,7 +1,6 @@
 """A snapshot is read as it was taken: the shards of a split in their order, each checked against its name."""
 
 import pickle
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +9,7 @@ import pytest
 from halving import Dataset, InvalidInput, NotFound, Store, StoreError
 from halving.data import dataset as dataset_module
 from halving.data.shards import open_shard, shards_of
+from halving.store.deadline import Deadline
 from tests.sdk.conftest import Script
 from tests.sdk.data.sharded import arrow_file, put_shard, snapshot
 
@@ -181,7 +181,7 @@ def test_a_snapshot_of_a_version_without_shards_says_so(store: Store) -> None:
 
 def test_a_data_loader_in_a_process_of_its_own_gets_the_dataset_of_a_run(dataset: Dataset) -> None:
     # Like a run's own dataset, this one has something that no other process has.
-    dataset.give_up_at = lambda: time.monotonic()
+    dataset.deadline = Deadline.after(0)
     assert pickle.loads(pickle.dumps(dataset)).read("test").num_rows == 2
 
 

@@ -3,7 +3,6 @@
 import os
 import re
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from halving import Dataset, Store
 from halving.data.order import Order
 from halving.errors import StoreUnavailable
+from halving.store.deadline import Deadline
 from tests.s3 import S3, Gate
 from tests.sdk.data.cached import names
 from tests.sdk.data.sharded import (
@@ -27,7 +27,7 @@ def test_the_second_epoch_is_read_from_this_machine(remote: Store, s3_gate: Gate
     loader = dataset.loader("train", batch_size=16)
     first = flat(numbers(loader))
     assert len(names(folder)) == 3
-    dataset.give_up_at = time.monotonic
+    dataset.deadline = Deadline.after(0)
     s3_gate.shut()
     second = flat(numbers(loader))
     assert sorted(first) == sorted(second) == list(range(166))
@@ -54,7 +54,7 @@ def test_the_next_epoch_begins_without_the_store_though_the_cache_is_too_small(
     first = {shards[number].sha256 for number in needs(seed, 2)[:2]}
     wait_for(lambda: first <= set(names(folder)), 60, "the shards with which the next epoch begins")
     s3_gate.shut()
-    dataset.give_up_at = time.monotonic
+    dataset.deadline = Deadline.after(0)
     assert loader.epoch == 2
     assert len(next(iter(loader))["n"]) == 2
 
@@ -117,7 +117,7 @@ def test_a_loop_that_is_left_while_the_store_is_away_ends_its_threads(remote: St
             60,
             "the end of the thread",
         )
-    dataset.give_up_at = time.monotonic
+    dataset.deadline = Deadline.after(0)
     with pytest.raises(StoreUnavailable):
         list(loader)
 

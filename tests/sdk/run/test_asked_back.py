@@ -238,7 +238,7 @@ def asked_back_in_the_second_epoch(
         while looks and epoch == 2 and not run.stopping:
             pass
         run.report(score=0.5)
-        waited.append(run._progress.give_up_at())
+        waited.append(run._grace.time)
 
     with pytest.raises(SystemExit) as end:
         train(run, ask_back)

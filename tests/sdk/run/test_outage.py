@@ -28,6 +28,7 @@ from halving.errors import StoreUnavailable
 from halving.ingest.recovery import recover
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.store.backoff import backoff
+from halving.store.deadline import Deadline
 from halving.trial.messages import Interrupted
 from halving.trial_process.main import run_trial
 from tests.s3 import S3, Gate
@@ -240,7 +241,7 @@ def test_a_dataset_is_read_when_s3_is_back(root: str, s3_gate: Gate) -> None:
     with pytest.warns(UserWarning, match="dataset points (waits for|goes on: the store)"):
         assert dataset.read("train").equals(table)
     s3_gate.shut()
-    dataset.give_up_at = time.monotonic
+    dataset.deadline = Deadline.after(0)
     with pytest.raises(StoreUnavailable):
         dataset.read("train")
 
@@ -291,7 +292,7 @@ def test_a_needed_checkpoint_waits_for_its_points_and_another_does_not_count(
         assert records.latest_checkpoint() is None
         return flushes == 3
 
-    saver = Saver(records.store, records, flush, lambda: float("inf"))
+    saver = Saver(records.store, records, flush, Deadline())
     saver.write({"seen": 1})
     with pytest.warns(UserWarning, match="as soon as that is possible: the points up to the checkpoint"):
         saver.count(1, 1, {}, None, needed=False)
@@ -308,7 +309,7 @@ def test_a_needed_checkpoint_waits_only_so_long_for_points_that_do_not_come(
 ) -> None:
     monkeypatch.setattr("halving.checkpoints.saver.POINTS_SECONDS", 0.5)
     records = RunRecords(Store(root), "p", "r")
-    saver = Saver(records.store, records, lambda: False, lambda: float("inf"))
+    saver = Saver(records.store, records, lambda: False, Deadline())
     saver.write({"seen": 1})
     with pytest.warns(UserWarning, match="a checkpoint's record of r waits for the store"):
         saver.count(1, 1, {}, None, needed=True)
@@ -359,7 +360,7 @@ def test_a_trial_without_a_checkpoint_while_s3_is_unavailable_is_not_to_blame(
 ) -> None:
     GATE[:] = [s3_gate]
     monkeypatch.setattr(
-        "halving.checkpoints.saver.retry_while_unavailable", lambda store, what, action, give_up_at: action()
+        "halving.checkpoints.saver.retry_while_unavailable", lambda store, what, action, deadline: action()
     )
     monkeypatch.setattr("halving.run.run._TRIAL_END_SECONDS", 1.0)
     trial = test_execute.context(Store(root), where=where)

@@ -241,10 +241,10 @@ def test_another_sigterm_ends_a_trial_only_after_the_grace_period(trial: Script,
     program = TRIAL.replace("context(Store())", "dataclasses.replace(context(Store()), grace_seconds=0.5)")
     done = trial(
         "import os, signal, time\n"
-        "from halving.run import epoch_loop\n"
+        "from halving.run import grace_period\n"
         "def train(run):\n"
         "    now = time.monotonic()\n"
-        "    epoch_loop.monotonic = lambda: now\n"
+        "    grace_period.monotonic = lambda: now\n"
         "    for epoch in run.epochs():\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "        run.log({'a': 1.0}, step=1)\n"
@@ -282,8 +282,7 @@ def own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
         "time.monotonic",
         "halving.run.epoch_loop.monotonic",
-        "halving.run.run.monotonic",
-        "halving.checkpoints.saver.monotonic",
+        "halving.run.grace_period.monotonic",
     ):
         monkeypatch.setattr(name, clock)
 
@@ -351,7 +350,7 @@ def test_a_trial_gives_up_when_its_last_try_at_a_store_outlasts_the_grace_period
     with pytest.raises(SystemExit):
         run_trial(trial, f"{__name__}:train_without_store", 1, multiprocessing.Pipe()[1], threads=2)
     assert len(tries) < 4
-    assert left[0]._progress.give_up_at() < clock(), "the end of the run waits no longer either"
+    assert left[0]._grace.is_over(), "the end of the run waits no longer either"
 
 
 def train_reporting_last(run: Run) -> None:

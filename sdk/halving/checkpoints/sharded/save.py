@@ -25,6 +25,7 @@ from halving.checkpoints.weights_digest import DigestInBackground
 from halving.distributed.ranks import Ranks
 from halving.errors import HalvingError, InvalidInput, StoreError, StoreUnavailable
 from halving.store.backoff import backoff
+from halving.store.deadline import Deadline
 from halving.store.local_files import path_of
 from halving.store.retry import Reach, warn
 from halving.store.store import Store
@@ -146,15 +147,14 @@ class Staging:
             raise NoRoom(f"there is no memory for a copy of {size:,} bytes: {error}") from error
         return self._buffer
 
-    def begin(self, state: dict[str, Any], give_up_at: Callable[[], float]) -> "Save":
+    def begin(self, state: dict[str, Any], deadline: Deadline) -> "Save":
         """Copy the state on all ranks, and begin to write it in a thread.
 
         It is a collective, and the save before must have ended on this rank. What one process cannot copy in
         memory is copied into a file.
 
         Args:
-            give_up_at: until when, by ``time.monotonic``, the thread tries again where the store is
-                unavailable.
+            deadline: until when the thread tries again where the store is unavailable.
 
         Raises:
             InvalidInput: a value cannot be saved.
@@ -172,7 +172,7 @@ class Staging:
                 raise
             self._buffer = None
             save = FileSave(self._store, self._number, state)  # or it says what is wrong with the state
-        save.begin(give_up_at)
+        save.begin(deadline)
         self._newest = save
         return save
 
@@ -233,7 +233,7 @@ class Save(ABC):
         seconds: that it took.
         waits: whether this rank's thread waits for a store that is unavailable.
         is_recalled: whether nobody needs it any more.
-        give_up_at: until when, by ``time.monotonic``, an unavailable store is waited for.
+        deadline: until when an unavailable store is waited for.
     """
 
     sharded = True
@@ -266,23 +266,26 @@ class Save(ABC):
         """
         self.is_recalled = True
 
-    def keep(self, give_up_at: Callable[[], float]) -> bool:
-        """Wait for an unavailable store until a later time; False where this rank has given up already."""
+    def keep(self) -> bool:
+        """Wait for an unavailable store as long as it takes; False where this rank has given up already.
+
+        What limits the deadline, such as a grace period, still does.
+        """
         with self._deciding:
-            self.give_up_at = give_up_at
+            self.deadline.move_to(math.inf)
             return not self._has_given_up
 
     @abstractmethod
     def release(self) -> None:
         """Give up the copy, which is needed no more or about to be overwritten. The save must have ended."""
 
-    def begin(self, give_up_at: Callable[[], float]) -> None:
+    def begin(self, deadline: Deadline) -> None:
         """Begin to write the copy on all ranks; or once more, where writing the newest save failed.
 
         Args:
-            give_up_at: as for :meth:`Staging.begin`.
+            deadline: as for :meth:`Staging.begin`.
         """
-        self.give_up_at = give_up_at
+        self.deadline = deadline
         self.error = None
         self._has_given_up = self.waits = self.is_recalled = False
         self._thread = start_thread("halving-checkpoint", self._work)
@@ -340,7 +343,9 @@ class Save(ABC):
 
     def _seconds_left(self) -> float:
         """Seconds for which an unavailable store is still waited for."""
-        return 0.0 if self.is_recalled else self.give_up_at() - time.monotonic()
+        if self.is_recalled:
+            return 0.0
+        return self.deadline.remaining()
 
     def _gives_up(self) -> bool:
         """Whether the time is over; after that, :meth:`keep` comes too late."""
@@ -374,9 +379,9 @@ class ShardedSave(Save):
     def release(self) -> None:
         del self._planner, self._plan, self._metadata, self._writer
 
-    def begin(self, give_up_at: Callable[[], float]) -> None:
+    def begin(self, deadline: Deadline) -> None:
         self._writer.is_recalled = False
-        super().begin(give_up_at)
+        super().begin(deadline)
 
     def _write(self) -> None:
         parts = _gather(self._group, self._ranks.world_size, self._own_part())

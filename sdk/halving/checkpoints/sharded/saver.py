@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from threading import Lock, Thread
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from halving.checkpoints.interval import CheckpointInterval
@@ -24,6 +23,7 @@ from halving.checkpoints.sharded.save import Save, Staging, start_thread
 from halving.distributed.ranks import Ranks
 from halving.errors import HalvingError, StoreError, StoreUnavailable
 from halving.records.run_record import RunRecords, SavedCheckpoint
+from halving.store.deadline import Deadline
 from halving.store.retry import RETRY_SECONDS, Reach, retry_while_unavailable, warn
 from halving.store.store import Store
 
@@ -82,16 +82,16 @@ class Part:
         if self._flight is not None:
             self._flight.join()
         with contextlib.suppress(Exception):  # rank 0 raises it, and this rank with it
-            self._flight = self._staging.begin(self.state, _end_of(patience))
+            self._flight = self._staging.begin(self.state, Deadline.after(patience))
 
     def _begin_again(self, patience: float) -> None:
         assert self._flight is not None
         self._flight.join()
-        self._flight.begin(_end_of(patience))
+        self._flight.begin(Deadline.after(patience))
 
     def _keep(self, _: Any) -> None:
         assert self._flight is not None
-        self._ranks.gather(_CALL, self._flight.keep(_end_of(math.inf)))
+        self._ranks.gather(_CALL, self._flight.keep())
 
     def _recall(self, _: Any) -> None:
         assert self._flight is not None
@@ -114,13 +114,13 @@ class AsyncSaver:
         store: Store,
         records: RunRecords,
         flush: Callable[[], bool],
-        give_up_at: Callable[[], float],
+        deadline: Deadline,
         ranks: Ranks,
     ) -> None:
         self._store = store
         self._records = records
         self._flush = flush
-        self._give_up_at = give_up_at
+        self._deadline = deadline
         self._ranks = ranks
         self.newest: SavedCheckpoint | None = None
         self.interval = CheckpointInterval(beside=True)
@@ -132,7 +132,7 @@ class AsyncSaver:
         self._publishing: Thread | None = None  # waits for it, and makes it count
         self._changing = Lock()  # newest, which that thread changes, too
         self._newest_save = 0  # the number of the save that newest is of
-        self._is_closed = False
+        self._open = Deadline()  # over once the saver is closed
         self._uncounted: Save | None = None  # this epoch's, or in a loop of one's own the last
         self._counted: Save | None = None  # the newest that counts, or will when it is written
         self._best: Save | None = None  # the newest of a best epoch
@@ -170,10 +170,10 @@ class AsyncSaver:
 
     def drain(self, seconds: float) -> bool:
         """Wait until what is written beside training counts, for some seconds; return whether it does."""
-        ends = monotonic() + seconds
+        end = Deadline.after(seconds)
         for thread in (self._flight, self._publishing):
             if thread is not None:
-                thread.join(max(0.0, ends - monotonic()))
+                thread.join(max(0.0, end.remaining()))
         return self._counted is None or self._counted.number <= self._newest_save
 
     def loss(self) -> str | None:
@@ -194,7 +194,7 @@ class AsyncSaver:
 
     def close(self) -> None:
         """Release what the saver holds: the run is over."""
-        self._is_closed = True
+        self._open.move_to(-math.inf)
         self._reach.close()
         self._staging.close()
         if self._flight is not None and not self._flight.ended:
@@ -212,12 +212,12 @@ class AsyncSaver:
             InvalidInput: a value can't be saved.
             StoreError: the store refuses, or remains unavailable.
         """
-        ends = monotonic() + RETRY_SECONDS
+        deadline = Deadline.after(RETRY_SECONDS, self._deadline)
         self._drop_uncounted()
-        self._clear_the_way(ends)
-        self._begin(state, self._patience(ends))
+        self._clear_the_way(deadline)
+        self._begin(state, max(0.0, deadline.remaining()))
         self._skipped = None
-        return self._await_digest(ends)
+        return self._await_digest(deadline)
 
     def write_if_available(self, state: dict[str, Any], *, due: bool = True, best: bool = False) -> None:
         """Begin to write a checkpoint if it is due and nothing is in the way, or the epoch is the best.
@@ -245,7 +245,7 @@ class AsyncSaver:
             self._begin_beside(self._skipped, best=best)
             self.interval.skipped -= 1
         elif self._uncounted is not None and needed:
-            self._await_digest(monotonic() + RETRY_SECONDS)
+            self._await_digest(Deadline.after(RETRY_SECONDS, self._deadline))
         elif self._uncounted is not None and best and self._uncounted is not self._best:
             self._keep(self._uncounted)
         return (self._uncounted.digest or self._uncounted.name) if self._uncounted is not None else None
@@ -276,22 +276,23 @@ class AsyncSaver:
             count = partial(self._count_later, save, saved, self._publishing)
             self._publishing = start_thread("halving-checkpoint-record", count)
             return
-        now = monotonic()
-        points_by = min(now + POINTS_SECONDS, (now + self._give_up_at()) / 2)
+        deadline = Deadline.after(RETRY_SECONDS, self._deadline)
+        points_by = Deadline.after(min(POINTS_SECONDS, self._deadline.remaining() / 2))
         with self.interval.counting():
-            self._await_records(points_by)  # earlier ones come before it, if that is possible
-            self._publish_or_wait(save, saved, points_by, lambda: self._last_moment(now + RETRY_SECONDS))
+            # Earlier ones come before it, if that is possible.
+            self._await_records(Deadline(points_by.time, self._deadline))
+            self._publish_or_wait(save, saved, points_by, deadline)
 
-    def land(self, ends: float) -> None:
-        """Wait until what is being written counts.
+    def land(self, seconds: float) -> None:
+        """Wait until what is being written counts, for so many seconds, or fewer after a SIGTERM.
 
-        What is not written by ``ends``, or what a SIGTERM leaves of it, is given up; the thread that
-        publishes its record goes on then.
+        What is not written by then is given up; the thread that publishes its record goes on.
         """
+        deadline = Deadline.after(seconds, self._deadline)
         if self._flight is not None:
-            self._await(self._flight, lambda: self._last_moment(ends))
+            self._await(self._flight, deadline)
         self._land_flight()
-        self._await_records(ends)
+        self._await_records(deadline)
 
     def _begin_beside(self, state: dict[str, Any], *, best: bool) -> None:
         self._begin(state, math.inf if best else 0.0)
@@ -304,7 +305,8 @@ class AsyncSaver:
         self._uncounted = None
         with self.interval.writing():
             self._ranks.order(_BEGIN, patience)
-            self._uncounted = self._flight = self._staging.begin(state, self._end_in_grace_of(patience))
+            deadline = Deadline.after(patience, self._deadline)
+            self._uncounted = self._flight = self._staging.begin(state, deadline)
         self.misses.note_made_up()
 
     def _may_begin(self, *, due: bool, best: bool) -> bool:
@@ -335,7 +337,7 @@ class AsyncSaver:
         while self._flight is not None and not self._flight.ended:
             self._ranks.order(_ASK)
             is_held_up = any(
-                self._ranks.gather(_CALL, self._flight.waits or math.isfinite(self._give_up_at()))
+                self._ranks.gather(_CALL, self._flight.waits or math.isfinite(self._deadline.time))
             )
             if is_held_up or not self._counts(self._flight):
                 self._recall()
@@ -343,23 +345,20 @@ class AsyncSaver:
             self._flight.join(_LOOK_SECONDS)
         self._land_flight()
 
-    def _clear_the_way(self, ends: float) -> None:
-        """End the save in flight, because another checkpoint is needed by ``ends``, or sooner under SIGTERM.
+    def _clear_the_way(self, deadline: Deadline) -> None:
+        """End the save in flight, because another checkpoint is needed by a deadline.
 
-        The older one has half of that time. Under SIGTERM it is given up at once, unless it is the best
-        epoch's.
+        The older one has half of that time. Under SIGTERM, which makes the time shorter, it is given up at
+        once, unless it is the best epoch's. One that does not count is given up at once, too.
         """
-        halfway = (monotonic() + self._last_moment(ends)) / 2
-
-        def until() -> float:
-            assert self._flight is not None
-            is_pressed = self._give_up_at() < ends and self._flight is not self._best
-            if is_pressed or not self._counts(self._flight):
-                return -math.inf
-            return min(halfway, self._last_moment(ends))
-
-        if self._flight is not None:
-            self._await(self._flight, until)
+        halfway = Deadline.after(deadline.remaining() / 2, deadline)
+        save = self._flight
+        while save is not None and not save.ended:
+            is_pressed = self._deadline.time <= deadline.time and save is not self._best
+            if is_pressed or not self._counts(save) or halfway.is_over():
+                self._give_up(save)
+                break
+            save.join(_LOOK_SECONDS)
         self._land_flight()
 
     def _counts(self, save: Save) -> bool:
@@ -381,11 +380,10 @@ class AsyncSaver:
         """Let the save of an epoch that turned out to be the best wait for the store, on all ranks."""
         self._best = save
         self._ranks.order(_KEEP)
-        if all(self._ranks.gather(_CALL, save.keep(self._end_in_grace_of(math.inf)))):
+        if all(self._ranks.gather(_CALL, save.keep())):
             return
         if not save.ended:  # a rank has given up; the others need not come to their ends
-            self._recall()
-            save.join()
+            self._give_up(save)
         self._begin_again(save, math.inf)
 
     def _begin_again(self, save: Save, patience: float) -> None:
@@ -395,7 +393,7 @@ class AsyncSaver:
         with self.interval.writing():
             self._ranks.order(_AGAIN, patience)
             self._flight = save
-            save.begin(self._end_in_grace_of(patience))
+            save.begin(Deadline.after(patience, self._deadline))
 
     def _recall(self) -> None:
         """Give up the save in flight, on all ranks."""
@@ -420,62 +418,47 @@ class AsyncSaver:
             self._miss_of = save, self.misses.add_begun(str(save.error))
             self._skip(save.error)
 
-    def _await_digest(self, ends: float) -> str:
+    def _await_digest(self, deadline: Deadline) -> str:
         """Wait for the epoch's checkpoint and return its digest.
 
         Its copy is written once more where that failed beside training.
 
         Args:
-            ends: until when an unavailable store is waited for.
+            deadline: until when an unavailable store is waited for.
         """
         save = self._uncounted
         assert save is not None
-        self._await(save, lambda: self._last_moment(ends))
-        if (
-            isinstance(save.error, StoreUnavailable)
-            and not save.is_recalled
-            and monotonic() < self._last_moment(ends)
-        ):
-            self._begin_again(save, self._patience(ends))
-            self._await(save, lambda: self._last_moment(ends))
+        self._await(save, deadline)
+        if isinstance(save.error, StoreUnavailable) and not save.is_recalled and not deadline.is_over():
+            self._begin_again(save, max(0.0, deadline.remaining()))
+            self._await(save, deadline)
         if save.error is not None:
             self._uncounted = None
             raise save.error
         assert save.digest is not None
         return save.digest
 
-    def _await(self, save: Save, until: Callable[[], float]) -> None:
-        """Wait for a save until a time by ``monotonic``, and give it up if it has not ended then.
+    def _await(self, save: Save, deadline: Deadline) -> None:
+        """Wait for a save until a deadline, and give it up if it has not ended then.
 
         A SIGTERM may make the time shorter, and the other ranks learn from here that it is over.
         """
         while not save.ended:
-            if monotonic() > until():
-                self._recall()
-                save.join()
+            if deadline.is_over():
+                self._give_up(save)
                 return
             save.join(_LOOK_SECONDS)
 
-    def _await_records(self, ends: float) -> None:
-        """Wait until the records of what was written are there, until ``ends`` at most."""
-        while (
-            self._publishing is not None
-            and self._publishing.is_alive()
-            and monotonic() < self._last_moment(ends)
-        ):
-            self._publishing.join(_LOOK_SECONDS)
+    def _give_up(self, save: Save) -> None:
+        """Give up the save in flight, and wait until its thread has ended."""
+        self._recall()
+        save.join()
 
-    def _last_moment(self, ends: float) -> float:
-        return min(ends, self._give_up_at())
-
-    def _patience(self, ends: float) -> float:
-        """Seconds."""
-        return max(0.0, self._last_moment(ends) - monotonic())
-
-    def _end_in_grace_of(self, patience: float) -> Callable[[], float]:
-        """A function for when a wait of so many seconds for the store is over; SIGTERM makes it shorter."""
-        end = _end_of(patience)
-        return lambda: min(end(), self._give_up_at())
+    def _await_records(self, deadline: Deadline) -> None:
+        """Wait until the records of what was written are there, until a deadline at most."""
+        publishing = self._publishing
+        while publishing is not None and publishing.is_alive() and not deadline.is_over():
+            publishing.join(_LOOK_SECONDS)
 
     def _count_later(self, save: Save, saved: SavedCheckpoint, before: Thread | None) -> None:
         if before is not None:
@@ -484,9 +467,8 @@ class AsyncSaver:
         if save.error is not None:
             return  # it is told of when the next one is to begin
         try:
-            self._publish_or_wait(
-                save, saved, math.inf, lambda: -math.inf if self._is_closed else save.give_up_at()
-            )
+            deadline = Deadline(math.inf, self._open, save.deadline)
+            self._publish_or_wait(save, saved, Deadline(), deadline)
             self.interval.note_counted()
         except HalvingError as error:
             self.misses.add_begun(str(error))
@@ -502,9 +484,9 @@ class AsyncSaver:
         return saved._replace(digest=save.digest, tallies=tallies, weights=save.weights)
 
     def _publish_or_wait(
-        self, save: Save, saved: SavedCheckpoint, points_by: float, give_up_at: Callable[[], float]
+        self, save: Save, saved: SavedCheckpoint, points_by: Deadline, deadline: Deadline
     ) -> None:
-        """Publish the record of a complete save; wait for an unavailable store until ``give_up_at``.
+        """Publish the record of a complete save; wait for an unavailable store until a deadline.
 
         Args:
             points_by: as for :meth:`_publish`.
@@ -514,20 +496,19 @@ class AsyncSaver:
         if self._miss_of is not None and self._miss_of[0] is save:
             self.misses.forget([self._miss_of[1]])  # its copy was written once more
         retry_while_unavailable(
-            self._store, what, partial(self._publish, save, complete, points_by), give_up_at, longest=math.inf
+            self._store, what, partial(self._publish, save, complete, points_by), deadline, longest=math.inf
         )
 
-    def _publish(self, save: Save, saved: SavedCheckpoint, points_by: float) -> None:
+    def _publish(self, save: Save, saved: SavedCheckpoint, points_by: Deadline) -> None:
         """Write the points, then the record: a resume from this checkpoint finds every point up to it.
 
         Args:
-            points_by: the time, by ``monotonic``, from which the checkpoint counts without its points. The
-                journal still has them.
+            points_by: from when on the checkpoint counts without its points. The journal still has them.
 
         Raises:
             StoreUnavailable: not all points are in the store yet.
         """
-        if not self._flush() and monotonic() < points_by:
+        if not self._flush() and not points_by.is_over():
             raise StoreUnavailable("the points up to the checkpoint are not all in the store yet")
         missed = self.misses.all()
         saved = saved._replace(missed=as_record(missed))
@@ -549,12 +530,3 @@ class AsyncSaver:
                 "the next checkpoint is stored "
                 f"as soon as that is possible: {self.missed}"
             )
-
-
-def _end_of(patience: float) -> Callable[[], float]:
-    """A function for when so many seconds of waiting for the store are over, by ``monotonic``.
-
-    With no seconds, the first failure ends the waiting.
-    """
-    end = monotonic() + patience
-    return lambda: end

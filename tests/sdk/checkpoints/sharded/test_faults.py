@@ -20,6 +20,7 @@ from halving.checkpoints.sharded.writer import StoreWriter
 from halving.distributed.ranks import Ranks
 from halving.errors import StoreUnavailable
 from halving.records.run_record import RunRecords
+from halving.store.deadline import Deadline
 from halving.trial.context import ObjectiveRule
 from tests.gangs import run_gang
 from tests.sdk.conftest import save_always
@@ -27,7 +28,6 @@ from tests.sdk.run.test_run import Grants, trial
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
-FOREVER = float("inf")
 
 
 def open_run(root: Path, ranks: Ranks, attempt: int, granted: int = 9) -> Run:
@@ -339,8 +339,8 @@ def test_sigterm_gives_up_a_checkpoint_that_waits_for_the_store_for_the_newest(
 def with_an_odd_value_on_rank_1(ranks: Ranks, root: Path) -> tuple[str, bool]:
     staging = Staging(Store(root), ranks)
     with pytest.raises(InvalidInput) as raised:
-        staging.begin({"odd": object() if ranks.rank else 1}, lambda: FOREVER)
-    save = staging.begin({"even": 2}, lambda: FOREVER)
+        staging.begin({"odd": object() if ranks.rank else 1}, Deadline())
+    save = staging.begin({"even": 2}, Deadline())
     save.join()
     return str(raised.value), save.error is None
 
@@ -401,7 +401,7 @@ def test_a_tensor_that_is_not_dense_is_one_error_on_all_ranks_that_names_it(
 
 
 def save_model(ranks: Ranks, root: Path) -> str | None:
-    save = Staging(Store(root), ranks).begin({"model": Big().at(3)}, lambda: FOREVER)
+    save = Staging(Store(root), ranks).begin({"model": Big().at(3)}, Deadline())
     save.join()
     return save.digest
 

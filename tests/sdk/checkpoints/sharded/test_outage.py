@@ -1,6 +1,5 @@
 """S3 is away while checkpoints are written beside training; the server is real, behind a closed gate."""
 
-import math
 import secrets
 from collections.abc import Callable, Iterator
 
@@ -10,6 +9,7 @@ from halving import Store
 from halving.checkpoints.sharded.saver import AsyncSaver
 from halving.distributed.ranks import ALONE
 from halving.records.run_record import RunRecords
+from halving.store.deadline import Deadline
 from tests.s3 import S3, Gate
 from tests.sdk.checkpoints.sharded.test_saver import epoch, saved_values, wait_until_it_waits
 
@@ -21,7 +21,7 @@ def saver(s3: S3, s3_gate: Gate) -> Iterator[AsyncSaver]:
     store = Store(s3.root(secrets.token_hex(6), endpoint=s3_gate.endpoint))
     records = RunRecords(store, "p", "r")
     records.start({}, {}, 1, {})
-    saver = AsyncSaver(store, records, lambda: True, lambda: math.inf, ALONE)
+    saver = AsyncSaver(store, records, lambda: True, Deadline(), ALONE)
     yield saver
     saver.close()
 

@@ -18,10 +18,9 @@ from halving.checkpoints.restoring import checkpoint_bytes, restore, saved_state
 from halving.checkpoints.sharded.save import Staging
 from halving.checkpoints.weights_digest import weights_digest
 from halving.distributed.ranks import Ranks
+from halving.store.deadline import Deadline
 from tests.gangs import run_gang
 from tests.sdk.checkpoints.sharded.test_sharded import Adapted
-
-FOREVER = float("inf")
 
 
 def model() -> nn.Module:
@@ -65,9 +64,7 @@ def digest_of_state(net: nn.Module, optimizer: torch.optim.Optimizer) -> str:
 def save_net(ranks: Ranks, root: Path, kind: str) -> tuple[str | None, str]:
     """The digest of the checkpoint that the ranks write, and of the state in it."""
     net, optimizer = train_net(kind, ranks, 3)
-    save = Staging(Store(root), ranks).begin(
-        {"model": net, "optimizer": optimizer, "epoch": 3}, lambda: FOREVER
-    )
+    save = Staging(Store(root), ranks).begin({"model": net, "optimizer": optimizer, "epoch": 3}, Deadline())
     before = digest_of_state(net, optimizer)
     trained_on = net(torch.randn(8, 100)).square().mean()
     trained_on.backward()
@@ -124,7 +121,7 @@ def adapters_saved(ranks: Ranks, root: Path) -> tuple[int, int]:
             net(torch.randn(2, 512)).backward()
             optimizer.step()
             optimizer.zero_grad()
-            save = staging.begin({"model": net, "optimizer": optimizer}, lambda: FOREVER)
+            save = staging.begin({"model": net, "optimizer": optimizer}, Deadline())
             save.join()
             assert save.error is None
             train_net += 3 * adapters  # AdamW keeps two more
@@ -165,7 +162,7 @@ def plain_state(seed: int) -> dict[str, Any]:
 
 def plain_saved(ranks: Ranks, root: Path) -> str | None:
     """Each rank has values of its own."""
-    save = Staging(Store(root), ranks).begin(plain_state(7 + ranks.rank), lambda: FOREVER)
+    save = Staging(Store(root), ranks).begin(plain_state(7 + ranks.rank), Deadline())
     save.join()
     assert save.error is None
     return save.digest

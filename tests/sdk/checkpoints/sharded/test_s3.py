@@ -12,11 +12,11 @@ from halving.checkpoints.restoring import saved_state
 from halving.checkpoints.sharded.manifest import Manifest
 from halving.checkpoints.sharded.save import Staging
 from halving.distributed.ranks import Ranks
+from halving.store.deadline import Deadline
 from halving.store.store import blob_name
 from tests.gangs import run_gang
 from tests.s3 import S3
 
-FOREVER = float("inf")
 LARGE = 12_000_000  # numbers: each rank writes a tensor of 48 MB
 
 
@@ -29,13 +29,13 @@ def saved_without_a_disk(ranks: Ranks, address: str) -> tuple[str | None, str | 
     """The digest of the checkpoint, and how it went wrong on this rank."""
     staging = Staging(Store(address), ranks)
     # makes the ranks' process group, which is by a file in this test
-    first = staging.begin({"small": 1}, lambda: FOREVER)
+    first = staging.begin({"small": 1}, Deadline())
     first.join()
     ranks.barrier("the first save")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))  # whoever writes to a file now gets an error
     try:
-        save = staging.begin({"model": torch.nn.ParameterDict(state())}, lambda: FOREVER)
+        save = staging.begin({"model": torch.nn.ParameterDict(state())}, Deadline())
         save.join()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

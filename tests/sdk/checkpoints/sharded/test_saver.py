@@ -4,6 +4,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from halving.checkpoints.sharded.saver import AsyncSaver
 from halving.distributed.ranks import ALONE
 from halving.errors import StoreUnavailable
 from halving.records.run_record import RunRecords
+from halving.store.deadline import Deadline
 from halving.store.retry import Reach
 from tests.checkpoints import Gate
 from tests.waiting import wait_for
@@ -27,7 +29,7 @@ AWAY = StoreUnavailable("curlCode: 28, Timeout was reached")
 def saver(store: Store) -> AsyncSaver:
     records = RunRecords(store, "p", "r")
     records.start({}, {}, 1, {})
-    return AsyncSaver(store, records, lambda: True, lambda: math.inf, ALONE)
+    return AsyncSaver(store, records, lambda: True, Deadline(), ALONE)
 
 
 def state(value: float) -> dict[str, Any]:
@@ -231,14 +233,15 @@ class Stopped:
         self, store: Store, monkeypatch: pytest.MonkeyPatch, flush: Callable[[], bool] = lambda: True
     ) -> None:
         self.now = time.monotonic()
-        self.gives_up_at = math.inf
+        self.deadline = Deadline()
         records = RunRecords(store, "p", "r")
         records.start({}, {}, 1, {})
-        self.saver = AsyncSaver(store, records, flush, lambda: self.gives_up_at, ALONE)
-        monkeypatch.setattr("halving.checkpoints.sharded.saver.monotonic", lambda: self.now)
+        self.saver = AsyncSaver(store, records, flush, self.deadline, ALONE)
+        clock = SimpleNamespace(monotonic=lambda: self.now)
+        monkeypatch.setattr("halving.store.deadline.time", clock)
 
     def stop(self, grace: float) -> None:
-        self.gives_up_at = self.now + grace
+        self.deadline.move_to(self.now + grace)
 
 
 @pytest.fixture

@@ -27,14 +27,13 @@ from halving.checkpoints.weights_digest import weights_digest
 from halving.data.dataset import Dataset
 from halving.distributed.ranks import ALONE
 from halving.maintenance.blob_collection import Marks, delete_unmarked, find_unmarked
+from halving.store.deadline import Deadline
 from halving.store.store import blob_name
 from tests.checkpoints import Gate
 
-FOREVER = float("inf")
-
 
 def save_state(store: Store, **state: Any) -> str:
-    save = Staging(store, ALONE).begin(state, lambda: FOREVER)
+    save = Staging(store, ALONE).begin(state, Deadline())
     save.join()
     if save.error is not None:
         raise save.error
@@ -93,7 +92,7 @@ def test_the_first_copys_memory_is_ready_after_the_first_step_and_hardly_too_lar
     assert staging._preparing is not None
     staging._preparing.join()
     prepared = staging._buffer
-    save = staging.begin({"model": model, "optimizer": optimizer}, lambda: FOREVER)
+    save = staging.begin({"model": model, "optimizer": optimizer}, Deadline())
     save.join()
     assert prepared is not None
     assert staging._buffer is prepared
@@ -116,14 +115,14 @@ def test_an_array_is_copied_once_and_what_state_dict_made_is_not_held(store: Sto
         def load_state_dict(self, state: Any) -> None: ...
 
     staging = Staging(store, ALONE)
-    staging.begin({"small": np.ones(3)}, lambda: FOREVER).recall()  # imports what it needs
+    staging.begin({"small": np.ones(3)}, Deadline()).recall()  # imports what it needs
     gate.open.set()
     assert staging._newest is not None
     staging._newest.join()
     gate.open.clear()
     tracemalloc.start()
     try:
-        save = staging.begin({"array": array, "counter": Counter()}, lambda: FOREVER)
+        save = staging.begin({"array": array, "counter": Counter()}, Deadline())
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -349,7 +348,7 @@ def test_the_weights_digest_is_that_of_the_same_state_in_one_process(store: Stor
         "mean": torch.ones(2),
         "empty": torch.empty(0, 3),
     }
-    save = Staging(store, ALONE).begin(state, lambda: FOREVER)
+    save = Staging(store, ALONE).begin(state, Deadline())
     save.join()
     assert saved_weights(store, str(save.digest)) == save.weights == weights_digest(state)
 
@@ -394,7 +393,7 @@ def test_the_memory_of_the_copy_is_given_back_before_a_larger_one_is_taken(
     staging = Staging(store, ALONE)
     empty = torch.empty
     are_there = list[bool]()
-    staging.begin({"w": torch.ones(1 << 10)}, lambda: FOREVER).join()
+    staging.begin({"w": torch.ones(1 << 10)}, Deadline()).join()
     assert staging._buffer is not None
     old = weakref.ref(staging._buffer)
 
@@ -404,7 +403,7 @@ def test_the_memory_of_the_copy_is_given_back_before_a_larger_one_is_taken(
         return empty(*sizes, **options)
 
     monkeypatch.setattr(torch, "empty", seen_empty)
-    staging.begin({"w": torch.ones(1 << 20)}, lambda: FOREVER).join()
+    staging.begin({"w": torch.ones(1 << 20)}, Deadline()).join()
     assert are_there
     assert not any(are_there)
 
@@ -423,13 +422,13 @@ def test_what_is_closed_makes_no_memory_for_a_copy_at_the_next_step(store: Store
 def test_what_one_process_cannot_copy_is_copied_into_a_file(store: Store) -> None:
     staging = Staging(store, ALONE)
     mask = torch.eye(3).to_sparse()
-    save = staging.begin({"w": torch.ones(3), "mask": mask}, lambda: FOREVER)
+    save = staging.begin({"w": torch.ones(3), "mask": mask}, Deadline())
     save.join()
     assert not save.sharded
     assert torch.equal(saved_state(store, str(save.digest))["mask"].to_dense(), torch.eye(3))
-    assert staging.begin({"w": torch.ones(3)}, lambda: FOREVER).sharded
+    assert staging.begin({"w": torch.ones(3)}, Deadline()).sharded
     with pytest.raises(InvalidInput, match="checkpoint entry 'odd' of type object is not accepted"):
-        staging.begin({"odd": object()}, lambda: FOREVER)
+        staging.begin({"odd": object()}, Deadline())
     staging.close()
 
 
