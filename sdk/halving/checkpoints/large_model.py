@@ -43,7 +43,9 @@ def trained_in(state: Mapping[str, Any]) -> "tuple[nn.Module, torch.optim.Optimi
         return None
     models = [value for value in state.values() if isinstance(value, torch.nn.Module)]
     optimizers = [value for value in state.values() if isinstance(value, torch.optim.Optimizer)]
-    return (models[0], optimizers[0]) if len(models) == len(optimizers) == 1 else None
+    if not len(models) == len(optimizers) == 1:
+        return None
+    return models[0], optimizers[0]
 
 
 def is_worth_a_copy(state: Mapping[str, Any], prepared: int = 0) -> bool:
@@ -106,4 +108,6 @@ def _bytes_of(tensor: "torch.Tensor") -> int:
     """Bytes of a tensor; 0 while its shape is not known yet."""
     from torch.nn.parameter import is_lazy
 
-    return 0 if is_lazy(tensor) else tensor.numel() * tensor.element_size()
+    if is_lazy(tensor):
+        return 0
+    return tensor.numel() * tensor.element_size()

@@ -68,4 +68,6 @@ def as_record(missed: list[Miss]) -> dict[str, Any] | None:
     ``count`` says how many there are, ``since`` when the first was (ISO 8601 in UTC), ``why`` the reason of
     the newest.
     """
-    return {"count": len(missed), "since": missed[0].since, "why": missed[-1].why} if missed else None
+    if not missed:
+        return None
+    return {"count": len(missed), "since": missed[0].since, "why": missed[-1].why}

@@ -37,9 +37,9 @@ def shards_of(name: str, value: Any) -> Shards | None:
         prefix = f"{name}.state."
 
         def of_state(key: str) -> Any:
-            return (
-                by_number.get(key.removeprefix(prefix).partition(".")[0]) if key.startswith(prefix) else None
-            )
+            if not key.startswith(prefix):
+                return None
+            return by_number.get(key.removeprefix(prefix).partition(".")[0])
 
         return of_state if by_number else None
     if isinstance(value, DTensor):

@@ -26,15 +26,19 @@ def run_together(ranks: Ranks | None, call: str, action: Callable[[], _Result]) 
     if ranks is None:
         return action()
     result = None
-    raised = None
+    own_error = None
+    own_failure = None
     try:
         result = action()
     except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for this one
-        raised = error
-    own = None if raised is None else as_failure(raised)
-    for rank, failure in enumerate(ranks.gather(call, own)):
-        if failure is not None:
-            raise raised if raised is not None and rank == ranks.rank else error_of(failure, f"rank {rank}: ")
+        own_error = error
+        own_failure = as_failure(error)
+    for rank, failure in enumerate(ranks.gather(call, own_failure)):
+        if failure is None:
+            continue
+        if own_error is not None and rank == ranks.rank:
+            raise own_error
+        raise error_of(failure, f"rank {rank}: ")
     return result  # type: ignore[return-value]
 
 

@@ -44,7 +44,9 @@ def restore(
     """
     rank = None
     if with_rng:
-        rank = ranks.rank if ranks is not None else 0
+        rank = 0
+        if ranks is not None:
+            rank = ranks.rank
     tree, rng = run_together(ranks, "run.restore()", lambda: _read(store, digest, state, optional, rank))
     restored = fill(tree, state)
     for name in optional.keys() & tree.keys():
@@ -115,7 +117,9 @@ def _read(
 
             check_holds(manifest.tree, state)
             wanted = {**state, **{name: value for name, value in optional.items() if name in manifest.tree}}
-            rng = None if rank is None else read_rng(store, manifest, rank)
+            rng = None
+            if rank is not None:
+                rng = read_rng(store, manifest, rank)
             return read_tree(store, manifest, wanted), rng
         tree = load(file)
         rng = tree.pop(RNG)
@@ -134,6 +138,8 @@ def _open_checkpoint(store: Store, digest: str) -> Iterator[tuple[IO[bytes], Man
     with store.blob_file(digest) as path, path.open("rb") as file:
         beginning = file.read(MAGIC_BYTES)
         file.seek(0)
-        manifest = Manifest.parse(file.read()) if is_manifest(beginning) else None
+        manifest = None
+        if is_manifest(beginning):
+            manifest = Manifest.parse(file.read())
         file.seek(0)
         yield file, manifest

@@ -39,6 +39,9 @@ class Saver:
         misses: how many were, for the next record.
     """
 
+    prepared_bytes = 0
+    """Bytes of memory that are allocated for copies already; this saver makes no copies."""
+
     def __init__(
         self, store: Store, records: RunRecords, flush: Callable[[], bool], deadline: Deadline
     ) -> None:
@@ -194,7 +197,8 @@ class Saver:
             return None
         digest = None
         try:
-            digest = self._put(state) if there else None
+            if there:
+                digest = self._put(state)
         except StoreError as error:
             self._skip(error)
         if best:  # the checkpoint owed of the former best epoch is no longer needed

@@ -154,7 +154,9 @@ def check_names(state: Mapping[str, Any]) -> None:
 
 def state_of(value: Any) -> Any:
     """The state that is saved for a value: an object's own state, or the value itself."""
-    return unwrap(value).state_dict() if isinstance(value, Stateful) else value
+    if isinstance(value, Stateful):
+        return unwrap(value).state_dict()
+    return value
 
 
 def unwrap(value: Any) -> Any:
@@ -205,7 +207,9 @@ def _to_archive(value: Any, name: str) -> Any:
         return {"__numpy__": torch.from_numpy(value.astype(value.dtype.newbyteorder("=")))}
     for kind, exact in _EXACT.items():
         if isinstance(value, kind):
-            return {"__bytes__": exact(value).decode("latin-1")} if kind is bytes else exact(value)
+            if kind is bytes:
+                return {"__bytes__": exact(value).decode("latin-1")}
+            return exact(value)
     if isinstance(value, dict):
         if set(value) in _TAGS:
             raise InvalidInput(
@@ -217,9 +221,15 @@ def _to_archive(value: Any, name: str) -> Any:
             {_key_to_archive(key, name): _to_archive(item, f"{name}.{key}") for key, item in value.items()},
         )
     if isinstance(value, (list, tuple)):
-        items = [_to_archive(item, f"{name}[{index}]") for index, item in enumerate(value)]
-        return tuple(items) if isinstance(value, tuple) else items
+        return _like(value, [_to_archive(item, f"{name}[{index}]") for index, item in enumerate(value)])
     raise _not_plain(value, name)
+
+
+def _like(original: list[Any] | tuple[Any, ...], items: list[Any]) -> list[Any] | tuple[Any, ...]:
+    """The items as a tuple where the original is one, else as a list."""
+    if isinstance(original, tuple):
+        return tuple(items)
+    return items
 
 
 def _dict_like(original: dict[Any, Any], items: dict[Any, Any]) -> dict[Any, Any]:
@@ -250,8 +260,7 @@ def _from_archive(value: Any) -> Any:
             return value["__bytes__"].encode("latin-1")
         return _dict_like(value, {key: _from_archive(item) for key, item in value.items()})
     if isinstance(value, (list, tuple)):
-        items = [_from_archive(item) for item in value]
-        return tuple(items) if isinstance(value, tuple) else items
+        return _like(value, [_from_archive(item) for item in value])
     return value
 
 
@@ -318,7 +327,9 @@ def from_json(value: Any, fetch: Callable[[str, str], Any] | None = None) -> Any
     if fetch is not None and kind not in ("__list__", "__tuple__"):
         return fetch(kind, content)
     listed = [from_json(item, fetch) for item in content]
-    return tuple(listed) if kind == "__tuple__" else listed
+    if kind == "__tuple__":
+        return tuple(listed)
+    return listed
 
 
 def _is_tensor(value: Any) -> bool:

@@ -83,9 +83,9 @@ class DigestInBackground:
         self._digest: str | None = None
         self.error: Exception | None = None
         torch = sys.modules.get("torch")
-        self._device = (
-            torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else None
-        )
+        self._device = None
+        if torch is not None and torch.cuda.is_initialized():
+            self._device = torch.cuda.current_device()
         self._thread = Thread(target=self._work, name="halving-weights-digest", daemon=True)
         try:
             self._thread.start()
@@ -153,7 +153,9 @@ def _add(digest: _Hash, value: Any) -> None:
     elif isinstance(value, bool) or value is None:
         digest.update(f"{value}:".encode())
     elif isinstance(value, float):
-        digits = "nan" if math.isnan(value) else float.hex(value)
+        digits = "nan"
+        if not math.isnan(value):
+            digits = float.hex(value)
         digest.update(f"float {digits}:".encode())
     else:
         digest.update(f"int {int(value)}:".encode())
@@ -175,7 +177,8 @@ def _add_array(digest: _Hash, value: Any) -> None:
     if numpy is not None and isinstance(value, numpy.ndarray):
         digest.update(f"array {value.dtype.name} {list(value.shape)}:".encode())
         contiguous = numpy.ascontiguousarray(value.astype(value.dtype.newbyteorder("<"), copy=False))
-        digest.update(memoryview(contiguous.reshape(-1).view(numpy.uint8)) if contiguous.size else b"")
+        if contiguous.size:
+            digest.update(memoryview(contiguous.reshape(-1).view(numpy.uint8)))
         return
     assert torch is not None
     tensor = value.detach()

@@ -22,8 +22,9 @@ def check_model(model: "nn.Module") -> None:
 
     # It takes long to import, and is imported already where it has wrapped something.
     fsdp = sys.modules.get("torch.distributed.fsdp")
-    sharded = (fsdp.FSDPModule, fsdp.FullyShardedDataParallel) if fsdp else ()
-    wrappers = (DataParallel, DistributedDataParallel, *sharded)
+    wrappers: tuple[type, ...] = (DataParallel, DistributedDataParallel)
+    if fsdp is not None:
+        wrappers += (fsdp.FSDPModule, fsdp.FullyShardedDataParallel)
     kind = type(model).__name__
     if not isinstance(model, nn.Module):
         raise InvalidInput(

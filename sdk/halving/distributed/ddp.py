@@ -88,9 +88,12 @@ class Ddp:
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
         from torch.nn.parallel import DistributedDataParallel
 
+        device_ids = None
+        if self._device.type == "cuda":
+            device_ids = [self._device.index]
         wrapped = DistributedDataParallel(
             self._model,
-            device_ids=[self._device.index] if self._device.type == "cuda" else None,
+            device_ids=device_ids,
             gradient_as_bucket_view=True,
             find_unused_parameters=self._unused_parameters,
             init_sync=begins,

@@ -114,7 +114,9 @@ def describe(hang: Hang) -> str:
     for (waited, stack), ranks in sorted(places.items(), key=lambda place: (place[0][0], place[1])):
         outcome = "waited" if waited else "did not come"
         lines.append(f"{_INDENT}{_ranks(ranks)} ({outcome}):")
-        silent = "it did not answer: it is" if len(ranks) == 1 else "they did not answer: they are"
+        silent = "they did not answer: they are"
+        if len(ranks) == 1:
+            silent = "it did not answer: it is"
         said = stack or f"{silent} stopped, or in native code that holds Python's interpreter lock"
         lines += [f"{_INDENT * 2}{line}" for line in _innermost(said.rstrip(), room)]
     return "\n".join([*lines, summary(hang)])
@@ -150,7 +152,7 @@ def _ranks(ranks: Sequence[int]) -> str:
     """
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    spans = [str(first) if first == last else f"{first} to {last}" for first, last in _spans(ranks)]
+    spans = _spans(ranks)
     if len(spans) > _MAX_SPANS:
         spans = [*spans[: _MAX_SPANS - 1], f"others, {len(ranks)} in all"]
     if len(spans) == 1:
@@ -158,18 +160,18 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"ranks {', '.join(spans[:-1])} and {spans[-1]}"
 
 
-def _spans(ranks: Sequence[int]) -> list[tuple[int, int]]:
-    """Rising numbers as spans without a gap; a span of two becomes two single numbers."""
+def _spans(ranks: Sequence[int]) -> list[str]:
+    """Numbers as texts of spans without a gap, such as ``0 to 6``; two neighbours become two numbers."""
     spans: list[tuple[int, int]] = []
     for rank in sorted(ranks):
         if spans and rank == spans[-1][1] + 1:
             spans[-1] = spans[-1][0], rank
         else:
             spans.append((rank, rank))
-    parts = []
+    parts: list[str] = []
     for first, last in spans:
-        if last == first + 1:
-            parts += [(first, first), (last, last)]
+        if last > first + 1:
+            parts.append(f"{first} to {last}")
         else:
-            parts.append((first, last))
+            parts += map(str, range(first, last + 1))
     return parts

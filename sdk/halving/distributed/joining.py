@@ -86,9 +86,14 @@ def device_of(local_rank: int) -> "torch.device":
     """The device that a rank computes on: its first GPU, else the CPU."""
     import torch
 
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    each = max(1, gpus // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
-    return torch.device("cuda", local_rank * each) if local_rank * each < gpus else torch.device("cpu")
+    gpus = 0
+    if torch.cuda.is_available():
+        gpus = torch.cuda.device_count()
+    gpus_per_rank = max(1, gpus // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+    first = local_rank * gpus_per_rank
+    if first >= gpus:
+        return torch.device("cpu")
+    return torch.device("cuda", first)
 
 
 def _begin(timeout: float) -> tuple[int, int, int]:
@@ -99,10 +104,12 @@ def _begin(timeout: float) -> tuple[int, int, int]:
     rank, world_size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     flight.switch_on()
     device = device_of(local_rank)
-    gpu = device if device.type == "cuda" else None
-    if gpu is not None:
+    gpu = None
+    backend = "gloo"
+    if device.type == "cuda":
+        gpu = device
+        backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(gpu)
-    backend = "gloo" if gpu is None else "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout), device_id=gpu)
     return rank, world_size, local_rank
 

@@ -20,7 +20,8 @@ def generators_kept(device: "torch.device") -> Iterator[None]:
     """Restore torch's generators afterwards, of the CPU and of a device, without waiting for the device."""
     import torch
 
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    gpus = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=gpus):
         yield
 
 

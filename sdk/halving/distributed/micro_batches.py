@@ -64,7 +64,9 @@ def part_of(batch: Sequence[Any], first: int, end: int, device: "torch.device") 
     """
 
     def take_rows(leaf: Any) -> Any:
-        return _on_device(leaf[first:end] if _has_rows(leaf) else leaf, device)
+        if _has_rows(leaf):
+            leaf = leaf[first:end]
+        return _on_device(leaf, device)
 
     return tuple(_map_leaves(each, take_rows) for each in batch)
 
@@ -75,7 +77,9 @@ def _on_device(leaf: Any, device: "torch.device") -> Any:
 
     if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf":
         leaf = torch.from_numpy(leaf)
-    return leaf.to(device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    return leaf.to(device, non_blocking=True)
 
 
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -94,7 +98,9 @@ def _map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
         return {key: _map_leaves(item, change) for key, item in value.items()}
     if _is_structure(value):
         items = [_map_leaves(item, change) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        if hasattr(value, "_fields"):
+            return type(value)(*items)
+        return type(value)(items)
     return change(value)
 
 

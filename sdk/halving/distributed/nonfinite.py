@@ -178,9 +178,10 @@ def _cause(of_ranks: list[list[bool]]) -> str:
     what, ranks = _culprits(of_ranks)
     if not ranks:
         return "the norm of the gradients was infinite"
-    were = "was" if what == "loss" and len(ranks) == 1 else "were"
-    whose = "ranks" if len(ranks) > 1 else "rank"
-    return f"the {what} of {whose} {', '.join(map(str, ranks))} {were} NaN or infinite"
+    if len(ranks) > 1:
+        return f"the {what} of ranks {', '.join(map(str, ranks))} were NaN or infinite"
+    was = "was" if what == "loss" else "were"
+    return f"the {what} of rank {ranks[0]} {was} NaN or infinite"
 
 
 def _culprits(of_ranks: list[list[bool]]) -> tuple[str, list[int]]:

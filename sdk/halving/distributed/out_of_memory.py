@@ -46,7 +46,9 @@ class MemoryNotes:
         self._store = records.store
         self._folder = _folder_of(records)
         self._name = f"{attempt:04d}.json"
-        self._recorded = _folder_of(_records_of(records.store, rerun_of)) if rerun_of else None
+        self._recorded: str | None = None
+        if rerun_of:
+            self._recorded = _folder_of(_records_of(records.store, rerun_of))
 
     def leave(self, rank: int, micro_batch: int, allocated: str) -> None:
         """Note that a micro-batch of so many rows was too large; of several ranks the first note counts."""
@@ -133,7 +135,9 @@ def summary(device: "torch.device") -> str:
     """PyTorch's table of what is allocated; empty where there is no GPU."""
     import torch
 
-    return str(torch.cuda.memory_summary(device, abbreviated=True)) if device.type == "cuda" else ""
+    if device.type != "cuda":
+        return ""
+    return str(torch.cuda.memory_summary(device, abbreviated=True))
 
 
 def free(error: BaseException, device: "torch.device") -> None:

@@ -235,7 +235,9 @@ class Gang:
             self._flagged = True  # rank 0 hears of it at the next :meth:`together`
 
     def share_waited(self) -> float | None:
-        return self.watch.share_waited() if self.watch is not None else None
+        if self.watch is None:
+            return None
+        return self.watch.share_waited()
 
     def connect(self) -> "Store":
         import torch.distributed as dist

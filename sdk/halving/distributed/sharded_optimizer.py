@@ -65,10 +65,11 @@ def shard_state(optimizer: "Optimizer", shards: "Mapping[torch.Tensor, torch.Ten
     import torch
     from torch.distributed.tensor import DTensor, distribute_tensor
 
-    def shard_like(whole: torch.Tensor, value: Any) -> Any:
+    def shard_like(whole: torch.Tensor, key: str, value: Any) -> Any:
         shard = shards[whole]
         if (
-            not isinstance(value, torch.Tensor)
+            key == "step"
+            or not isinstance(value, torch.Tensor)
             or value.shape != whole.shape
             or not isinstance(shard, DTensor)
         ):
@@ -81,9 +82,7 @@ def shard_state(optimizer: "Optimizer", shards: "Mapping[torch.Tensor, torch.Ten
     for group in optimizer.param_groups:
         group["params"] = [shards[parameter] for parameter in group["params"]]
     states = {
-        shards[whole]: {
-            key: value if key == "step" else shard_like(whole, value) for key, value in state.items()
-        }
+        shards[whole]: {key: shard_like(whole, key, value) for key, value in state.items()}
         for whole, state in optimizer.state.items()
     }
     optimizer.state = defaultdict(dict, states)
@@ -130,9 +129,10 @@ def _error_of_a_step(optimizer: "Optimizer", mesh: "DeviceMesh", make: "Making")
             twin.param_groups[-1]["params"].append(parameter)
             for key, value in optimizer.state.get(whole, {}).items():
                 is_like_it = key != "step" and isinstance(value, torch.Tensor) and value.shape == whole.shape
-                twin.state[parameter][key] = (
-                    small(value, float(value.flatten()[0])) if is_like_it else deepcopy(value)
-                )
+                if is_like_it:
+                    twin.state[parameter][key] = small(value, float(value.flatten()[0]))
+                else:
+                    twin.state[parameter][key] = deepcopy(value)
     try:
         with generators_kept(torch.device(mesh.device_type)), warnings.catch_warnings():
             warnings.simplefilter("ignore")

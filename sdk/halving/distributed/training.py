@@ -9,7 +9,7 @@ import secrets
 import warnings
 import zlib
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from halving.distributed import exact, out_of_memory, wrapping
@@ -100,10 +100,9 @@ def distribute(
 
     # Before any other collective: it is the one that names what each rank has called.
     def begin() -> list[int | None]:
-        return [
-            secrets.randbits(62) if seed is None else seed,
-            notes.too_large() if notes else None,
-        ]
+        shared_seed = secrets.randbits(62) if seed is None else seed
+        too_large = notes.too_large() if notes else None
+        return [shared_seed, too_large]
 
     drawn, too_large = ranks.together("run.distribute()", begin)
     wrapping.prepare(ranks, device, model, optimizer, chosen, precision, nonfinite)
@@ -329,7 +328,10 @@ class Training:
             key_generators(self._device, self._seed, self.steps, rank, number)
             weight = (end - first) / sum(rows)
             # FSDP2 sums gradients over ranks with each micro-batch, for it keeps only shards.
-            with self._ddp.summing(is_last=number == len(parts) - 1) if self._ddp else nullcontext():
+            summing: AbstractContextManager[None] = nullcontext()
+            if self._ddp is not None:
+                summing = self._ddp.summing(is_last=number == len(parts) - 1)
+            with summing:
                 # DDP and FSDP2 give the mean over ranks, and what is wanted is the sum.
                 mean += weight * self._backward(
                     loss, part_of(batch, first, end, self._device), weight * world_size
@@ -376,7 +378,9 @@ class Training:
         """Add the gradients of ``weight * loss``; return the loss."""
         import torch
 
-        model = self._ddp.module if self._ddp else self._model
+        model = self._model
+        if self._ddp is not None:
+            model = self._ddp.module
         with self._precision.casting():
             value = loss(model, *part)
         if (
@@ -406,7 +410,9 @@ class Training:
         unused = unused_in(loss, trained)
         where = f"the loss of rank {self._ranks.rank} in step {self.steps + 1}"
         if unused:
-            more = f" (and {len(unused) - 1} more: {', '.join(unused[1:]):.200})" if len(unused) > 1 else ""
+            more = ""
+            if len(unused) > 1:
+                more = f" (and {len(unused) - 1} more: {', '.join(unused[1:]):.200})"
             self._nonfinite.refuse(
                 f"the parameter {unused[0]!r}{more} takes no part in {where}, which is not accepted, for "
                 "DDP waits for its gradient: "
@@ -431,7 +437,8 @@ class Training:
         parameters = self._trained_parameters()
         scaler.unscale_(self._optimizer)
         norm = get_total_norm([each.grad for each in parameters if each.grad is not None])
-        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        if hasattr(norm, "full_tensor"):
+            norm = norm.full_tensor()
         if self._options.clip is not None:
             clip_grads_with_norm_(parameters, self._options.clip, norm)
         bad = ~norm.isfinite() | self._is_nan_elsewhere(parameters)
@@ -443,7 +450,10 @@ class Training:
         self.steps += 1
         self._nonfinite.end_step(self.steps, bad)
         scale = (lambda: self._precision.scale) if scaler.is_enabled() else None
-        self._nonfinite.count(self.steps if waits else self.steps - 1, scale)
+        checked_steps = self.steps
+        if not waits:
+            checked_steps -= 1
+        self._nonfinite.count(checked_steps, scale)
 
     def _is_nan_elsewhere(self, parameters: "Sequence[nn.Parameter]") -> "bool | torch.Tensor":
         """Whether DDP has summed NaN for trained parameters that are not the optimizer's.
@@ -543,8 +553,9 @@ class Training:
         self._halved = True
 
     def _count(self, rows: Sequence[int]) -> int:
-        accumulate = self._options.accumulate
-        minimum = accumulate if isinstance(accumulate, int) else 1
+        minimum = 1
+        if isinstance(self._options.accumulate, int):
+            minimum = self._options.accumulate
         return micro_batch_count(rows, self.micro_batch, minimum)
 
     def _memory(self) -> str:

@@ -87,7 +87,9 @@ class Watch:
         waits = self._waits
         self._looks = self._looks - looks
         self._waits = self._waits - waits
-        return waits / looks if looks else None
+        if not looks:
+            return None
+        return waits / looks
 
     def _run(self) -> None:
         import torch.distributed as dist
@@ -229,8 +231,10 @@ class Watch:
         self._store.set(f"testimony/{self._gang.rank}", json.dumps({**said, "stack": self._stack()}))
 
     def _name_of(self, collective: Collective) -> str:
+        if collective.description == SAVES:
+            return "run.save()"
         if collective.description.startswith(OWN):
-            return "run.save()" if collective.description == SAVES else self._gang.call
+            return self._gang.call
         return (
             f"{collective.operation} (collective {collective.position} of the process group "
             f"{collective.description or collective.group})"
@@ -243,5 +247,7 @@ class Watch:
         own = [
             number for number, each in enumerate(frames) if any(part in each.filename for part in _OWN_FRAMES)
         ]
-        trainables = frames[own[-1] + 1 :] if own else []
+        trainables: list[traceback.FrameSummary] = []
+        if own:
+            trainables = frames[own[-1] + 1 :]
         return "".join(traceback.format_list(trainables or frames))

@@ -63,7 +63,8 @@ def prepare(
     if options.activation_checkpointing:
         checkpoint_activations(model, blocks)
     if options.compile is not False:
-        compile_blocks(model, blocks, {} if options.compile is True else options.compile)
+        compile_options = {} if options.compile is True else options.compile
+        compile_blocks(model, blocks, compile_options)
     if mesh is not None:
         same_on_all_ranks(model)
         shard(model, optimizer, blocks, mesh, precision.policy, unused_parameters=options.unused_parameters)
@@ -181,11 +182,8 @@ def shard(
     names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     for name in blocks:
         fully_shard(model.get_submodule(name), mesh=mesh, mp_policy=policy)
-    fully_shard(
-        model,
-        mesh=mesh,
-        mp_policy=replace(policy, output_dtype=torch.float32 if policy.param_dtype else None),
-    )
+    output_dtype = torch.float32 if policy.param_dtype else None
+    fully_shard(model, mesh=mesh, mp_policy=replace(policy, output_dtype=output_dtype))
     shards = dict(model.named_parameters())
     shard_state(optimizer, {whole: shards[name] for whole, name in names.items()})
     if unused_parameters:
@@ -249,10 +247,13 @@ class _ReduceScatter:
         Raises:
             InvalidInput: they do not.
         """
-        where = f"the module {self._module!r}" if self._module else "the model"
+        where = "the model"
+        if self._module:
+            where = f"the module {self._module!r}"
         if self._numbers is None:
             of_ranks = self._ranks.gather(f"training.step, in the backward pass of {where}", numbers)
-            self._numbers = numbers if len(set(of_ranks)) == 1 else None
+            if len(set(of_ranks)) == 1:
+                self._numbers = numbers
         if numbers != self._numbers:
             raise InvalidInput(
                 f"a loss that uses other parameters of {where} on rank {self._ranks.rank} than on other "

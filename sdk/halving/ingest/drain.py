@@ -142,7 +142,9 @@ class Drain:
         published = self._store.exists(target)
         try:
             spooled = media_file(self._folder, note.get("file"))
-            content = b"" if published else read_file(spooled)
+            content = b""
+            if not published:
+                content = read_file(spooled)
         except (OSError, ValueError):
             # It is missing, unreadable, or no artifact, which is no reason to hold up the points after it.
             self.lost_media += not published

@@ -54,13 +54,17 @@ def size(encoded: bytes) -> tuple[int, int]:
 
 
 def _read_file(data: str | Path | bytes | bytearray) -> bytes:
-    named = f"image path {str(data)!r:.200}"
     if isinstance(data, (bytes, bytearray)):
         named = f"image {len(data)} bytes"
-    try:
-        encoded = bytes(data) if isinstance(data, (bytes, bytearray)) else Path(data).read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a null character in the path
-        raise InvalidInput(f"{named} is not accepted: give an existing PNG or JPEG file ({error})") from None
+        encoded = bytes(data)
+    else:
+        named = f"image path {str(data)!r:.200}"
+        try:
+            encoded = Path(data).read_bytes()
+        except (OSError, ValueError) as error:  # ValueError: a null character in the path
+            raise InvalidInput(
+                f"{named} is not accepted: give an existing PNG or JPEG file ({error})"
+            ) from None
     whole_png = encoded.startswith(_PNG) and encoded[12:16] == b"IHDR" and _PNG_END in encoded
     whole_jpeg = encoded.startswith(_JPEG) and _JPEG_END in encoded and _jpeg_size(encoded) != (0, 0)
     if not whole_png and not whole_jpeg:
@@ -75,9 +79,10 @@ def _jpeg_size(encoded: bytes) -> tuple[int, int]:
         if encoded[place + 1] in _JPEG_FRAMES:
             height, width = struct.unpack(">HH", encoded[place + 5 : place + 9])
             return int(width), int(height)
-        place += (
-            1 if encoded[place + 1] == 0xFF else 2 + int.from_bytes(encoded[place + 2 : place + 4], "big")
-        )
+        if encoded[place + 1] == 0xFF:
+            place += 1
+        else:
+            place += 2 + int.from_bytes(encoded[place + 2 : place + 4], "big")
     return 0, 0
 
 

@@ -69,9 +69,11 @@ class Image(Media):
 
     def __init__(self, data: Any, *, caption: str | None = None) -> None:
         encoded = images.encode(data)
-        self.media_type, self.suffix = (
-            ("image/jpeg", ".jpg") if images.is_jpeg(encoded) else ("image/png", ".png")
-        )
+        self.media_type = "image/png"
+        self.suffix = ".png"
+        if images.is_jpeg(encoded):
+            self.media_type = "image/jpeg"
+            self.suffix = ".jpg"
         width, height = images.size(encoded)
         super().__init__(encoded, {"width": width, "height": height}, caption)
 
@@ -200,7 +202,11 @@ class Text(Media):
             raise InvalidInput(
                 f"text {text!r:.80} is not accepted: it has no UTF-8 form (half a surrogate pair)"
             ) from None
-        self.media_type, self.suffix = ("text/markdown", ".md") if markdown else ("text/plain", ".txt")
+        self.media_type = "text/plain"
+        self.suffix = ".txt"
+        if markdown:
+            self.media_type = "text/markdown"
+            self.suffix = ".md"
         super().__init__(encoded, {"length": len(text)}, caption)
 
 
@@ -236,8 +242,9 @@ def _table_of_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Any
         raise InvalidInput(f"table columns {columns!r:.200} are not accepted: give different names")
     kept = []
     for number, row in enumerate(rows):
-        is_sequence = isinstance(row, Iterable) and not isinstance(row, (str, bytes))
-        values = [_as_number(value) for value in row] if is_sequence else None
+        values = None
+        if isinstance(row, Iterable) and not isinstance(row, (str, bytes)):
+            values = [_as_number(value) for value in row]
         if values is None or len(values) != len(columns):
             raise InvalidInput(
                 f"table row {number} {row!r:.80} is not accepted: give {len(columns)} values, one for each "
@@ -257,7 +264,9 @@ def _table_of_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Any
 
 def _as_number(value: Any) -> Any:
     """A 0-d array or tensor as a number."""
-    return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        return value.item()
+    return value
 
 
 def _numbers(field: str, values: Any) -> "np.ndarray[Any, Any]":
@@ -299,7 +308,9 @@ def _count(values: "np.ndarray[Any, Any]", bins: int) -> tuple[list[int], list[f
     # At least as wide as numpy needs to tell the edges apart; equal values get one bin in the middle.
     narrowest = max(4 * bins * math.ulp(max(abs(low), abs(high))), 1e-300)
     if high - low < narrowest:
-        around = max(narrowest, 0.5) if low == high else narrowest
+        around = narrowest
+        if low == high:
+            around = max(narrowest, 0.5)
         low = low - around
         high = high + around
     counts, edges = np.histogram(finite, bins, (low, high))

@@ -217,7 +217,9 @@ class MetricWriter:
             directory.release(
                 self.folder, remove=not kept and not self._tail.has_children(self.drain.drained)
             )
-        return self.folder if kept else None
+        if not kept:
+            return None
+        return self.folder
 
     def _new_appender(self, name: str) -> Appender:
         folder = None if self._memory_only else self.folder

@@ -94,7 +94,9 @@ def _recover(store: Store, folder: Path) -> Recovered:
         return Recovered(*whose, drain.points, f"kept: {type(error).__name__}: {error}")
     finally:
         directory.release(folder, remove=finished)
-    state = "recovered" if finished else "kept: a process forked by the run still lives"
+    state = "recovered"
+    if not finished:
+        state = "kept: a process forked by the run still lives"
     return Recovered(*whose, drain.points, state)
 
 

@@ -130,7 +130,9 @@ def _users_level() -> int:
 
 
 def _describe_step(step: Any) -> str:
-    return repr(step)[:80] if isinstance(step, (int, float, str)) else f"of type {type(step).__qualname__}"
+    if isinstance(step, (int, float, str)):
+        return repr(step)[:80]
+    return f"of type {type(step).__qualname__}"
 
 
 def _int64(step: Any) -> int | None:
@@ -138,4 +140,6 @@ def _int64(step: Any) -> int | None:
         number = int(step.__index__())
     except (AttributeError, TypeError):
         return None
-    return number if -(2**63) <= number < 2**63 else None
+    if not -(2**63) <= number < 2**63:
+        return None
+    return number

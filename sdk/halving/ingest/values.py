@@ -62,7 +62,9 @@ def is_key(name: Any) -> bool:
 
 def _sort(prefix: str, values: Mapping[Any, Any], sorted_values: Sorted) -> None:
     for name, value in values.items():
-        key = f"{prefix}{name}" if isinstance(name, str) else name
+        key = name
+        if isinstance(name, str):
+            key = f"{prefix}{name}"
         if not is_key(key):
             sorted_values.wrong[f"{key!r:.80}"] = f"metric name {key!r:.80} is not accepted: {KEY_RULE}"
         elif key in sorted_values.numbers or key in sorted_values.device or key in sorted_values.media:
@@ -109,4 +111,6 @@ def _refusal(key: str, value: Any) -> str:
 
 def _kind(value: Any) -> str:
     shape = getattr(value, "shape", None)
-    return f"a {type(value).__qualname__}" + (f" of shape {tuple(shape)}" if isinstance(shape, tuple) else "")
+    if not isinstance(shape, tuple):
+        return f"a {type(value).__qualname__}"
+    return f"a {type(value).__qualname__} of shape {tuple(shape)}"

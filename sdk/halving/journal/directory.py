@@ -246,11 +246,12 @@ def _folders(
 
     Why others are left out is added to ``untrusted``.
     """
-    left_out = set() if untrusted is None else untrusted
+    if untrusted is None:
+        untrusted = set()
     for home in dict.fromkeys((_home(store), _fallback(store))):
-        if _is_own(home.folder, home.base, left_out):
+        if _is_own(home.folder, home.base, untrusted):
             for folder in _matching(home.folder, f"project={project or '*'}", f"run={run or '*'}", name):
-                if _is_own(folder, home.folder, left_out):
+                if _is_own(folder, home.folder, untrusted):
                     yield folder
 
 

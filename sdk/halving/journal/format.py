@@ -82,7 +82,9 @@ class Reading:
             schema = head >> 32
             if length % 8 or not _MIN_RECORD_BYTES <= length <= size - self.offset:
                 return
-            count = 1 if schema < FIRST_SCHEMA else self._repeats(head, length, size)
+            count = 1
+            if schema >= FIRST_SCHEMA:
+                count = self._repeats(head, length, size)
             if self._verify:
                 count = self._intact(self.offset, length, count)
             if not count or (schema >= FIRST_SCHEMA and schema not in self._keys):

@@ -55,8 +55,9 @@ class OwnTail:
         """
         for appender, number in self._ended:
             self._readings.pop((appender, number), None)
-            log_segment = self._appender.log_segments.pop(number, None) if appender == MAIN else None
-            path = log_segment.path if log_segment else self._folder / log_segment_name(appender, number)
+            path: Path | None = self._folder / log_segment_name(appender, number)
+            if appender == MAIN and (log_segment := self._appender.log_segments.pop(number, None)):
+                path = log_segment.path
             if path is not None:
                 with contextlib.suppress(OSError):
                     path.unlink()

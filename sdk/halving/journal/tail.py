@@ -97,7 +97,9 @@ def points_after(folder: Path, position: Mapping[str, list[int]]) -> Columns | N
     """
     sources = sources_after(folder, position)
     blocks = [block for source in sources for block in source.reading.blocks() if isinstance(block, Block)]
-    return columns_of(blocks) if blocks else None
+    if not blocks:
+        return None
+    return columns_of(blocks)
 
 
 def columns_of(blocks: Iterable[Block]) -> Columns:

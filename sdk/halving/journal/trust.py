@@ -91,8 +91,10 @@ def _parts(folder: Path, base: Path) -> list[Path]:
 
 def _check(path: Path) -> None:
     status = path.lstat()
-    if not stat.S_ISDIR(status.st_mode):
-        problem = "is a symbolic link" if stat.S_ISLNK(status.st_mode) else "is not a directory"
+    if stat.S_ISLNK(status.st_mode):
+        problem = "is a symbolic link"
+    elif not stat.S_ISDIR(status.st_mode):
+        problem = "is not a directory"
     elif status.st_uid != os.geteuid():
         problem = f"belongs to user {status.st_uid}, not to {os.geteuid()}"
     elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

@@ -48,7 +48,9 @@ def _latest(file: object, column: str, attempt: int | None) -> float | None:
     import pyarrow.compute as pc
 
     latest: datetime | None = None
-    columns = [column] if attempt is None else [column, "attempt"]
+    columns = [column]
+    if attempt is not None:
+        columns.append("attempt")
     for batch in file.iter_batches(columns=columns):  # type: ignore[attr-defined]
         times = batch[column]
         if attempt is not None:
@@ -56,4 +58,6 @@ def _latest(file: object, column: str, attempt: int | None) -> float | None:
         newest = pc.max(times).as_py()
         if latest is None or (newest is not None and newest > latest):
             latest = newest
-    return None if latest is None else latest.timestamp()
+    if latest is None:
+        return None
+    return latest.timestamp()

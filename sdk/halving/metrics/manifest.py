@@ -117,7 +117,9 @@ def run_folder(project: str, run: str) -> str:
 
 def family_of(key: str) -> str:
     """The family of a key; retention keeps families for different times."""
-    return "system" if key.startswith("system/") else "other"
+    if key.startswith("system/"):
+        return "system"
+    return "other"
 
 
 def new_name(run: str, kind: str, generation: int) -> str:

@@ -35,7 +35,9 @@ def codes_of(column: "pa.Array | pa.ChunkedArray") -> tuple[Any, list[str]]:
     """The distinct texts of a column, and each row's place in them, as :func:`dictionary_of` takes them."""
     import pyarrow as pa
 
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    whole = column
+    if isinstance(column, pa.ChunkedArray):
+        whole = column.combine_chunks()
     if not pa.types.is_dictionary(whole.type):
         whole = whole.dictionary_encode()
     return numbers_in(whole.indices), whole.dictionary.to_pylist()
@@ -53,7 +55,9 @@ def numbers_of(column: "pa.ChunkedArray") -> Any:
     import numpy as np
 
     parts = [numbers_in(chunk) for chunk in column.chunks]
-    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, _kind(column.type)), *parts])
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate([np.empty(0, _kind(column.type)), *parts])
 
 
 def numbers_in(array: "pa.Array") -> Any:

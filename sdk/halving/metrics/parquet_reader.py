@@ -55,7 +55,9 @@ class Files:
     def summary(self, path: str) -> downsampling.SegmentBuckets | None:
         """The buckets in a segment's footer, if it has any."""
         packed = _metadata_value(self._footer(path), downsampling.BUCKETS)
-        return downsampling.SegmentBuckets(packed) if packed is not None else None
+        if packed is None:
+            return None
+        return downsampling.SegmentBuckets(packed)
 
     def segment(self, path: str, attempt: int, keys: Sequence[str]) -> dict[str, Points]:
         """The points of some keys in a segment, in the order of logging."""
@@ -177,11 +179,11 @@ def _mixed_points(
         codes, names: of its keys, whether or not it has these itself.
         wanted: which names the rows are of.
     """
-    count = _count(rows)
     times = [_cut(numbers_of(table[name]), rows) for name in ("step", "wall_time", "value")]
-    attempts = (
-        np.full(count, attempt, np.int32) if attempt is not None else _cut(numbers_of(table["attempt"]), rows)
-    )
+    if attempt is None:
+        attempts = _cut(numbers_of(table["attempt"]), rows)
+    else:
+        attempts = np.full(_count(rows), attempt, np.int32)
     places = (np.cumsum(wanted) - 1).astype(np.int32)
     keys = [name for name, is_wanted in zip(names, wanted.tolist(), strict=True) if is_wanted]
     return MixedPoints(places[codes[rows]], keys, Points(attempts, *times))
@@ -229,11 +231,9 @@ class _File:
         if column not in self._bounds:
             metadata = self._file.metadata
             place = metadata.schema.names.index(column)
-            statistics = [
-                metadata.row_group(number).column(place).statistics for number in range(self.groups)
-            ]
             self._bounds[column] = [
-                (each.min, each.max) if each is not None and each.has_min_max else None for each in statistics
+                _bounds_in(metadata.row_group(number).column(place).statistics)
+                for number in range(self.groups)
             ]
         return self._bounds[column][group]
 
@@ -269,7 +269,9 @@ class _File:
     def constant(self, group: int, column: str) -> Any:
         """The only value of a row group's column; None if it has several, or no statistics."""
         bounds = self.bounds(group, column)
-        return bounds[0] if bounds is not None and bounds[0] == bounds[1] else None
+        if bounds is None or bounds[0] != bounds[1]:
+            return None
+        return bounds[0]
 
     def buckets(self, group: int, key: str, level: int) -> Any:
         """A curve's buckets of one level in a row group of a rollup.
@@ -277,7 +279,9 @@ class _File:
         Columns of a single value are taken from the statistics.
         """
         single = self.constant(group, "level") == 0  # one point each: its value says everything
-        fields = ["step", "wall_time", "last"] if single else [name for name, _ in downsampling.BUCKET]
+        fields = [name for name, _ in downsampling.BUCKET]
+        if single:
+            fields = ["step", "wall_time", "last"]
         # The number of values that are not finite is mostly the same in a whole row group.
         constants = {
             name: value
@@ -287,13 +291,24 @@ class _File:
         if constants.get("level", level) != level:
             return downsampling.empty()
         table = self.read(group, ["key", *(name for name in ("level", *fields) if name not in constants)])
-        rows = _curve(table, key, None if "level" in constants else level)
+        mixed_level = None if "level" in constants else level
+        rows = _curve(table, key, mixed_level)
         if single:
             return downsampling.of_points(*_arrays(table, ("step", "wall_time", "last"), rows))
         units = np.empty(_count(rows), downsampling.BUCKET)
         for name in fields:
-            units[name] = constants[name] if name in constants else numbers_of(table[name])[rows]
+            if name in constants:
+                units[name] = constants[name]
+            else:
+                units[name] = numbers_of(table[name])[rows]
         return units
+
+
+def _bounds_in(statistics: Any) -> tuple[Any, Any] | None:
+    """The smallest and the largest value, if the statistics have them."""
+    if statistics is None or not statistics.has_min_max:
+        return None
+    return statistics.min, statistics.max
 
 
 def _open_remote(store: Store, path: str) -> "pa.NativeFile":
@@ -331,13 +346,17 @@ def _rows(here: Any) -> Any:
         return slice(0, 0)
     first = int(places[0])
     last = int(places[-1])
-    return slice(first, last + 1) if last - first + 1 == len(places) else places
+    if last - first + 1 == len(places):
+        return slice(first, last + 1)
+    return places
 
 
 def _cut(column: Any, rows: Any) -> Any:
     """Some rows of a column, copied unless they are all: a view would hold the others in memory."""
     cut = column[rows]
-    return cut if len(cut) == len(column) or not isinstance(rows, slice) else cut.copy()
+    if isinstance(rows, slice) and len(cut) < len(column):
+        return cut.copy()
+    return cut
 
 
 def _count(rows: Any) -> int:
@@ -353,7 +372,9 @@ def _footer_of(read: Any) -> bytes:
     """A Parquet file's footer; ``read(n)`` returns the file's last n bytes."""
     data: bytes = read(_FOOTER)
     length = int.from_bytes(data[-8:-4], "little") + 8
-    return (data if length <= len(data) else read(length))[-length:]
+    if length > len(data):
+        data = read(length)
+    return data[-length:]
 
 
 def _metadata_value(footer: bytes, name: bytes) -> bytes | None:

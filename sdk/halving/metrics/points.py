@@ -78,8 +78,10 @@ def separate(parts: Iterable[MixedPoints]) -> dict[str, Points]:
     if not places:
         return {}
     whole = np.concatenate(codes)
-    # Places of 16 bits are sorted by their digits, others by comparing them.
-    order = np.argsort(whole.astype(np.int16) if len(places) < 1 << 15 else whole, kind="stable")
+    sortable = whole
+    if len(places) < 1 << 15:
+        sortable = whole.astype(np.int16)  # numpy sorts 16 bits by their digits, without comparing
+    order = np.argsort(sortable, kind="stable")
     rows = np.split(order, np.cumsum(np.bincount(whole, minlength=len(places)))[:-1])
     separated = []
     while columns:  # one after the other, so that what is joined is not all in memory twice

@@ -50,7 +50,9 @@ def segment_name(attempt: int, sequence: int) -> str:
 def parse_segment_name(name: str) -> tuple[int, int] | None:
     """``(attempt, sequence)`` of a segment's name, or None for any other file."""
     match = _NAME.fullmatch(name)
-    return (int(match[1]), int(match[2])) if match else None
+    if match is None:
+        return None
+    return int(match[1]), int(match[2])
 
 
 def points_table(

@@ -11,7 +11,7 @@ from halving.errors import CheckpointMissing, Diverged, InvalidInput, StoreError
 from halving.records.run_record import SavedCheckpoint
 from halving.run.grace_period import GracePeriod
 from halving.store.retry import RETRY_SECONDS, warn
-from halving.trial.bounds import accepted_ranges, problem
+from halving.trial.bounds import Range, accepted_ranges, problem
 from halving.trial.context import Controller, TrialContext
 from halving.trial.objectives import Tallies
 
@@ -47,8 +47,12 @@ class Progress:
         self._controller = controller
         self._grace = grace
         self._stop = stop
-        objectives = [rule.metric for rule in trial.objectives] if trial else []
-        self._ranges = accepted_ranges([*objectives, *trial.bounded], trial.divergence) if trial else {}
+        self._ranges: dict[str, Range] = {}
+        self._until = self._total = 0
+        if trial is not None:
+            objectives = [rule.metric for rule in trial.objectives]
+            self._ranges = accepted_ranges([*objectives, *trial.bounded], trial.divergence)
+            self._until = self._total = trial.max_epochs
         self._tallies = self._make_tallies(None)
         self.epoch = 0
         self.reported: dict[str, float] = {}
@@ -56,7 +60,6 @@ class Progress:
         self.unsaved: StoreError | None = None
         self._reported_before: dict[str, float] = {}  # by the last complete epoch
         self._started: int | None = None  # the epoch that is being trained
-        self._until = self._total = trial.max_epochs if trial else 0
         self._stopping = self._looked = self._warned = False
         self._asked_back = False  # whether the platform wants the trial's place
         self._knows_asked_back = False  # whether the trainable knows it, by run.stopping
@@ -68,7 +71,9 @@ class Progress:
     @property
     def current(self) -> int:
         """The epoch that is being trained; between epochs, the last complete one."""
-        return self._started if self._started is not None else self.epoch
+        if self._started is None:
+            return self.epoch
+        return self._started
 
     @property
     def is_stopping(self) -> bool:
@@ -117,7 +122,9 @@ class Progress:
         """
         self.reported = self.reported | numbers
         for metric in self._ranges.keys() & numbers.keys():
-            kind = "objective" if self._tallies.is_objective(metric) else "metric"
+            kind = "metric"
+            if self._tallies.is_objective(metric):
+                kind = "objective"
             violation = problem(
                 f"{kind} {metric!r}", numbers[metric], self._ranges[metric], f"epoch {self.current}"
             )
@@ -225,11 +232,16 @@ class Progress:
     @property
     def _is_saved(self) -> bool:
         """Whether a resume would go on after the last complete epoch."""
-        return self.epoch == (self._saver.newest.epoch if self._saver.newest else 0)
+        if self._saver.newest is None:
+            return self.epoch == 0
+        return self.epoch == self._saver.newest.epoch
 
     def _read_granted(self) -> int:
-        self._until = self._controller.granted if self._controller else self._total
-        return self._until
+        granted = self._total
+        if self._controller is not None:
+            granted = self._controller.granted
+        self._until = granted
+        return granted
 
     def _begin(self) -> None:
         self._started = self.epoch + 1  # This comes first: a SIGTERM from here on lets the epoch be saved.
@@ -293,9 +305,8 @@ class Progress:
         self._stop()
 
     def _count(self, epoch: int, reported: dict[str, float], *, needed: bool = False) -> None:
-        self._saver.count(
-            epoch, self._attempt, reported, self._tallies.as_record() if self._trial else None, needed=needed
-        )
+        tallies = self._tallies.as_record() if self._trial else None
+        self._saver.count(epoch, self._attempt, reported, tallies, needed=needed)
 
     def _ask(self, controller: Controller) -> None:
         values = self._tallies.values(self.epoch, self.reported)

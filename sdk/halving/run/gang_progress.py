@@ -65,26 +65,25 @@ class GangProgress:
 
     @property
     def epoch(self) -> int:
-        return self._leading.epoch if self._leading else int(self._shared["epoch"])
+        return int(self._read()["epoch"])
 
     @property
     def current(self) -> int:
-        return self._leading.current if self._leading else int(self._shared["current"])
+        return int(self._read()["current"])
 
     @property
     def reported(self) -> Mapping[str, float]:
-        return self._leading.reported if self._leading else self._shared["reported"]
+        reported: Mapping[str, float] = self._read()["reported"]
+        return reported
 
     @property
     def checkpoint(self) -> SavedCheckpoint | None:
-        if self._leading:
-            return self._leading.checkpoint
-        saved = self._shared["checkpoint"]
+        saved = self._read()["checkpoint"]
         return SavedCheckpoint(**saved) if saved else None
 
     @property
     def is_stopping(self) -> bool:
-        return self._leading.is_stopping if self._leading else bool(self._shared["stopping"])
+        return bool(self._read()["stopping"])
 
     @property
     def max_epochs(self) -> int:
@@ -105,13 +104,16 @@ class GangProgress:
     def epochs(self, total: int | None) -> Iterator[int]:
         if not self._in_trial:
             self._max_epochs = check_epochs(total)
-        return self._loop(self._leading.epochs(total) if self._leading else iter(()))
+        if self._leading is None:
+            return self._loop(iter(()))
+        return self._loop(self._leading.epochs(total))
 
     def end(self) -> None:
         """End the training on every rank."""
         if self._in_trial:
             self._together("the end of the training", lambda leading: leading.end())
-            self.unsaved = self._leading.unsaved if self._leading else None
+            if self._leading is not None:
+                self.unsaved = self._leading.unsaved
         else:
             self._together("the end of the training", lambda leading: leading.make_up(_END_SECONDS))
 
@@ -136,7 +138,9 @@ class GangProgress:
             self._leading.ask_back()
 
     def look_at_stopping(self) -> bool:
-        own = self._leading.look_at_stopping() if self._leading else self._has_sigterm
+        own = self._has_sigterm
+        if self._leading is not None:
+            own = self._leading.look_at_stopping()
         if self._closed:
             return own
         if not self._stops and self._ranks.any_later(own):
@@ -170,23 +174,27 @@ class GangProgress:
             result = action(self._leading)
             return {"result": result, "progress": self._as_shared()}
 
-        answer = self._ranks.together(
-            call, act, self._part.orders if self._part else None, on_flag=self._note_sigterm
-        )
+        orders = self._part.orders if self._part else None
+        answer = self._ranks.together(call, act, orders, on_flag=self._note_sigterm)
         self._shared = answer["progress"]
         return answer["result"]
 
     def _note_sigterm(self) -> None:
         self._has_sigterm = True
 
+    def _read(self) -> dict[str, Any]:
+        """The progress: on rank 0 as it is, on another rank as it was at the last collective."""
+        if self._leading is None:
+            return self._shared
+        return self._as_shared()
+
     def _as_shared(self) -> dict[str, Any]:
-        assert self._leading is not None
         leading = self._leading
-        saved = self._leading.checkpoint
+        assert leading is not None
         return {
             "epoch": leading.epoch,
             "current": leading.current,
             "reported": dict(leading.reported),
-            "checkpoint": saved._asdict() if saved else None,
+            "checkpoint": leading.checkpoint and leading.checkpoint._asdict(),
             "stopping": leading.is_stopping,
         }

@@ -81,7 +81,9 @@ def init(
     seed = _check_seed(seed)
     ranks = ranks_of_process() if distributed else ALONE
     number = next(_ORDINALS)
-    parent = {"tags": dict(tags)} if tags else {}
+    parent: dict[str, Any] = {}
+    if tags:
+        parent["tags"] = dict(tags)
     rerun = RerunRequest.from_environment()
     if rerun is not None and not rerun.means(number):
         root = rerun.others

@@ -107,10 +107,14 @@ class Run:
         self.world_size = ranks.world_size
         self.local_rank = ranks.local_rank
         self._dataset: Dataset | None = None
+        self._end_seconds = _END_SECONDS
+        self._grace = GracePeriod(math.inf)
+        max_epochs = None
         if trial is not None:
             self._dataset = Dataset(store, trial.dataset_name, trial.dataset_digest, trial.train_on)
-        self._end_seconds = _TRIAL_END_SECONDS if trial else _END_SECONDS
-        self._grace = GracePeriod(trial.grace_seconds if trial else math.inf)
+            self._end_seconds = _TRIAL_END_SECONDS
+            self._grace = GracePeriod(trial.grace_seconds)
+            max_epochs = trial.max_epochs
         if deterministic:
             make_deterministic()
         if seed is not None:
@@ -144,7 +148,7 @@ class Run:
 
         self.attempt = ranks.together("the run's begin", begin)
         if not ranks.leads:
-            self._follow(trial, system_metrics)
+            self._follow(max_epochs, system_metrics)
             return
         try:
             self._saver: Saver | AsyncSaver
@@ -155,11 +159,13 @@ class Run:
             progress = Progress(self._saver, self.attempt, trial, controller, self._grace, stop=self._stop)
             self._progress = progress
             if ranks.world_size > 1:
-                self._progress = GangProgress(ranks, progress, trial.max_epochs if trial else None)
+                self._progress = GangProgress(ranks, progress, max_epochs)
             if self._dataset is not None:
                 self._dataset.deadline = self._grace
             self._loaders = self._loader_entry()
-            self._throughput = Throughput(self.log if system_metrics is None else None)
+            self._throughput = Throughput()
+            if system_metrics is None:
+                self._throughput = Throughput(self.log)
             self._system: SystemMetrics | None = None
             self._forwarded: Forwarded | None = None
             # Attempts that were killed on this machine have left their journals here.
@@ -179,10 +185,10 @@ class Run:
             self._abandon()
             raise
 
-    def _follow(self, trial: TrialContext | None, system_metrics: float | None) -> None:
+    def _follow(self, max_epochs: int | None, system_metrics: float | None) -> None:
         """Open the run of a rank that is not the first; only rank 0 writes to the store."""
         self._part = Part(self.store, self._ranks)
-        self._progress = GangProgress(self._ranks, None, trial.max_epochs if trial else None, self._part)
+        self._progress = GangProgress(self._ranks, None, max_epochs, self._part)
         self._loaders = self._loader_entry()
         self._system = None
         self._throughput = Throughput()
@@ -201,14 +207,16 @@ class Run:
     ) -> SystemMetrics:
         """Start sampling this rank's own GPU, and the machine if it is the first rank there."""
         shares = TimeShares(saving, self._ranks.share_waited)
-        shares_machine = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1 and self.world_size > 1
+        gpu = None
+        if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1 and self.world_size > 1:
+            gpu = self.local_rank
         return SystemMetrics(
             log,
             interval,
             throughput=self._throughput,
             shares=shares.read,
             machine=self.local_rank == 0,
-            gpu=self.local_rank if shares_machine else None,
+            gpu=gpu,
             name=self.id,
         )
 
@@ -220,10 +228,7 @@ class Run:
         self._resumes_itself = self._resume_from is not None
         if self._resume_from is None and trial and trial.start_from:
             self._resume_from = SavedCheckpoint(**trial.start_from)
-        return {
-            "from": self._resume_from._asdict() if self._resume_from else None,
-            "own": self._resumes_itself,
-        }
+        return {"from": self._resume_from and self._resume_from._asdict(), "own": self._resumes_itself}
 
     def _loader_entry(self) -> LoaderEntry:
         loaders = LoaderStates()
@@ -257,7 +262,9 @@ class Run:
                 is left out, counted, and warned about once for each name.
         """
         if all_ranks:
-            self._validator.take(of_rank(values, self.rank) if isinstance(values, Mapping) else values, step)
+            if isinstance(values, Mapping):
+                values = of_rank(values, self.rank)
+            self._validator.take(values, step)
             return
         try:
             if self._writer.appender.fast(values, step):
@@ -418,9 +425,10 @@ class Run:
         """
         self._check_training("restore", state)
         is_first = not (self._has_saved or self._restored or self._training)
-        trained = trained_in(state) if self.world_size == 1 and is_first else None
-        if trained is not None:
-            self._expect_saves(*trained)
+        if is_first and self.world_size == 1:
+            trained = trained_in(state)
+            if trained is not None:
+                self._expect_saves(*trained)
         self._restored = True
         if self._resume_from is None:
             return state
@@ -471,7 +479,9 @@ class Run:
         if not self._ranks.leads:
             return None
         digests = [self._store_artifact(*file) for file in files_of(path, name)]
-        return None if Path(path).is_dir() else digests[0]
+        if Path(path).is_dir():
+            return None
+        return digests[0]
 
     def _store_artifact(self, name: str, source: Path) -> str:
         def store() -> str:
@@ -514,7 +524,10 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.finish("failed" if kind is not None else "finished")
+        if kind is not None:
+            self.finish("failed")
+        else:
+            self.finish()
 
     @property
     def dataset(self) -> Dataset:
@@ -619,8 +632,7 @@ class Run:
     def _choose_saver(self, state: Mapping[str, Any]) -> None:
         """Choose the saver before the first save of one process: one beside training for a large state."""
         is_beside = isinstance(self._saver, AsyncSaver)
-        prepared = self._saver.prepared_bytes if isinstance(self._saver, AsyncSaver) else 0
-        is_wanted = is_worth_a_copy(state, prepared)
+        is_wanted = is_worth_a_copy(state, self._saver.prepared_bytes)
         if is_wanted and not is_beside:
             self._save_by(self._open_saver(AsyncSaver, self._ranks))
         if is_beside and not is_wanted:
@@ -715,7 +727,7 @@ class Run:
             **self._saver.interval.as_dict(),
             "missed": as_record(self._saver.misses.all()),
         }
-        ended["weights"] = self._saver.newest.weights if self._saver.newest else None
+        ended["weights"] = self._saver.newest and self._saver.newest.weights
         if complete:
             try:
                 retry_while_unavailable(

@@ -79,7 +79,8 @@ def unregister(run: _Open) -> None:
 
 def _finish_at_exit() -> None:
     # The interpreter sets last_value when an uncaught exception ended the script.
-    _finish("failed" if getattr(sys, "last_value", None) is not None else "finished")
+    has_failed = getattr(sys, "last_value", None) is not None
+    _finish("failed" if has_failed else "finished")
 
 
 def _handle_sigterm(number: int, _: Any) -> None:

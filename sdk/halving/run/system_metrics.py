@@ -198,8 +198,7 @@ class SystemMetrics:
     def _sample(self) -> None:
         with suppress(Exception):  # Training goes on without this sample.
             values = self._machine.read() | self._gpus.read()
-            rate = self._throughput.rate() if self._throughput is not None else None
-            if rate is not None:
+            if self._throughput is not None and (rate := self._throughput.rate()) is not None:
                 values["system/throughput"] = rate
             if self._shares is not None:
                 values |= self._shares()
@@ -339,22 +338,29 @@ def _visible(nvml: Any, listed: str | None) -> list[Any]:
     chosen: list[str] = []
     uuids: dict[str, int] = {}
     for entry in (part.strip() for part in listed.split(",")):
+        name = ""
         if entry.startswith("MIG-"):  # NVML accepts only the complete name.
             name = entry
         elif entry.startswith("GPU-"):
             uuids = uuids or {_uuid_of(nvml, index): index for index in range(count)}
             matches = [uuid for uuid in uuids if uuid.startswith(entry)]
-            name = str(uuids[matches[0]]) if len(matches) == 1 else ""
-        else:
-            name = entry if entry.isdecimal() and int(entry) < count else ""
+            if len(matches) == 1:
+                name = str(uuids[matches[0]])
+        elif entry.isdecimal() and int(entry) < count:
+            name = entry
         if not name:
             break
         if name in chosen:
             return []
         chosen.append(name)
-    by_uuid = nvml.nvmlDeviceGetHandleByUUID
-    by_index = nvml.nvmlDeviceGetHandleByIndex
-    return [by_uuid(name) if name.startswith("MIG-") else by_index(int(name)) for name in chosen]
+    return [_handle_of(nvml, name) for name in chosen]
+
+
+def _handle_of(nvml: Any, name: str) -> Any:
+    """The handle of a GPU by its number, or of a part of one (MIG) by its UUID."""
+    if name.startswith("MIG-"):
+        return nvml.nvmlDeviceGetHandleByUUID(name)
+    return nvml.nvmlDeviceGetHandleByIndex(int(name))
 
 
 def _uuid_of(nvml: Any, index: int) -> str:

@@ -53,7 +53,9 @@ class TimeShares:
         return shares
 
     def _now(self) -> tuple[float, float, float]:
-        saved = self._saving() if self._saving is not None else 0.0
+        saved = 0.0
+        if self._saving is not None:
+            saved = self._saving()
         return monotonic(), WAITED.seconds, saved
 
 

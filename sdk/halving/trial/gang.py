@@ -59,7 +59,9 @@ def place_of(variable: str) -> GangPlace:
 def own_place() -> GangPlace | None:
     """The place of this process's pod in its gang; None in a trial of one pod."""
     variable = os.environ.get(VARIABLE)
-    return place_of(variable) if variable else None
+    if not variable:
+        return None
+    return place_of(variable)
 
 
 def here_key(pod: str) -> str:
@@ -92,9 +94,11 @@ def end_to_bytes(message: Message | None) -> bytes:
 
     None means that they have saved a checkpoint after a SIGTERM.
     """
+    if message is None:
+        return b"null"
     if isinstance(message, Raised) and len(message.error) > _MAX_CHARACTERS:
         message = replace(message, error=f"…{message.error[-_MAX_CHARACTERS:]}")
-    return b"null" if message is None else to_bytes(message)
+    return to_bytes(message)
 
 
 def end_from_bytes(data: bytes) -> Message | None:

@@ -24,7 +24,9 @@ def import_function(field: str, path: str) -> Callable[..., Any]:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        hint = "" if module_name.startswith(str(error.name)) else " (imported by it)"
+        hint = ""
+        if not module_name.startswith(str(error.name)):
+            hint = " (imported by it)"
         raise InvalidInput(
             f"{field} = {path!r} is not accepted: there is no module {error.name!r}{hint} that Python can "
             "import from here"

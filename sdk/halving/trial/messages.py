@@ -120,8 +120,10 @@ def from_bytes(data: bytes) -> Message | Granted | Ready:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"a message is not accepted: {error}; give JSON") from None
-    named = content.pop("kind", None) if isinstance(content, dict) else None
-    kind = _KINDS.get(named) if isinstance(named, str) else None
+    kind = None
+    if isinstance(content, dict):
+        name = content.pop("kind", None)
+        kind = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise InvalidInput(f"a message is not accepted: give an object whose kind is one of {sorted(_KINDS)}")
     wanted = {field.name: field.type for field in fields(kind)}

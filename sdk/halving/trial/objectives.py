@@ -70,8 +70,10 @@ class Tallies:
 
     def improved_by(self, reported: Mapping[str, float]) -> bool:
         """Whether these reports are the best so far, where the best value of the first objective counts."""
-        main = self._objectives[0] if self._objectives else None
-        if main is None or main.summary != "best" or main.metric not in reported:
+        if not self._objectives:
+            return False
+        main = self._objectives[0]
+        if main.summary != "best" or main.metric not in reported:
             return False
         tally = self._tallies.get(main.metric)
         return tally is None or _is_better(reported[main.metric], tally.best, main.maximize)
@@ -131,7 +133,9 @@ class Tallies:
             )
         if rule.summary == "best":
             return tally.best
-        return fmean(tally.recent) if rule.summary == "average" else tally.value
+        if rule.summary == "average":
+            return fmean(tally.recent)
+        return tally.value
 
 
 def _is_better(value: float, than: float, maximize: bool) -> bool:

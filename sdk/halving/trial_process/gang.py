@@ -260,7 +260,8 @@ def _make_agent(
                 on_hang(self.hang)
             if broken or self.hang is not None:
                 self.codes = codes
-                _end(processes, _LAST_SECONDS if self.hang is None else _HUNG_SECONDS)
+                seconds = _LAST_SECONDS if self.hang is None else _HUNG_SECONDS
+                _end(processes, seconds)
                 return RunResult(WorkerState.FAILED)
             return super()._monitor_workers(worker_group)
 

@@ -202,7 +202,8 @@ class _Beats(threading.Thread):
                 if time.monotonic() - heard > _WORKER_LOST_SECONDS:
                     os.kill(os.getpid(), signal.SIGTERM)
                     return
-            (self._over if is_stopping else self.has_sigterm).wait(BEAT_SECONDS)
+            next_event = self._over if is_stopping else self.has_sigterm
+            next_event.wait(BEAT_SECONDS)
 
     def close(self) -> None:
         self._over.set()

@@ -93,7 +93,9 @@ def _began(pid: int) -> int | None:
         return None
     state, *numbers = status.rpartition(")")[2].split()  # The name before it may contain spaces.
     # In proc_pid_stat(5) it is field 22; the state is field 3.
-    return None if state in ("Z", "X") else int(numbers[18])
+    if state in ("Z", "X"):
+        return None
+    return int(numbers[18])
 
 
 def _main(parent: int, began: int, seconds: float) -> None:

@@ -141,7 +141,8 @@ def train_trial(
             run.end()
         _end_if_stopping(run)
         ended = _end_message(run, controller, context)
-        run.finish("paused" if isinstance(ended, Stopped) and not controller.complete else "finished")
+        is_paused = isinstance(ended, Stopped) and not controller.complete
+        run.finish("paused" if is_paused else "finished")
     except Exception as error:  # noqa: BLE001
         # Any error of the trainable is the attempt's result.
         parent = parent_process()
@@ -153,7 +154,9 @@ def train_trial(
         if isinstance(error, StoreUnavailable):  # It is not the trial's own fault.
             ended = Interrupted(f"the store was unavailable: {error}")
         else:
-            newest = run.checkpoint.digest if run and run.checkpoint else None
+            newest = None
+            if run and run.checkpoint:
+                newest = run.checkpoint.digest
             if is_out_of_memory(error) and not isinstance(error, OutOfMemory | MicroBatchTooLarge):
                 error.add_note(_what_was_allocated(run))
             ended = Raised(_without_own_frames(error), is_final, newest)
@@ -239,4 +242,6 @@ def _without_own_frames(error: BaseException) -> str:
     text = "".join(traceback.format_exception(type(error), error, trace)).strip()
     message = message_of(error)
     short, mark, _ = message.partition(_PLACE_IN_CALLBACK)
-    return text.replace(message.strip(), short.strip()) if mark else text
+    if not mark:
+        return text
+    return text.replace(message.strip(), short.strip())

@@ -35,7 +35,9 @@ class RankEnd(NamedTuple):
         return isinstance(self.message, Raised) and self.message.final
 
     def write(self, folder: Path) -> None:
-        text = to_bytes(self.message).decode() if self.message is not None else None
+        text = None
+        if self.message is not None:
+            text = to_bytes(self.message).decode()
         written = folder / f"{self.rank}.part"  # It is renamed, because this process may be killed meanwhile.
         written.write_text(json.dumps([self.rank, self.when, text, self.is_repeat]))
         written.rename(folder / f"{self.rank}.json")
@@ -43,8 +45,12 @@ class RankEnd(NamedTuple):
     @classmethod
     def read(cls, path: Path) -> Self:
         rank, when, text, is_repeat = json.loads(path.read_text())
-        message = from_bytes(text.encode()) if text is not None else None
-        return cls(rank, when, None if isinstance(message, Granted | Ready) else message, is_repeat)
+        message = None
+        if text is not None:
+            message = from_bytes(text.encode())
+        if isinstance(message, Granted | Ready):
+            message = None
+        return cls(rank, when, message, is_repeat)
 
 
 def find_end(
@@ -85,9 +91,13 @@ def find_end(
             return replace(first.message, error=f"rank {first.rank}: {first.message.error}")
         return first.message
     leading = ends.get(min(codes or ends, default=0))
+    if leading is not None and isinstance(leading.message, Raised | Interrupted):
+        return None
     if leading is not None:
-        return None if isinstance(leading.message, Raised | Interrupted) else leading.message
-    return None if has_sigterm else _without_record(ended, len(codes), memory)
+        return leading.message
+    if has_sigterm:
+        return None
+    return _without_record(ended, len(codes), memory)
 
 
 def _without_record(ended: Mapping[int, int], count: int, memory: MemoryKills) -> Raised:

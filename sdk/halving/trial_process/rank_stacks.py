@@ -68,7 +68,9 @@ def main_stack(text: str) -> str:
         if main and main in head:
             lines = frames.rstrip().splitlines()[::-1]
             own = [number for number, line in enumerate(lines) if _OWN_FRAME in line]
-            trainable = lines[own[-1] + 1 :] if own else []
+            trainable = []
+            if own:
+                trainable = lines[own[-1] + 1 :]
             return "\n".join(trainable or lines)
     return ""
 

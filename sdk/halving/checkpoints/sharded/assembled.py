@@ -137,5 +137,6 @@ class _Blobs:
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    values = value if isinstance(value, list) else [value]
-    return [each for each in values if isinstance(each, torch.Tensor)]
+    if not isinstance(value, list):
+        value = [value]
+    return [item for item in value if isinstance(item, torch.Tensor)]

@@ -31,7 +31,9 @@ def pieces_of(
     # The bytes of a row, for each dimension.
     sizes = [itemsize * prod(shape[dimension + 1 :]) for dimension in range(len(shape))]
     cut = next(dimension for dimension, size in enumerate(sizes) if size <= max_bytes)
-    rows = max_bytes // sizes[cut] if sizes[cut] else shape[cut]
+    rows = shape[cut]
+    if sizes[cut]:
+        rows = max_bytes // sizes[cut]
     for outer in product(*map(range, shape[:cut])):
         for first in range(0, shape[cut], rows):
             piece = np.empty((min(rows, shape[cut] - first), *shape[cut + 1 :], itemsize), np.uint8)

@@ -136,7 +136,9 @@ def missing_elements(tensor: SavedTensor) -> int:
 def _as_json(tensor: SavedTensor) -> dict[str, Any]:
     chunks = [[chunk.offsets, chunk.sizes, *chunk.place] for chunk in tensor.chunks]
     content: dict[str, Any] = {"dtype": tensor.dtype, "shape": tensor.shape, "chunks": chunks}
-    return content if tensor.stride is None else content | {"stride": tensor.stride}
+    if tensor.stride is not None:
+        content["stride"] = tensor.stride
+    return content
 
 
 def _tensor(content: dict[str, Any]) -> SavedTensor:

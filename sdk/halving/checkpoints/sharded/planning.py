@@ -135,11 +135,12 @@ def expected_bytes(
     dealt = [*model.parameters(), *states]
     own = 0
     for tensor in [*dealt, *model.buffers()]:
-        local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-        if isinstance(tensor, DTensor) or (rank == 0 and local.nbytes < PACKED_BELOW):
-            own += local.nbytes + _ALIGNED
-        elif local.nbytes >= PACKED_BELOW:
-            own += local.nbytes // world_size
+        if isinstance(tensor, DTensor):
+            own += tensor.to_local().nbytes + _ALIGNED
+        elif tensor.nbytes >= PACKED_BELOW:
+            own += tensor.nbytes // world_size
+        elif rank == 0:
+            own += tensor.nbytes + _ALIGNED
     return round(_EXPECTED * own)
 
 
@@ -197,8 +198,5 @@ def _item(
 ) -> WriteItem:
     chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
     data = TensorWriteData(chunk, TensorProperties(dtype=getattr(torch, dtype)), torch.Size(shape))
-    return WriteItem(
-        MetadataIndex(fqn, offsets),
-        WriteItemType.SHARD if is_shard else WriteItemType.TENSOR,
-        tensor_data=data,
-    )
+    kind = WriteItemType.SHARD if is_shard else WriteItemType.TENSOR
+    return WriteItem(MetadataIndex(fqn, offsets), kind, tensor_data=data)

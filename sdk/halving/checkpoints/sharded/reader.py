@@ -89,7 +89,10 @@ class StoreReader(StorageReader):
         by_blob: dict[str, list[ReadItem]] = {}
         for item in plan.items:
             by_blob.setdefault(self._places[item.storage_index][0].blob, []).append(item)
-        with ThreadPoolExecutor(_REQUESTS if self._store.folder is None else 1, "halving-checkpoint") as pool:
+        threads = 1
+        if self._store.folder is None:
+            threads = _REQUESTS
+        with ThreadPoolExecutor(threads, "halving-checkpoint") as pool:
             for _ in pool.map(lambda blob: self._read_blob(blob, by_blob[blob], planner), by_blob):
                 pass
         future: Future[None] = Future()
@@ -138,7 +141,9 @@ def read_tree(store: Store, manifest: Manifest, wanted: Mapping[str, Any]) -> di
             if key not in targets:
                 saved = complete(key, manifest)
                 shard = empty_like_shard(saved.shape, dtype_of(saved), shards(key))
-                targets[key] = empty_as(saved) if shard is None else shard
+                if shard is None:
+                    shard = empty_as(saved)
+                targets[key] = shard
             return targets[key]
 
         put_together(manifest.tree[name], target)

@@ -100,7 +100,9 @@ class Staging:
     def prepared_bytes(self) -> int:
         """Bytes of memory that are allocated for copies already."""
         self._await_memory()
-        return 0 if self._buffer is None else self._buffer.nbytes
+        if self._buffer is None:
+            return 0
+        return self._buffer.nbytes
 
     def close(self) -> None:
         """Begin no more saves. An optimizer's hook holds this object for as long as the optimizer lives."""
@@ -294,8 +296,10 @@ class Save(ABC):
         began = time.monotonic()
         try:
             self._write()
+        except HalvingError as error:
+            self.error = error
         except Exception as error:  # noqa: BLE001  # whatever it is, training goes on, and rank 0 says so
-            self.error = error if isinstance(error, HalvingError) else error_of(as_failure(error))
+            self.error = error_of(as_failure(error))
         finally:
             self.seconds = time.monotonic() - began
 

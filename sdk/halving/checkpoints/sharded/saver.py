@@ -248,7 +248,9 @@ class AsyncSaver:
             self._await_digest(Deadline.after(RETRY_SECONDS, self._deadline))
         elif self._uncounted is not None and best and self._uncounted is not self._best:
             self._keep(self._uncounted)
-        return (self._uncounted.digest or self._uncounted.name) if self._uncounted is not None else None
+        if self._uncounted is None:
+            return None
+        return self._uncounted.digest or self._uncounted.name
 
     def count(
         self,
@@ -523,7 +525,9 @@ class AsyncSaver:
 
     def _skip(self, error: HalvingError) -> None:
         if self.missed is None:
-            self.missed = error if isinstance(error, StoreError) else StoreError(str(error))
+            if not isinstance(error, StoreError):
+                error = StoreError(str(error))
+            self.missed = error
             where = " on all ranks" if self._ranks.world_size > 1 else ""
             warn(
                 f"a checkpoint of {self._records.run} could not be stored; training continues{where}, and "

@@ -56,8 +56,12 @@ def take_apart(state: Mapping[str, Any]) -> StateTree:
     names = dict[Any, str]()
 
     def keep(value: Any, name: str) -> dict[str, str]:
-        is_tensor = isinstance(value, torch.Tensor)
-        tensor = value.detach() if is_tensor else _as_tensor(value)
+        if isinstance(value, torch.Tensor):
+            kind = _kind_of(value)
+            tensor = value.detach()
+        else:
+            kind = NUMPY
+            tensor = _as_tensor(value)
         local = _local(tensor, name)
         same = (
             local.data_ptr(),
@@ -68,14 +72,14 @@ def take_apart(state: Mapping[str, Any]) -> StateTree:
             local.is_conj(),
             local.is_neg(),
         )
-        if not is_tensor or not local.numel() or same not in names:
+        if kind == NUMPY or not local.numel() or same not in names:
             while name in taken.tensors:  # "a.b" beside "a" with "b" in it
                 name += "'"
             taken.tensors[name] = tensor
             names[same] = name
             if local is tensor and not tensor.is_contiguous() and _has_no_gaps(tensor):
                 taken.strides[name] = tensor.stride()
-        return {_kind_of(value) if is_tensor else NUMPY: names[same]}
+        return {kind: names[same]}
 
     for name, value in state.items():
         if isinstance(value, Stateful):
@@ -86,8 +90,9 @@ def take_apart(state: Mapping[str, Any]) -> StateTree:
         f"{name}." for name, value in state.items() if isinstance(value, torch.optim.Optimizer)
     )
     for key in taken.tensors:
-        is_of_optimizer = bool(optimizers) and key.startswith(optimizers)
-        taken.roles[key] = OPTIMIZER if is_of_optimizer else role_of.get(key, OTHER)
+        taken.roles[key] = role_of.get(key, OTHER)
+        if key.startswith(optimizers):
+            taken.roles[key] = OPTIMIZER
     return taken
 
 
@@ -105,7 +110,9 @@ def as_kind(kind: str, tensor: "torch.Tensor") -> Any:
         return torch.nn.Parameter(tensor)
     if kind == LEAF:
         return tensor.detach().requires_grad_()
-    return tensor if kind == TENSOR else tensor.numpy()
+    if kind == TENSOR:
+        return tensor
+    return tensor.numpy()
 
 
 def _as_tensor(array: Any) -> "torch.Tensor":
@@ -126,7 +133,9 @@ def _kind_of(tensor: "torch.Tensor") -> str:
 
     if not (tensor.requires_grad and tensor.is_leaf):
         return TENSOR
-    return PARAMETER if isinstance(tensor, torch.nn.Parameter) else LEAF
+    if isinstance(tensor, torch.nn.Parameter):
+        return PARAMETER
+    return LEAF
 
 
 def _has_no_gaps(tensor: "torch.Tensor") -> bool:
@@ -151,7 +160,9 @@ def _role(tensor: "torch.Tensor") -> str:
 
     if not isinstance(tensor, torch.nn.Parameter):
         return BUFFER
-    return TRAINED if tensor.requires_grad else FROZEN
+    if tensor.requires_grad:
+        return TRAINED
+    return FROZEN
 
 
 def is_dense(tensor: "torch.Tensor") -> bool:

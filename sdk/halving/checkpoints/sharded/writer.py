@@ -70,8 +70,9 @@ class StoreWriter(StorageWriter):
             if bytes_of(item) >= PACKED_BELOW:
                 single.append(item)
             else:
-                role = self._taken.roles.get(item.index.fqn)
-                pack = role if role in (FROZEN, BUFFER) else ""
+                pack = self._taken.roles.get(item.index.fqn)
+                if pack not in (FROZEN, BUFFER):
+                    pack = ""
                 packs.setdefault(pack, []).append(item)
         blobs = [*packs.values(), *([item] for item in single)]
         written = self._write_blobs(blobs, planner)
@@ -113,8 +114,12 @@ class StoreWriter(StorageWriter):
     def _write_blob(self, items: list[WriteItem], planner: SavePlanner) -> list[WriteResult]:
         self._check_needed()
         parts = [_memory(planner.resolve_data(item)) for item in items]
-        padded = [bytes(part) + bytes(-len(part) % _ALIGNED) for part in parts] if len(parts) > 1 else []
-        digest = self._store.put_blob(b"".join(padded) if padded else parts[0])
+        padded = list[bytes]()
+        blob: bytes | memoryview = parts[0]
+        if len(parts) > 1:
+            padded = [bytes(part) + bytes(-len(part) % _ALIGNED) for part in parts]
+            blob = b"".join(padded)
+        digest = self._store.put_blob(blob)
         starts = accumulate((len(part) for part in padded[:-1]), initial=0)
         written = zip(items, parts, starts, strict=True)
         return [
