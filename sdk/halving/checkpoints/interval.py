@@ -68,7 +68,7 @@ class CheckpointInterval:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Measure what makes the newest checkpoint count."""
+        """Measure the work that makes the newest checkpoint count, such as writing its record."""
         with self._measure():
             yield
         self.note_counted()

@@ -36,7 +36,7 @@ class Saver:
         newest: the newest checkpoint that counts.
         interval: decides how often they are written.
         missed: why a checkpoint was skipped since the newest one, if the store was the reason.
-        misses: how many were, for the next record.
+        misses: the checkpoints that were skipped, for the next record.
     """
 
     prepared_bytes = 0
@@ -88,7 +88,7 @@ class Saver:
         """Why the last checkpoint that was written beside training is missing; here there is none."""
 
     def close(self) -> None:
-        """Release what the saver holds: the run is over."""
+        """Release the files and the thread of the saver: the run is over."""
         self._reach.close()
         self._drop_owed()
 
@@ -144,7 +144,7 @@ class Saver:
         *,
         needed: bool,
     ) -> None:
-        """Make the written checkpoint that of an epoch, together with what was reported up to it.
+        """Make the written checkpoint that of an epoch, together with the results reported up to it.
 
         Raises:
             StoreError: it is needed, and the store refuses or remains unavailable.
@@ -176,7 +176,7 @@ class Saver:
             StoreUnavailable: not all points are in the store yet. The time spent counts towards the
                 checkpoint interval all the same.
         """
-        self._pay()
+        self._store_owed()
         with self.interval.counting():
             complete = self._flush() or points_by.is_over()
             if complete:
@@ -201,7 +201,7 @@ class Saver:
                 digest = self._put(state)
         except StoreError as error:
             self._skip(error)
-        if best:  # the checkpoint owed of the former best epoch is no longer needed
+        if best:  # The checkpoint of the former best epoch is no longer needed.
             self._drop_owed()
         if best and digest is None:
             try:
@@ -239,8 +239,8 @@ class Saver:
             )
         return weights
 
-    def _pay(self) -> None:
-        """Store the checkpoint that only this machine has."""
+    def _store_owed(self) -> None:
+        """Store the best epoch's checkpoint, if only this machine has it."""
         if self._owed is not None:
             self._store.put_blob(path_of(self._owed))
             self._drop_owed()

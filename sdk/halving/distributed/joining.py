@@ -40,7 +40,7 @@ def join(timeout: float) -> Gang:
 
 
 def ranks_of_process() -> Ranks:
-    """The ranks of a user's own script; alone where the script has one process. A collective of all ranks.
+    """Return the ranks of a user's own script; a collective where it has several processes.
 
     They are the ranks of ``torch.distributed``'s default process group. Where there is none yet and the
     environment is torchrun's, it is made, as :func:`join` does it.

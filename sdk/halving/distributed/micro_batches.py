@@ -17,10 +17,10 @@ def micro_batch_count(rows: Sequence[int], micro_batch: int | None, minimum: int
 
     Args:
         rows: of each rank's share.
-        micro_batch: the most rows of one of them; None where a share may be as large as it is. A rank whose
-            share has fewer rows than that makes parts, or whose neighbour's has, computes more rows at once:
-            no part may be empty.
-        minimum: how many there are at least.
+        micro_batch: the most rows of a micro-batch; None where a share is not cut for its size. A micro-batch
+            has more rows than that where a rank's share has fewer rows than there would be micro-batches,
+            because none may be empty.
+        minimum: the smallest number of micro-batches.
     """
     wanted = max(minimum, 1)
     if micro_batch:

@@ -102,11 +102,11 @@ class NonFinite:
             raise InvalidInput(f"{refusals[0]}. No rank has applied this step")
 
     def forget(self) -> None:
-        """Forget what this step looked at, because it is computed again."""
+        """Forget the flags of this step, because it is computed again."""
         self._own.zero_()
 
     def end_step(self, step: int, bad: "torch.Tensor") -> None:
-        """Queue what is known of a step for the host.
+        """Queue the flags of a step, which the host reads one step later.
 
         Args:
             bad: 0-d, on the device, the same on all ranks: whether the summed gradients are not finite.

@@ -159,8 +159,8 @@ class Gang:
 
     Attributes:
         raised_error_of_rank_0: whether this rank only repeated an error of rank 0 in its last collective.
-        call: the collective that this rank has waited in last.
-        waits: whether it waits there for the others to come.
+        call: the collective in which this rank waited last.
+        waits: whether it waits there for the other ranks.
         watch: watches this rank's collectives; None where nobody has begun to.
     """
 
@@ -252,7 +252,7 @@ class Gang:
         Raises:
             InvalidInput: they are in different ones.
         """
-        self.raised_error_of_rank_0 = False  # what was told before, the trainable has caught
+        self.raised_error_of_rank_0 = False  # The trainable has caught an earlier one.
         self._flags_before()
         flagged = self._flagged
         self._flagged = False
@@ -269,9 +269,9 @@ class Gang:
         return flagged
 
     def _enter(self, call: str, flag: bool, number: int = 0) -> "tuple[dist.Work, list[torch.Tensor]]":
-        """Send the others which collective this rank enters, a flag and a number, without waiting for them.
+        """Tell the other ranks which collective this rank enters, with a flag and a number; do not wait.
 
-        Of the numbers rank 0's counts.
+        Only the number of rank 0 counts.
         """
         import torch
         import torch.distributed as dist

@@ -31,7 +31,7 @@ class Drain:
         drained: how far the journal is in the store: name of an appender to ``[number of its log segment,
             offset in it]``.
         points: points published by this object.
-        unspooled: bytes of artifacts that are in the store, and in the journal no more.
+        unspooled: bytes of artifacts that are in the store, and no longer in the journal.
         lost_media: artifacts whose content was not in the journal.
         last: key to the value that was logged last, of what was published.
     """
@@ -90,7 +90,7 @@ class Drain:
         return bool(taken or notes)
 
     def forget(self, appender: str) -> None:
-        """Forget an appender whose records are drained and files deleted; its name never comes back."""
+        """Forget an appender whose records are drained and files deleted; no other gets its name."""
         self._reached.pop(appender, None)
 
     def publish(self) -> None:

@@ -50,7 +50,7 @@ class MetricWriter:
         log_segment_bytes: size of each of the journal's files.
 
     Attributes:
-        drain: has what is in the store: how many points, and each key's last value.
+        drain: counts the points in the store, and has the last value of each key.
         dropped: points and artifacts that found no room.
     """
 
@@ -65,8 +65,7 @@ class MetricWriter:
         max_bytes: int = MAX_JOURNAL_BYTES,
         log_segment_bytes: int = LOG_SEGMENT_BYTES,
     ) -> None:
-        # Imported now: when a script ends at once, the interpreter is too far gone for the thread to import
-        # them.
+        # Imported now, because the thread cannot import them any more when a script ends at once.
         import numpy  # noqa: F401
         import pyarrow.parquet  # noqa: F401
 

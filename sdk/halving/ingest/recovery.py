@@ -103,7 +103,7 @@ def _recover(store: Store, folder: Path) -> Recovered:
 def _end(store: Store, folder: Path, whose: directory.Whose, drain: Drain) -> None:
     """Record how the attempt ended, which its process could not do.
 
-    What that process did not know is read from the segments.
+    What is missing of its counts is read from the segments.
     """
     try:
         ended: dict[str, Any] = json.loads(read_file(folder / "end.json"))

@@ -20,7 +20,7 @@ class Validator:
     """Checks, flattens and counts what is logged.
 
     Args:
-        writer: what is accepted goes there.
+        writer: takes the accepted values.
         run: the run's id, for messages.
         strict: raise an error for what is wrong; otherwise it is left out, counted, and warned about once for
             each name.

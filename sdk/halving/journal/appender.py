@@ -328,7 +328,7 @@ class Appender:
 
 
 def _no_keys_yet(values: Any, step: int) -> bool:
-    """Refuse, as :attr:`Appender.fast` before anything is logged in a log segment."""
+    """Stand in for :attr:`Appender.fast` until a log segment has its first record: refuse."""
     return False
 
 

@@ -48,7 +48,7 @@ class OwnTail:
         return [Source(*place, reading) for place, reading in readings.items()]
 
     def delete_ended(self) -> set[str]:
-        """Delete those of :meth:`sources` that nobody fills any more; the store must have all their records.
+        """Delete the log segments that nobody fills any more; the store must have all their records.
 
         Returns:
             The names of appenders that have no log segments left. They never come back.

@@ -10,13 +10,16 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-_LOOK_SECONDS = 0.2  # between looks at whether whoever waits still does
-_LOCKED: set[int] = set()  # descriptors by which this process keeps others from something
+_LOOK_SECONDS = 0.2  # between two calls of check_wanted
+_LOCKED: set[int] = set()  # the descriptors of the files that this process may have locked
 
 
 def try_lock(descriptor: int, kind: int) -> bool:
-    """Lock a file (``LOCK_SH`` or ``LOCK_EX`` of :mod:`fcntl`) unless others hold it; whether it is locked
-    now.
+    """Lock a file unless others hold it; return whether it is locked now.
+
+    Args:
+        descriptor: the open file.
+        kind: ``LOCK_SH`` or ``LOCK_EX`` of :mod:`fcntl`.
     """
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -27,9 +30,9 @@ def try_lock(descriptor: int, kind: int) -> bool:
 
 @contextlib.contextmanager
 def lockable(path: Path) -> Iterator[int]:
-    """The descriptor of a file that is made where it is not there.
+    """Open a file to be locked, which is created where it is missing; give its descriptor.
 
-    Its lock is let go of at the end, and no forked child has it.
+    Its lock is released at the end, and no forked child inherits it.
 
     Raises:
         OSError: the disk refuses it.
@@ -46,22 +49,22 @@ def lockable(path: Path) -> Iterator[int]:
 
 
 class Turns:
-    """What the threads of a process do one after the other: at most one of them has a name at a time."""
+    """Turns of the threads of a process: a name belongs to at most one of them at a time."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, as in a forked child, which has none of the threads that had names."""
+        """Free all names, as is right in a forked child, which has no other threads."""
         self._taken: set[str] = set()
         self._changed = threading.Condition()
 
     @contextlib.contextmanager
     def take(self, name: str, check_wanted: Callable[[], None]) -> Iterator[None]:
-        """Wait until no other thread has a name, and have it.
+        """Wait until no other thread has a name, and take it for the block.
 
         Args:
-            check_wanted: called again and again while it waits; it raises where nobody wants it any more.
+            check_wanted: called again and again while this waits; it raises an error to end the waiting.
         """
         with self._changed:
             while name in self._taken:
@@ -77,9 +80,7 @@ class Turns:
 
 
 def _forget_locks() -> None:
-    """In a forked child: with the descriptors it would hold its parent's locks, also after the parent's
-    death.
-    """
+    """Close the inherited descriptors in a forked child; it would keep its parent's locks."""
     for descriptor in _LOCKED:
         os.close(descriptor)
     _LOCKED.clear()

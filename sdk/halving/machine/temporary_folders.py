@@ -18,10 +18,10 @@ _LOCK = "lock"
 
 @contextlib.contextmanager
 def temporary_folder(base: Path) -> Iterator[Path]:
-    """A new folder in a folder that is made where it is missing; deleted at the end.
+    """Make a new folder in ``base``, which is created where it is missing; delete it at the end.
 
-    A folder that no living process holds is deleted first: each is locked as long as its process lives. On a
-    disk without locks folders of killed processes stay.
+    Folders that killed processes have left in ``base`` are deleted first: each folder is locked as long as
+    its process lives. On a disk without locks they stay.
 
     Raises:
         OSError: the disk refuses it.
@@ -38,7 +38,7 @@ def temporary_folder(base: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def scratch_folder(name: str) -> Iterator[Path]:
-    """A :func:`temporary_folder` on the temporary disk, among those of this user with the same name.
+    """Make a :func:`temporary_folder` in the user's folder of this name on the temporary disk.
 
     Raises:
         OSError: the disk refuses it.
@@ -49,10 +49,10 @@ def scratch_folder(name: str) -> Iterator[Path]:
 
 
 def folder_of_user(name: str) -> Path:
-    """A folder of this user's on the temporary disk, ``halving-NAME-1000``, that nobody else may write to.
+    """Make this user's folder on the temporary disk, ``halving-NAME-1000``, or check the one that exists.
 
     Raises:
-        StoreError: what has that name is no folder, another user's, or open to others.
+        StoreError: the path is not a folder, or it belongs to another user, or others may write to it.
     """
     folder = Path(tempfile.gettempdir()) / f"halving-{name}-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -67,9 +67,7 @@ def folder_of_user(name: str) -> Path:
 
 
 def _make_locked(base: Path, locks: contextlib.ExitStack) -> Path:
-    """A new folder, whose lock the system lets go of when the process dies; forked children do not have
-    it.
-    """
+    """Make a folder with a lock, which ends with this process and is not inherited by forked children."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
         # Before it is locked, another process may take it for abandoned and delete it.
@@ -94,9 +92,7 @@ def _delete_abandoned(base: Path) -> None:
 
 
 def _delete(folder: Path) -> None:
-    """Delete a folder, its lock last: where this is killed, or something cannot be deleted, the next process
-    tries again.
-    """
+    """Delete a folder, its lock last, so that the next process tries again where this one is killed."""
     with contextlib.suppress(FileNotFoundError):  # another program has deleted it already
         for path in _content(folder):
             with contextlib.suppress(OSError):
@@ -124,7 +120,7 @@ def _delete_tree(top: Path) -> None:
 
 
 def _open_up(folder: Path) -> None:
-    """Let what is in a folder be deleted: a training may have made it read-only."""
+    """Allow the deletion of a folder's content: a training may have made the folder read-only."""
     with contextlib.suppress(OSError):  # another user's
         if not folder.is_symlink():
             folder.chmod(0o700)

@@ -29,13 +29,13 @@ _LISTINGS = 10  # tries at reading a manifest while compactions replace it
 
 @dataclass(frozen=True)
 class Absorbed:
-    """What the manifest covers of one attempt.
+    """The part of one attempt that a manifest covers.
 
     Attributes:
-        segments: how many: the first ones.
+        segments: how many segments it covers, from the first one on.
         drained: how far the journal was drained with them.
-        batches: sequence to the beginning of the digest of the batch that a server made the segment of; of
-            the last ones.
+        batches: for the last ones, the segment's number to the beginning of the digest of the batch from
+            which a server made it.
     """
 
     segments: int
@@ -43,7 +43,7 @@ class Absorbed:
     batches: dict[str, str] = field(default_factory=dict)
 
     def and_segment(self, sequence: int, metadata: Mapping[bytes, bytes] | None) -> "Absorbed":
-        """With one more segment, by its number and its file's metadata."""
+        """Return the part with one more segment, given by its number and its file's metadata."""
         batches = dict(self.batches)
         digest = batch_of(metadata)
         if digest:
@@ -62,9 +62,9 @@ class Manifest:
         generation: counts manifests of the run, from 1; 0 where nothing is compacted.
         full: the file with all absorbed points, or None after retention dropped it.
         rollup: the file with their buckets, or None after retention dropped it.
-        absorbed: attempt to what of it is absorbed.
+        absorbed: attempt to the part of it that is absorbed.
         points: how many points were ever absorbed.
-        written: when, ISO 8601.
+        written: when the manifest was written, ISO 8601.
         active: when points were absorbed last, ISO 8601; the age of a run's points is counted from here. None
             means ``written``.
         held: how many points ``full`` holds, by family of keys: ``system`` (``system/…``) and ``other``.

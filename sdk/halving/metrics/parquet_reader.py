@@ -43,10 +43,10 @@ class Files:
         """Release what is open; a later call of a method opens it again.
 
         Args:
-            keep: small row groups that were decoded, and where which curves are, stay in memory.
+            keep: keep small decoded row groups and the statistics of all groups in memory.
 
         Returns:
-            How many bytes more than after the last time.
+            By how many bytes the memory has grown since the last call.
         """
         if not keep:
             self._open.clear()
@@ -144,11 +144,11 @@ def read_mixed(
 ) -> Iterator[MixedPoints]:
     """The points of many curves in a file, in its order.
 
-    Each row group is read once for all of them; of one that has none only the keys are read.
+    Each row group is read once for all of them. Where it has none of them, only its keys are read.
 
     Args:
         wants: whether a key's points are wanted.
-        attempt: that of all points, where it is known.
+        attempt: the attempt of all points, where it is known.
 
     Raises:
         FileNotFoundError: the file is gone.

@@ -44,10 +44,11 @@ def post_task(store: Store, folder: str, task: bytes) -> None:
 
 
 def read_task(store: Store, folder: str) -> bytes:
-    """What the pod was started for; waits while the store is unavailable.
+    """Read the description of the trial for which a pod was started; wait while the store is unavailable.
 
     Raises:
-        NotFound, StoreError: it is not there, or the store refuses.
+        NotFound: there is none.
+        StoreError: the store refuses.
     """
     return retry_while_unavailable(store, f"the trial of {folder}", partial(store.read, _task_file(folder)))
 
@@ -57,7 +58,8 @@ class Mailbox:
 
     Args:
         store, folder: where it is.
-        sends, reads: whose messages this end writes and looks for: ``trial`` or ``worker``.
+        sends: whose messages this end writes: ``trial`` or ``worker``.
+        reads: whose messages it looks for.
     """
 
     def __init__(self, store: Store, folder: str, *, sends: str, reads: str) -> None:

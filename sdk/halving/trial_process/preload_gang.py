@@ -1,4 +1,4 @@
-"""What the processes of every gang would import for themselves; as :mod:`halving.trial_process.preload`."""
+"""Imports that the processes of every gang need, beside those of :mod:`halving.trial_process.preload`."""
 
 import contextlib
 

@@ -51,7 +51,7 @@ class NoRoom(StoreError):
 
 
 class Staging:
-    """What is kept from save to save: the memory of the copy, and the plan.
+    """Keeps the memory of the copy and the plan from one save to the next.
 
     The ranks agree on the plan once, for as long as the tensors stay the same. The memory is as large as what
     this rank writes; only small tensors are copied beside it.
@@ -140,7 +140,7 @@ class Staging:
 
         if self._buffer is not None and fits(self._buffer.nbytes, size):
             return self._buffer
-        self._buffer = None  # before there is another
+        self._buffer = None  # The old memory is freed before the new one is allocated.
         if self._ranks.world_size == 1 and not has_room(size):
             raise NoRoom(f"there is no memory for a copy of {size:,} bytes")
         try:
@@ -226,15 +226,15 @@ class Save(ABC):
     """A save in flight.
 
     Attributes:
-        number: of the save, from 1.
-        name: stands for it until its digest is known.
-        digest: of the checkpoint, on rank 0, once it is complete.
-        error: on rank 0, why it is not there.
+        number: the number of the save, from 1.
+        name: a name that stands for the digest until that is known.
+        digest: the digest of the checkpoint, on rank 0, once it is complete.
+        error: on rank 0, why there is no checkpoint.
         weights: where one process has written it, the digest of what is in it
             (:mod:`halving.checkpoints.weights_digest`).
-        seconds: that it took.
+        seconds: the time that it took.
         waits: whether this rank's thread waits for a store that is unavailable.
-        is_recalled: whether nobody needs it any more.
+        is_recalled: whether it is given up, because nobody needs it any more.
         deadline: until when an unavailable store is waited for.
     """
 
@@ -264,7 +264,7 @@ class Save(ABC):
     def recall(self) -> None:
         """Let the save end soon, without a checkpoint.
 
-        What is being sent is still sent, but nothing after it, and the store is not waited for.
+        The upload in progress is finished, no other begins, and the store is not waited for.
         """
         self.is_recalled = True
 

@@ -42,7 +42,7 @@ _LOOK_SECONDS = 0.2  # between two looks at a save that is waited for
 
 
 class Part:
-    """What a rank other than rank 0 does for a checkpoint.
+    """The part of a rank other than rank 0 in each checkpoint, which it writes when rank 0 orders it.
 
     Attributes:
         state: what was given to the newest save.
@@ -169,7 +169,7 @@ class AsyncSaver:
         return self._digests.get(digest)
 
     def drain(self, seconds: float) -> bool:
-        """Wait until what is written beside training counts, for some seconds; return whether it does."""
+        """Wait some seconds for the checkpoint that is written beside training; return whether it counts."""
         end = Deadline.after(seconds)
         for thread in (self._flight, self._publishing):
             if thread is not None:
@@ -193,7 +193,7 @@ class AsyncSaver:
         return str(save.error)
 
     def close(self) -> None:
-        """Release what the saver holds: the run is over."""
+        """Release the memory and the threads of the saver: the run is over."""
         self._open.move_to(-math.inf)
         self._reach.close()
         self._staging.close()
@@ -261,7 +261,7 @@ class AsyncSaver:
         *,
         needed: bool,
     ) -> None:
-        """Make what was written the checkpoint of an epoch, with what was reported up to it.
+        """Make the written checkpoint that of an epoch, together with the results reported up to it.
 
         That happens now if the checkpoint is needed, else once it is written.
 
@@ -318,7 +318,7 @@ class AsyncSaver:
             self._make_way_for_the_best()
             return True
         if self._flight is not None and self._flight.is_recalled:
-            self._flight.join()  # it sends one blob to its end
+            self._flight.join()  # It only finishes the upload of one blob.
         is_flying = self._flight is not None and not self._flight.ended
         if is_flying or (self._publishing is not None and self._publishing.is_alive()):
             return False
@@ -368,7 +368,7 @@ class AsyncSaver:
         return save is self._counted
 
     def _drop_uncounted(self) -> None:
-        """Drop what was saved in this epoch, because the epoch saves again."""
+        """Drop the earlier save of this epoch, because the epoch saves again."""
         if (
             self._flight is not None
             and self._flight is self._uncounted
@@ -467,7 +467,7 @@ class AsyncSaver:
             before.join()  # records are published in the order of their epochs
         save.join()
         if save.error is not None:
-            return  # it is told of when the next one is to begin
+            return  # The user is warned when the next save begins.
         try:
             deadline = Deadline(math.inf, self._open, save.deadline)
             self._publish_or_wait(save, saved, Deadline(), deadline)
@@ -518,7 +518,7 @@ class AsyncSaver:
         self.misses.forget(missed)
         with self._changing:
             if save.number < self._newest_save:
-                return  # a later one that was needed has not waited for it
+                return  # A later checkpoint was needed, and has not waited for this one.
             self._newest_save = save.number
             self.newest = saved
             self.missed = None
