@@ -24,7 +24,7 @@ from tests.backends import CHECKOUT
 from tests.gangs import run_in_gang
 from tests.resources.execution.worked_sweeps import WorkedSweep
 from tests.sdk.data.sharded import arrow_file, put_shard, snapshot
-from tests.sdk.trial_process.test_main import context
+from tests.sdk.trial_process.attempts import context
 
 pytestmark = pytest.mark.slow
 

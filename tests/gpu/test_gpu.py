@@ -22,7 +22,7 @@ from halving.query.runs import read_run
 from halving.run.run import Run
 from tests.checkpoints import Gate
 from tests.sdk.distributed.trainings import Net, loss
-from tests.sdk.run.test_run import start
+from tests.sdk.run.runs import start
 
 # torch's own use of it
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")]

@@ -41,7 +41,7 @@ from halving import Store
 from resources.scheduling.assignment import Assignment
 from resources.execution.local_processes import ForkServer
 from resources.sweep_spec.requirements import Resources
-from tests.sdk.trial_process.test_main import context
+from tests.sdk.trial_process.attempts import context
 if __name__ == "__main__":
     given = Assignment("s", 1, 1, {}, 0, 0, 9, (9,))
     server = ForkServer(f"tests.deaths:{sys.argv[3]}", Resources(), None)
@@ -61,7 +61,7 @@ from halving import Store
 from resources.scheduling.assignment import Assignment
 from resources.execution.local_processes import ForkServer
 from resources.sweep_spec.requirements import Resources
-from tests.sdk.trial_process.test_main import context
+from tests.sdk.trial_process.attempts import context
 if __name__ == "__main__":
     process = ForkServer("tests.deaths:tell_its_environment", Resources(), None).prepare(
         Assignment("s", 1, 1, {}, 0, 0, 9, (9,)), context(Store(sys.argv[1]))
@@ -82,7 +82,7 @@ from halving import Store
 from resources.scheduling.assignment import Assignment
 from resources.execution.local_processes import ForkServer
 from resources.sweep_spec.requirements import Resources
-from tests.sdk.trial_process.test_main import context
+from tests.sdk.trial_process.attempts import context
 if __name__ == "__main__":
     ctypes.CDLL(None).prctl(36, 1)  # orphans become its children, as those of a pod's first process do
     trial = context(Store(sys.argv[1]), **json.loads(sys.argv[3]))

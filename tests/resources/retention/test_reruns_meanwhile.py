@@ -21,7 +21,7 @@ from resources.retention.policy_file import PolicyFile
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
 from tests.backends import snapshot_row
-from tests.sdk.run.test_run import start
+from tests.sdk.run.runs import start
 
 _LOSSES = [0.5, 0.25, 0.125]
 _POLICY = PolicyFile(

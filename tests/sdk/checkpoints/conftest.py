@@ -3,8 +3,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from halving.checkpoints import large_model
 from halving.checkpoints.sharded.save import Save
 from tests.checkpoints import Gate, gate_before_writing
+from tests.sdk.checkpoints.large_models import MIN_BYTES
 
 
 @pytest.fixture
@@ -27,3 +29,8 @@ def wait_begun(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
     monkeypatch.setattr(Save, "join", join_and_tell)
     return event
+
+
+@pytest.fixture
+def small_models_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_model, "MIN_BYTES", MIN_BYTES)

@@ -9,16 +9,7 @@ from hypothesis import strategies as st
 from halving.checkpoints import interval
 from halving.checkpoints.interval import CheckpointInterval
 from tests.properties import examples
-
-
-class Clock:
-    """Time that passes only when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.sdk.checkpoints.clocks import Clock
 
 
 def simulate(epochs: int, seconds: float, cost: float) -> tuple[CheckpointInterval, list[float], float]:

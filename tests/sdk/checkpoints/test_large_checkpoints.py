@@ -14,7 +14,7 @@ from halving.checkpoints.restoring import restore
 from halving.trial.context import ObjectiveRule
 from tests.checkpoints import pack_state
 from tests.sdk.conftest import Script
-from tests.sdk.run.test_run import Grants, trial
+from tests.sdk.run.runs import Grants, trial
 
 MEASURED = """
 import sys, torch, halving

@@ -15,7 +15,7 @@ from halving.query.curve_stats import keys_of, read_curve
 from halving.records.run_record import RunRecords
 from halving.trial.messages import Raised, Stopped
 from tests.sdk.distributed.trainings import Net, batch, loss
-from tests.sdk.trial_process.test_gang import Gang
+from tests.sdk.trial_process.gangs import Gang
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("gangs")]
 

@@ -13,7 +13,7 @@ from halving import Dataset, Run, Store
 from halving.trial.messages import Granted
 from tests.gangs import run_in_gang
 from tests.sdk.data.sharded import arrow_file, counting_tables, numbers, put_shard, snapshot
-from tests.sdk.trial_process.test_main import context
+from tests.sdk.trial_process.attempts import context
 
 EPOCHS = 4
 BATCH = 16

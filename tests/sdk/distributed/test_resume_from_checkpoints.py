@@ -14,7 +14,7 @@ from halving.records.run_record import RunRecords
 from halving.trial.messages import Granted, Stopped
 from tests.gangs import run_in_gang
 from tests.sdk.distributed.trainings import Net, batch, loss
-from tests.sdk.trial_process.test_main import context
+from tests.sdk.trial_process.attempts import context
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("gangs")]
 

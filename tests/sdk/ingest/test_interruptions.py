@@ -19,7 +19,7 @@ from halving.journal.appender import Appender
 from halving.journal.format import Block, Reading
 from halving.journal.log_segment import log_segment_files
 from tests.sdk.conftest import Script
-from tests.sdk.run.test_run import start
+from tests.sdk.run.runs import start
 
 SMALL = 1 << 15
 

@@ -8,7 +8,7 @@ import pytest
 from halving.journal.appender import JournalFull
 from halving.journal.format import Reading
 from halving.journal.log_segment import LOG_SEGMENT_BYTES, log_segment_files
-from tests.sdk.journal.test_format import SMALL, appender, records
+from tests.sdk.journal.journals import SMALL, appender, records
 
 
 def test_the_fast_path_writes_the_keys_of_the_last_record_with_plain_numbers(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from halving import Store
 from halving.query.runs import RunInfo, read_run
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.rerun.verdict import expected_ends, judge_rerun
-from tests.sdk.run.test_run import start
+from tests.sdk.run.runs import start
 
 
 def run_of(

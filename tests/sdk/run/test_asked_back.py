@@ -4,7 +4,6 @@ where that is its end.
 
 import dataclasses
 import math
-import multiprocessing
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,17 +14,20 @@ import pytest
 from halving import Run, Store
 from halving.checkpoints.saver import Saver
 from halving.distributed.ranks import Ranks
-from halving.errors import StoreUnavailable
 from halving.records.run_record import RunRecords
 from halving.run import epoch_loop
 from halving.trial.messages import Granted, ReachedRung, Stopped
-from halving.trial_process.main import run_trial
 from tests.gangs import run_gang
-from tests.sdk.run.test_epoch_loop import Slow, clock, saved_epochs  # noqa: F401
-from tests.sdk.run.test_run import Grants, end_of, trial
-from tests.sdk.run.test_stopping import clock as own_time
-from tests.sdk.run.test_stopping import newest, own_clock, run_stopped, signals  # noqa: F401
-from tests.sdk.trial_process.test_main import context, execute, status
+from tests.sdk.run import stopped_trials
+from tests.sdk.run.clocks import Slow, own_time
+from tests.sdk.run.runs import Grants, end_of, saved_epochs, trial
+from tests.sdk.run.stopped_trials import (
+    check_resume_in_mid_epoch,
+    newest,
+    run_stopped,
+    run_stopped_while_the_store_is_away,
+)
+from tests.sdk.trial_process.attempts import context, execute, status
 
 pytestmark = pytest.mark.usefixtures("signals")
 
@@ -50,7 +52,7 @@ def train_until_asked_back_in(run: Run, last: int) -> None:
 
 def test_the_epoch_is_trained_to_its_end_and_saved_though_no_checkpoint_is_due(
     store: Store,
-    clock: Slow,  # noqa: F811
+    clock: Slow,
 ) -> None:
     run = trial(store, Grants(9))
     train_until_asked_back_in(run, last=3)
@@ -99,7 +101,7 @@ def test_a_trial_that_is_granted_more_at_the_same_time_stops_and_loses_nothing(
 
 def test_an_epoch_that_has_just_ended_without_a_checkpoint_is_followed_by_one_with(
     store: Store,
-    clock: Slow,  # noqa: F811
+    clock: Slow,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = trial(store, Grants(9))
@@ -120,37 +122,15 @@ def test_an_epoch_that_has_just_ended_without_a_checkpoint_is_followed_by_one_wi
 
 
 def train_by_batches(run: Run) -> None:
-    """Asked back in the third of six batches of epoch 2; has a place of its own in the epoch."""
-    state = run.restore(seen=[], batch=0)
-    batches = list(state["seen"])
-    first = int(state["batch"])
-    for epoch in run.epochs():
-        for batch in range(first, 6):
-            batches.append((epoch, batch))
-            if run.attempt == 1 and (epoch, batch) == (2, 2):
-                run.ask_back()
-            if run.stopping:
-                run.save(seen=batches, batch=batch + 1)
-        first = 0
-        run.report(score=len(batches) / 100)
-        run.save(seen=batches, batch=0)
+    stopped_trials.train_by_batches(run, run.ask_back)
 
 
 def test_a_trainable_that_looks_ends_at_its_save_in_mid_epoch_and_goes_on_there(store: Store) -> None:
-    assert run_stopped(store, f"{__name__}:train_by_batches", 3) == []
-    assert newest(store) == (1, [(1, batch) for batch in range(6)] + [(2, batch) for batch in range(3)])
-    heard = execute(store, f"{__name__}:train_by_batches", 3, Granted(3, complete=True), attempt=2)
-    assert [message.values for message in heard if isinstance(message, ReachedRung)] == [{"score": 0.18}]
+    check_resume_in_mid_epoch(store, f"{__name__}:train_by_batches")
 
 
 def return_when_stopping(run: Run) -> None:
-    for epoch in run.epochs():
-        if epoch == 2:
-            run.ask_back()
-        if run.stopping:
-            return
-        run.report(score=0.1)
-        run.save(seen=[epoch])
+    stopped_trials.return_when_stopping(run, run.ask_back)
 
 
 def test_a_trainable_that_returns_because_it_was_asked_back_has_not_returned_early(store: Store) -> None:
@@ -206,21 +186,8 @@ def train_long(run: Run) -> None:
 def test_an_unavailable_store_is_waited_for_as_at_a_rung(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put = Store.put_blob
-    failed = list[tuple[Any, ...]]()
-
-    def fail_once(*arguments: Any) -> str:
-        if not failed:
-            failed.append(arguments)
-            raise StoreUnavailable("503")
-        return put(*arguments)
-
-    monkeypatch.setattr(Store, "put_blob", fail_once)
     trial = dataclasses.replace(context(store), grace_seconds=30)
-    with pytest.raises(SystemExit):
-        run_trial(trial, f"{__name__}:train_long", 2, multiprocessing.Pipe()[1], threads=2)
-    assert failed
-    assert (status(store), newest(store)) == ("terminated", (1, [1]))
+    run_stopped_while_the_store_is_away(trial, f"{__name__}:train_long", monkeypatch)
 
 
 def asked_back_in_the_second_epoch(

@@ -7,45 +7,18 @@ import json
 import math
 import weakref
 from collections.abc import Callable
-from typing import IO, Any
+from typing import Any
 
 import pytest
 
 from halving import Diverged, InvalidInput, ObjectiveMissing, Run, Store
-from halving.checkpoints import interval, serialization
 from halving.checkpoints.restoring import restore
 from halving.trial.context import ObjectiveRule
-from tests.sdk.checkpoints.test_interval import Clock
-from tests.sdk.run.test_run import Grants, end_of, start, trial
+from tests.sdk.checkpoints.clocks import Clock
+from tests.sdk.run.clocks import Slow
+from tests.sdk.run.runs import Grants, end_of, saved_epochs, start, trial
 
 BEST = (ObjectiveRule("score", "best"),)
-
-
-class Slow(Clock):
-    """Time in which only epochs and checkpoints take any: 4 s and 1 s. So a checkpoint is due every 20 s."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__()
-        real = serialization.pack
-
-        def pack(state: dict[str, Any], file: IO[bytes]) -> dict[str, Any]:
-            self.now += 1
-            return real(state, file)
-
-        monkeypatch.setattr(interval, "monotonic", self)
-        monkeypatch.setattr(serialization, "pack", pack)
-
-    def epoch(self) -> None:
-        self.now += 4
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Slow:
-    return Slow(monkeypatch)
-
-
-def saved_epochs(run: Run) -> list[int]:
-    return [saved.epoch for saved in run.records.checkpoints()]
 
 
 def epoch_in(store: Store, digest: str | None) -> int:

@@ -15,7 +15,7 @@ from halving.journal import directory
 from halving.journal.appender import Appender
 from halving.query.runs import read_run
 from halving.run import signals
-from tests.sdk.run.test_run import start
+from tests.sdk.run.runs import start
 from tests.waiting import wait_for
 
 

@@ -19,8 +19,8 @@ from halving.trial_process.main import run_trial
 from tests.gangs import SERVER, start
 from tests.sdk.conftest import Script
 from tests.sdk.data.sharded import arrow_file, counting_tables, flat, numbers, put_shard, snapshot
-from tests.sdk.run.test_run import Grants, trial
-from tests.sdk.trial_process.test_main import context
+from tests.sdk.run.runs import Grants, trial
+from tests.sdk.trial_process.attempts import context
 
 EPOCHS = 4
 ROWS = 100

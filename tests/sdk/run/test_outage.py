@@ -34,7 +34,7 @@ from halving.trial_process.main import run_trial
 from tests.s3 import S3, Gate
 from tests.sdk.data.sharded import arrow_file, put_shard, snapshot
 from tests.sdk.metric_files import read_points
-from tests.sdk.trial_process import test_main as test_execute
+from tests.sdk.trial_process import attempts
 
 Shut = Callable[[Gate], None]
 ANSWER_SECONDS = 5.0
@@ -186,7 +186,7 @@ import dataclasses, sys, warnings
 from multiprocessing import Pipe
 from halving.trial_process.main import run_trial
 from halving import Store
-from tests.sdk.trial_process.test_main import context
+from tests.sdk.trial_process.attempts import context
 platform, theirs = Pipe()
 given = dataclasses.replace(context(Store()), run="r", grace_seconds=8.0)
 run_trial(given, "trained:train", 5, theirs, 1)
@@ -363,7 +363,7 @@ def test_a_trial_without_a_checkpoint_while_s3_is_unavailable_is_not_to_blame(
         "halving.checkpoints.saver.retry_while_unavailable", lambda store, what, action, deadline: action()
     )
     monkeypatch.setattr("halving.run.run._TRIAL_END_SECONDS", 1.0)
-    trial = test_execute.context(Store(root), where=where)
+    trial = attempts.context(Store(root), where=where)
     platform = multiprocessing.Pipe()
     with pytest.warns(UserWarning, match="halving: "):
         run_trial(trial, f"{__name__}:leave_while_unavailable", 9, platform[1], 1)

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from halving import Store
 from halving.errors import AlreadyExists, InvalidInput
-from halving.trial.mailbox import Mailbox, mail_folder
 from halving.trial.messages import (
     Granted,
     Interrupted,
@@ -32,9 +31,9 @@ from halving.trial.messages import (
     to_bytes,
 )
 from tests.s3 import S3, Gate
+from tests.sdk.trial.mailboxes import FOLDER, ends
 from tests.waiting import wait_for
 
-FOLDER = mail_folder("p", "s.0001", 1)
 CHECKOUT = Path(__file__).parents[3]
 
 counts = st.integers(0, 2**31 - 1)
@@ -54,13 +53,6 @@ json_values = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=8,
 )
-
-
-def ends(store: Store) -> tuple[Mailbox, Mailbox]:
-    """The trial's end, and the worker's."""
-    return Mailbox(store, FOLDER, sends="trial", reads="worker"), Mailbox(
-        store, FOLDER, sends="worker", reads="trial"
-    )
 
 
 @given(messages)
@@ -204,7 +196,7 @@ ASK = """
 import sys
 from halving import Store
 from halving.trial.messages import ReachedRung
-from tests.sdk.trial.test_mailbox import ends
+from tests.sdk.trial.mailboxes import ends
 trial, _ = ends(Store(sys.argv[1]))
 for epoch in range(1, 10_000):
     trial.send(ReachedRung(epoch, {"score": 0.5}, "sha256:" + "0" * 64))

@@ -2,156 +2,28 @@
 one of them.
 """
 
-import ctypes
 import json
-import math
-import os
 import secrets
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from halving import Run, Store
+from halving import Store
 from halving.checkpoints.restoring import saved_state
 from halving.records.run_record import RunRecords
-from halving.trial.messages import Granted, Message, Raised, ReachedRung, Stopped
-from halving.trial_process.gang import run_gang
-from tests.gangs import SERVER, start
+from halving.trial.messages import Raised, ReachedRung, Stopped
+from tests.gangs import start
 from tests.s3 import S3, Gate
 from tests.sdk.metric_files import read_points
-from tests.sdk.trial_process.test_main import context, status
+from tests.sdk.trial_process.attempts import status
+from tests.sdk.trial_process.gang_trainables import STEPS
+from tests.sdk.trial_process.gangs import Gang
 from tests.waiting import wait_for
 
-_STEPS = 4  # of an epoch
-
-
-def train(run: Run) -> None:
-    """Four steps an epoch; each rank notes every step that it trains, and what came of each epoch."""
-    notes = Path(run.store.root, f"notes.{run.rank}")
-    state = run.restore(step=0)
-    step = state["step"]
-    trouble = run.params.get("trouble")
-    for epoch in run.epochs():
-        while step < _STEPS:
-            step += 1
-            with notes.open("a") as file:
-                file.write(f"step {epoch} {step} {os.getpid()}\n")
-            if trouble and run.attempt == 1 and (epoch, step) == (2, 2) and run.rank in run.params["ranks"]:
-                records = RunRecords(run.store, run.project, run.id)
-                wait_for(
-                    records.latest_checkpoint, 60, "the first epoch's checkpoint, which is written meanwhile"
-                )
-                _TROUBLES[trouble](run)
-            if run.stopping:
-                run.save(step=step)
-        step = 0
-        run.report(score=float(epoch if run.rank == 0 else math.pi))
-        run.save(step=step)
-        with notes.open("a") as file:
-            file.write(f"epoch {epoch} {run.reported['score']}\n")
-
-
-def leave_early(run: Run) -> None:
-    """Breaks out of the loop, on every rank, in the second epoch."""
-    for epoch in run.epochs():
-        run.report(score=float(epoch))
-        run.save(epoch=epoch)
-        if epoch == 2:
-            break
-
-
-def train_weights(run: Run) -> None:
-    """Saves a model of which each rank writes a part.
-
-    Before the second and the third epoch's save it waits for the test.
-    """
-    import torch
-
-    torch.manual_seed(1)
-    model = torch.nn.Linear(200, 200)
-    run.restore(model=model)
-    signs = Path(run.params["signs"])
-    for epoch in run.epochs():
-        if epoch > 1:
-            (signs / f"{epoch}.{run.rank}").touch()
-            while not (signs / f"{epoch}.go").exists():
-                time.sleep(0.02)
-        with torch.no_grad():
-            model.weight += 1
-        run.report(score=float(epoch))
-        run.save(model=model)
-
-
-def train_until_killed(run: Run) -> None:
-    """Logs three points in each epoch.
-
-    In the second epoch of the first attempt rank 1 is killed, when the test says so.
-    """
-    signs = Path(run.params["signs"])
-    run.restore(epoch=0)
-    for epoch in run.epochs():
-        (signs / f"attempt {run.attempt}, epoch {epoch}, rank {run.rank}").touch()
-        for step in range(3):
-            run.log({"a": float(epoch)}, step=10 * epoch + step)
-        if (run.attempt, epoch) == (1, 2):
-            (signs / f"logged {run.rank}").touch()
-            while not (signs / "go").exists():
-                time.sleep(0.02)
-            if run.rank:
-                os.kill(os.getpid(), signal.SIGKILL)
-        run.report(score=float(epoch))
-        run.save(epoch=epoch)
-
-
-def _raise(run: Run) -> None:
-    raise ValueError(f"too much for {run.rank}")
-
-
 _HANGING = {"stop": psutil.STATUS_STOPPED, "hold the interpreter": psutil.STATUS_SLEEPING}
-_TROUBLES: dict[str, Any] = {
-    "raise": _raise,
-    "diverge": lambda run: run.report(score=math.nan),
-    "report": lambda run: run.report(score=1.0),
-    "kill": lambda run: os.kill(os.getpid(), signal.SIGKILL),
-    "terminate": lambda run: os.kill(os.getpid(), signal.SIGTERM),
-    "ask back": lambda run: run.ask_back(),
-    "kill the agent": lambda run: os.kill(os.getppid(), signal.SIGKILL),
-    "stop": lambda run: (Path(run.store.root, "hangs").touch(), os.kill(os.getpid(), signal.SIGSTOP)),
-    "hold the interpreter": lambda run: (
-        Path(run.store.root, "hangs").touch(),
-        ctypes.PyDLL(None).sleep(3600),
-    ),
-    "wait": lambda run: time.sleep(3600),
-    "exit": lambda run: os._exit(0),
-}
-
-
-class Gang:
-    """A gang of two ranks, and the platform's end of its channel."""
-
-    def __init__(self, store: Store, trainable: str = "train", *, attempt: int = 1, **params: Any) -> None:
-        self._ours, theirs = SERVER.Pipe()
-        trainable = trainable if ":" in trainable else f"{__name__}:{trainable}"
-        self.process = start(run_gang, context(store, attempt, **params), trainable, 3, theirs, 1, 2)
-        theirs.close()
-
-    def messages(self, *budgets: int) -> list[Message]:
-        """All that it says, while it is granted these budgets, one after another, and then no more."""
-        heard = []
-        left = list(budgets)
-        while True:
-            try:
-                message = self._ours.recv()
-            except (EOFError, ConnectionResetError):
-                self.process.join()
-                return heard
-            heard.append(message)
-            if isinstance(message, ReachedRung):
-                self._ours.send(Granted(left.pop(0) if left else message.epoch, complete=not left))
 
 
 @pytest.fixture
@@ -209,7 +81,7 @@ def test_a_rank_that_ends_wrongly_ends_all_and_the_next_attempt_goes_on(
     assert Gang(store, attempt=2, trouble=trouble, ranks=[rank]).messages()[-1] == Stopped()
     trained = steps(store, 0)
     assert trained.count((1, 1)) == 1  # the first epoch was saved
-    assert trained[-_STEPS:] == [(3, step) for step in range(1, _STEPS + 1)]
+    assert trained[-STEPS:] == [(3, step) for step in range(1, STEPS + 1)]
 
 
 @pytest.mark.slow
@@ -243,7 +115,7 @@ def test_a_sigterm_to_one_rank_ends_all_at_one_step_and_no_step_is_trained_again
     assert (
         steps(store, 0)
         == steps(store, 1)
-        == [(epoch, step) for epoch in range(1, 4) for step in range(1, _STEPS + 1)]
+        == [(epoch, step) for epoch in range(1, 4) for step in range(1, STEPS + 1)]
     )
 
 

@@ -18,7 +18,7 @@ from halving.records.run_record import RunRecords
 from halving.trial import gang
 from halving.trial.mailbox import VARIABLE, mail_folder, post_task
 from halving.trial_process.pod import Task
-from tests.sdk.trial_process.test_main import context, status
+from tests.sdk.trial_process.attempts import context, status
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow

@@ -21,7 +21,7 @@ from halving.trial.messages import Granted, Raised, ReachedRung, Stopped
 from halving.trial_process.gang import run_gang
 from halving.trial_process.rank_stacks import main_stack
 from tests.gangs import SERVER, start
-from tests.sdk.trial_process.test_main import context
+from tests.sdk.trial_process.attempts import context
 
 TIMEOUT = 4.0
 CASES = {"sleeps": 0, "is stopped": 1, "holds the interpreter": 1}

@@ -1,218 +1,20 @@
 """A trial's process: what it tells the platform over its pipe, however the trainable behaves."""
 
-import contextlib
-import json
-import math
 import multiprocessing
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 
-from halving import Run, Store
+from halving import Store
 from halving.records.run_record import RunRecords
-from halving.trial.context import ObjectiveRule, TrialContext
-from halving.trial.messages import Granted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
+from halving.trial.messages import Granted, Raised, ReachedRung, ReturnedEarly, Stopped
 from halving.trial_process.main import run_trial
-
-CHECKOUT = Path(__file__).parents[3]
-
-
-def context(store: Store, attempt: int = 1, **params: Any) -> TrialContext:
-    return TrialContext(
-        root=store.root,
-        project="p",
-        run="s.0001",
-        attempt=attempt,
-        params=params,
-        seed=1,
-        objectives=(ObjectiveRule("score"),),
-        max_epochs=9,
-        dataset_name="d",
-        dataset_digest="sha256:" + "0" * 64,
-        parent={"sweep": "s"},
-        provenance={"git": None},
-    )
-
-
-def execute(store: Store, trainable: str, granted: int, *answers: Granted, attempt: int = 1) -> list[Message]:
-    """Run a trial here, with the platform's answers waiting in the pipe, and give all it said."""
-    platform, own = multiprocessing.Pipe()
-    for answer in answers:
-        platform.send(answer)
-    run_trial(
-        context(store, attempt),
-        trainable if ":" in trainable else f"{__name__}:{trainable}",
-        granted,
-        own,
-        threads=2,
-    )
-    own.close()
-    heard: list[Message] = []
-    while True:
-        try:
-            heard.append(platform.recv())
-        except EOFError:
-            return heard
-
-
-def status(store: Store, attempt: int = 1) -> str:
-    return str(json.loads(store.read(f"runs/project=p/s.0001/end-{attempt:04d}.json"))["status"])
-
-
-def checkpoints(store: Store) -> list[str]:
-    return [saved.digest for saved in RunRecords(store, "p", "s.0001").checkpoints()]
-
-
-def train(run: Run) -> None:
-    run.restore(epoch=0)
-    for epoch in run.epochs():
-        run.log({"step": epoch}, step=epoch)
-        run.report(score=epoch / 10)
-        run.save(epoch=epoch)
-
-
-def train_and_handle_all_errors(run: Run) -> None:
-    with contextlib.suppress(Exception):
-        train(run)
-
-
-def train_three_and_wait(run: Run) -> None:
-    for epoch in run.epochs():
-        if epoch > 3:
-            time.sleep(600)
-        run.log({"step": epoch}, step=epoch)
-        run.report(score=epoch / 10)
-        run.save(epoch=epoch)
-
-
-def train_three_and_raise_with_the_worker(run: Run) -> None:
-    """As one does whose terminal is gone with the worker."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    for epoch in run.epochs():
-        while epoch > 3 and parent.is_alive():
-            pass
-        if epoch > 3:
-            raise BrokenPipeError
-        run.log({"step": epoch}, step=epoch)
-        run.report(score=epoch / 10)
-        run.save(epoch=epoch)
-
-
-def return_after_two(run: Run) -> None:
-    for epoch in run.epochs():
-        run.report(score=epoch / 10)
-        run.save(epoch=epoch)
-        if epoch == 2:
-            return
-
-
-def return_at_the_start_of_three(run: Run) -> None:
-    for epoch in run.epochs():
-        if epoch == 3:
-            return
-        run.report(score=epoch / 10)
-        run.save(epoch=epoch)
-
-
-def return_after_reporting_three(run: Run) -> None:
-    for epoch in run.epochs():
-        run.report(score=epoch / 10)
-        if epoch == 3:
-            return
-        run.save(epoch=epoch)
-
-
-def evaluate_more_than_fits_numpy(run: Run) -> None:
-    for _ in run.epochs():
-        np.empty(2**58)
-
-
-def evaluate_more_than_fits_torch(run: Run) -> None:
-    for _ in run.epochs():
-        torch.empty(2**60)
-
-
-def evaluate_more_than_fits_a_gpu(run: Run) -> None:
-    for _ in run.epochs():
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-
-
-def lose_another_rank(run: Run) -> None:
-    raise RuntimeError(
-        "Got the following error: Connection closed by peer\n\nAt:\n  /torch/default_hooks.py(31): <lambda>\n"
-    )
-
-
-class Unsayable(Exception):
-    """Its message is made of what nobody has set."""
-
-    def __str__(self) -> str:
-        return str(self.what)
-
-
-def raise_what_cannot_be_said(run: Run) -> None:
-    raise Unsayable
-
-
-def return_at_once(run: Run) -> None:
-    pass
-
-
-def return_without_saving(run: Run) -> None:
-    for _ in run.epochs():
-        run.report(score=0.5)
-        return
-
-
-def fail_in_three(run: Run) -> None:
-    for epoch in run.epochs():
-        if epoch == 3:
-            raise ValueError("a shape that nobody expected")  # the user's line
-        run.report(score=epoch / 10)
-        run.save(epoch=epoch)
-
-
-def diverge_in_two(run: Run) -> None:
-    for epoch in run.epochs():
-        run.report(score=math.nan if epoch == 2 else 0.5)
-        run.save(epoch=epoch)
-
-
-def report_something_else(run: Run) -> None:
-    for epoch in run.epochs():
-        run.report(loss=0.5)
-        run.save(epoch=epoch)
-
-
-def never_save(run: Run) -> None:
-    for _ in run.epochs():
-        run.report(score=0.5)
-
-
-def restore_too_much(run: Run) -> None:
-    run.restore(epoch=0, momentum=0)
-
-
-def save_a_lock(run: Run) -> None:
-    run.save(lock=object())
-
-
-def lose_the_store(run: Run) -> None:
-    assert run.store.folder is not None
-    while run._writer.appender._spare is None:  # the journal's first log segment, made by another thread
-        time.sleep(0.01)
-    run.store.folder.rename(run.store.folder.parent / "unmounted")
-    run.store.folder.write_text("not a folder")
-    run.save(epoch=1)
+from tests.sdk.trial_process.attempts import CHECKOUT, TRAINABLES, checkpoints, context, execute, status
 
 
 @pytest.mark.usefixtures("every_save")
@@ -376,7 +178,7 @@ def test_the_platform_hears_of_an_unavailable_store(store: Store, monkeypatch: p
 def test_a_trial_in_a_process_of_its_own_speaks_over_a_real_pipe(store: Store) -> None:
     spawn = multiprocessing.get_context("spawn")
     platform, theirs = spawn.Pipe()
-    process = spawn.Process(target=run_trial, args=(context(store), f"{__name__}:train", 1, theirs, 1))
+    process = spawn.Process(target=run_trial, args=(context(store), f"{TRAINABLES}:train", 1, theirs, 1))
     process.start()
     theirs.close()
     assert platform.poll(60)
@@ -395,11 +197,11 @@ import multiprocessing, os, signal, sys
 from halving.trial_process.main import run_trial
 from halving.trial.messages import Granted
 from halving import Store
-from tests.sdk.trial_process.test_main import context
+from tests.sdk.trial_process.attempts import context
 if __name__ == "__main__":
     spawn = multiprocessing.get_context("spawn")
     platform, theirs = spawn.Pipe()
-    trainable = f"tests.sdk.trial_process.test_main:{sys.argv[2]}"
+    trainable = f"tests.sdk.trial_process.trainables:{sys.argv[2]}"
     arguments = (context(Store(sys.argv[1])), trainable, 3, theirs, 1)
     process = spawn.Process(target=run_trial, args=arguments, daemon=True)
     process.start()
@@ -435,7 +237,7 @@ def test_a_trial_whose_worker_hung_up_has_not_failed(store: Store, has_answer: b
     spawn = multiprocessing.get_context("spawn")
     platform, theirs = spawn.Pipe()
     process = spawn.Process(
-        target=run_trial, args=(context(store), f"{__name__}:train_and_handle_all_errors", 3, theirs, 1)
+        target=run_trial, args=(context(store), f"{TRAINABLES}:train_and_handle_all_errors", 3, theirs, 1)
     )
     process.start()
     theirs.close()

@@ -26,7 +26,7 @@ from halving.trial_process import pod as trial_pod
 from halving.trial_process.pod import MailChannel, Task
 from tests.s3 import S3, Gate
 from tests.sdk.conftest import IGNORING
-from tests.sdk.trial_process.test_main import context, status
+from tests.sdk.trial_process.attempts import context, status
 from tests.waiting import wait_for
 
 SDK = Path(__file__).parents[3] / "sdk"

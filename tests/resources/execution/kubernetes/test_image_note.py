@@ -12,7 +12,7 @@ from halving.records.run_record import RunRecords
 from halving.rerun.factors import exact_image
 from resources.execution.kubernetes import image_note
 from resources.execution.kubernetes.image_note import ImageNote
-from tests.sdk.run.test_run import start
+from tests.sdk.run.runs import start
 
 DIGEST = f"sha256:{'12' * 32}"
 

@@ -24,7 +24,7 @@ from halving.store.deadline import Deadline
 from halving.trial.context import ObjectiveRule
 from tests.gangs import run_gang
 from tests.sdk.conftest import save_always
-from tests.sdk.run.test_run import Grants, trial
+from tests.sdk.run.runs import Grants, trial
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow

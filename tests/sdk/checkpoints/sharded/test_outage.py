@@ -11,7 +11,7 @@ from halving.distributed.ranks import ALONE
 from halving.records.run_record import RunRecords
 from halving.store.deadline import Deadline
 from tests.s3 import S3, Gate
-from tests.sdk.checkpoints.sharded.test_saver import epoch, saved_values, wait_until_it_waits
+from tests.sdk.checkpoints.sharded.savers import epoch, saved_values, wait_until_it_waits
 
 pytestmark = pytest.mark.usefixtures("every_save")
 

@@ -20,7 +20,7 @@ from halving.checkpoints.weights_digest import weights_digest
 from halving.distributed.ranks import Ranks
 from halving.store.deadline import Deadline
 from tests.gangs import run_gang
-from tests.sdk.checkpoints.sharded.test_sharded import Adapted
+from tests.sdk.checkpoints.sharded.states import Adapted
 
 
 def model() -> nn.Module:
