@@ -203,7 +203,7 @@ class ShardReader:
 class _ReadersDeadline(Deadline):
     """The deadline of a dataset, for a reader whose caller may stop waiting earlier."""
 
-    def __init__(self, dataset: "Dataset", gave_up: Callable[[], bool]) -> None:
+    def __init__(self, dataset: Snapshot, gave_up: Callable[[], bool]) -> None:
         super().__init__()
         self._dataset = dataset
         self._gave_up = gave_up

@@ -21,7 +21,7 @@ from tests.gangs import run_in_gang, run_ranks
 from tests.sdk.integrations.conftest import StoredRuns, record_only_what_is_logged
 from tests.sdk.integrations.huggingface_trainings import training
 from tests.sdk.integrations.lightning_trainings import BATCHES, Line, trainer
-from tests.sdk.trial_process.test_main import context
+from tests.sdk.trial_process.attempts import context
 
 EPOCHS = 3
 

@@ -3,7 +3,7 @@
 from halving import Store
 from halving.query.runs import RunAttempt, RunInfo, read_run
 from halving.rerun.plan import Plan, plan_of
-from tests.sdk.run.test_run import start
+from tests.sdk.run.runs import start
 
 
 def recorded_in(store: Store, first: float, second: float) -> tuple[RunInfo, RunInfo]:

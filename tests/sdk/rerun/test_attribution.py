@@ -27,7 +27,7 @@ from halving.rerun.kept_reruns import KeptReruns
 from halving.rerun.plan import Plan
 from halving.rerun.rerun import Options, RerunFailed
 from tests.sdk.rerun.experiments import PLAN, recorded_in
-from tests.sdk.run.test_run import start
+from tests.sdk.run.runs import start
 
 pytestmark = pytest.mark.usefixtures("no_git_settings")
 Values = Callable[[tuple[str, ...], int], float]

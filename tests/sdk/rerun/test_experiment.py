@@ -18,7 +18,7 @@ from halving.rerun.experiment import (
 )
 from halving.rerun.factors import differences, environment_differences
 from tests.sdk.rerun.experiments import PLAN, TRIAL, recorded_in
-from tests.sdk.run.test_run import start
+from tests.sdk.run.runs import start
 
 GPUS = ["NVIDIA A100, GPU-1, 550.54", "NVIDIA T4, GPU-2, 550.54"]
 pytestmark = pytest.mark.usefixtures("no_git_settings")

@@ -22,7 +22,7 @@ from halving.rerun.verdict import Verdict
 from halving.rerun.worktree import worktree
 from tests.sdk.records.checkouts import git
 from tests.sdk.rerun.scripts import SCRIPT
-from tests.sdk.run.test_run import start
+from tests.sdk.run.runs import start
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.usefixtures("no_git_settings")

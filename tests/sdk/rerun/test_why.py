@@ -22,7 +22,7 @@ from halving.rerun.experiment import (
 from halving.rerun.plan import Plan
 from tests.sdk.records.checkouts import git
 from tests.sdk.rerun.experiments import PLAN, TRIAL, recorded_in
-from tests.sdk.run.test_run import start
+from tests.sdk.run.runs import start
 from tests.waiting import wait_for
 
 SCRIPT = """

@@ -13,7 +13,7 @@ from halving import InvalidInput, Store
 from halving.cli.main import main
 from halving.run.artifacts import files_of
 from tests.sdk.artifact_names import NAMES
-from tests.sdk.run.test_run import start
+from tests.sdk.run.runs import start
 
 
 def artifacts_of(store: Store, capsys: pytest.CaptureFixture[str], run: str = "p/r") -> dict[str, bytes]:
