@@ -39,8 +39,10 @@ class Answer:
 
     def __len__(self) -> int:
         """The number of rows."""
-        columns = self.predictions if self.predictions is not None else self.probabilities
-        return 0 if columns is None else len(columns)
+        for column in (self.predictions, self.probabilities):
+            if column is not None:
+                return len(column)
+        return 0
 
 
 @dataclass(frozen=True)
@@ -96,9 +98,8 @@ def to_bytes(message: Message) -> bytes:
     match message:
         case Answer(predictions=None):
             probabilities = np.ascontiguousarray(message.probabilities, np.float64)
-            classes = None if message.classes is None else list(message.classes)
             return _encode(
-                {"kind": "probabilities", "shape": probabilities.shape, "classes": classes},
+                {"kind": "probabilities", "shape": probabilities.shape, "classes": message.classes},
                 [probabilities.tobytes()],
             )
         case Answer(predictions=Coded() as column):
@@ -203,12 +204,11 @@ def _message(about: dict[str, Any], parts: list[memoryview]) -> Message:
         case "served":
             peak = about["peak_memory_bytes"]
             error = about["error"]
-            return Served(
-                _latencies(about["one_row"]),
-                _latencies(about["batch"]),
-                None if peak is None else _count(peak),
-                None if error is None else _text(error),
-            )
+            if peak is not None:
+                _count(peak)
+            if error is not None:
+                _text(error)
+            return Served(_latencies(about["one_row"]), _latencies(about["batch"]), peak, error)
         case "failed":
             return Failed(_text(about["reason"]))
         case kind:
@@ -223,7 +223,9 @@ def _figure(title: Any, media_type: Any, content: memoryview) -> Figure:
 
 
 def _latencies(values: Any) -> dict[str, float] | None:
-    return None if values is None else {key: _number(value) for key, value in values.items()}
+    if values is None:
+        return None
+    return {key: _number(value) for key, value in values.items()}
 
 
 def _check_values(values: Any) -> list[Any]:

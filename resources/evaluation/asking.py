@@ -79,16 +79,19 @@ def ask(
 
 
 def _measure_serving(question: Question, limits: EvaluationLimits, limit: MemoryLimit) -> dict[str, Any]:
-    """What serving costs, as the report has it; it has predicted, so it can be judged also where that cannot
-    be measured.
+    """Measure what serving costs, in the form of the report.
+
+    An error is a part of the result, because a checkpoint that has predicted can be judged without it.
     """
     served = Served()
     if question.serving_seconds:
         try:
             message = _run_process(question, limits, limit)
-            served = message if isinstance(message, Served) else Served(error="it sent no cost of serving")
         except PredictionFailed as error:
-            served = Served(error=str(error))
+            message = Served(error=str(error))
+        served = Served(error="it sent no cost of serving")
+        if isinstance(message, Served):
+            served = message
     return {"checkpoint_bytes": _checkpoint_bytes(question), **served.__dict__}
 
 
@@ -105,11 +108,11 @@ def _run_process(
     limit: MemoryLimit,
     take: Callable[[Answer], None] | None = None,
 ) -> Message:
-    """Run the function in a process of its own, and give the last message of that.
+    """Run the function in a process of its own, and return the last message of that process.
 
     Args:
-        take: called with the answers before that. None: the process measures what serving costs, and sends no
-            answers.
+        take: called with each answer before the last message. If it is None, the process measures what
+            serving costs and sends no answers.
 
     Raises:
         PredictionFailed: it raised, met a limit, ended without a message, or sent what is no message.
@@ -166,9 +169,9 @@ def _receive(
     limit: MemoryLimit,
     memory: MemoryKills,
 ) -> Iterator[bytearray]:
-    """Receive the bytes of each message of a process, without an end.
+    """Receive the messages of a process as bytes, until the caller stops or an error is raised.
 
-    Neither a message's announced length nor one that is incomplete can make this wait or grow.
+    Neither a wrong length nor an incomplete message can make this wait or use memory without a limit.
 
     Raises:
         PredictionFailed: it met a limit, or ended without another message.
@@ -219,14 +222,16 @@ class _Incoming:
     @property
     def size(self) -> int:
         """The content's length; 0 until the length has come."""
-        return int.from_bytes(self._length, "big") if len(self._length) == _LENGTH else 0
+        if len(self._length) < _LENGTH:
+            return 0
+        return int.from_bytes(self._length, "big")
 
     @property
     def whole(self) -> bool:
         return len(self._length) == _LENGTH and len(self.content) == self.size
 
     def read(self) -> None:
-        """Take what is there, but no more than the message lacks."""
+        """Read the bytes that have come, but none beyond the end of this message."""
         filled = self.content
         wanted = self.size
         if len(self._length) < _LENGTH:
@@ -242,13 +247,15 @@ class _Incoming:
 
 def _how_it_ended(code: int | None, memory: MemoryKills) -> str:
     if code is not None and code < 0:
-        reason = memory.reason() if code == -signal.SIGKILL else ""
+        reason = ""
+        if code == -signal.SIGKILL:
+            reason = memory.reason()
         return f"was killed by {signal.Signals(-code).name}{reason}"
     return f"ended its process with exit code {code} and without an answer"
 
 
 def _end(process: Any) -> None:
-    """Wait until a process has ended what it started, as it does once the connection is closed."""
+    """Wait until a process and its children have ended, as they do once the connection is closed."""
     process.join(_END_SECONDS)
     if process.is_alive():  # a process below it cannot be ended, such as one that waits for a dead disk
         process.kill()

@@ -41,11 +41,11 @@ def gain_of(
 ) -> Evidence:
     """How much better our predictions are by a metric: above 0 if better, whichever way the metric goes.
 
-    Accuracy, and any other score of only zeros and ones, is compared by the rows on which only one side has
-    it. The mean of a value of each row is compared by its differences. Any other metric is compared by both
-    values on the same resampled rows. For a metric of classes the resamples contain some more errors than
-    were seen; for other metrics nothing is concluded if hardly a row differs. Rows in clusters are resampled
-    by whole clusters for every metric, because the exact tests are for independent rows.
+    Accuracy, and any other score of only zeros and ones, is compared by the rows on which only one of the two
+    is right. The mean of a value of each row is compared by the differences of these values. Any other metric
+    is compared by both values on the same resampled rows. For a metric of classes the resamples contain some
+    more errors than there were; for other metrics nothing is concluded if hardly a row differs. Rows in
+    clusters are resampled by whole clusters for every metric, because the exact tests need independent rows.
 
     Args:
         rows: the positions of the rows that count (default: all).
@@ -59,7 +59,9 @@ def gain_of(
         rows = np.arange(ours.rows)
     if higher is None:
         higher = higher_is_better(metric)
-    sign = 1 if higher else -1
+    sign = 1
+    if not higher:
+        sign = -1
     clusters = among(ours.clusters, rows)
     a = measure(ours, metric)
     b = measure(theirs, metric)
@@ -90,14 +92,22 @@ def _gain_of_means(
         return PairedProportions(int(np.sum(difference > 0)), int(np.sum(difference < 0)), len(difference))
     telling = _telling(difference != 0, clusters)
     if telling < MIN_TELLING:
-        mean = float(difference.mean()) if len(difference) else np.nan
-        return TooFew(mean, len(difference), telling, clusters=_count(clusters))
+        return TooFew(_mean(difference), len(difference), telling, clusters=_count(clusters))
     return _not_certain(bootstrap_mean(difference, clusters, seed=SEED), telling)
 
 
+def _mean(values: NDArray[np.float64]) -> float:
+    """The mean of values; NaN if there are none."""
+    if not len(values):
+        return np.nan
+    return float(values.mean())
+
+
 def _telling(differing: NDArray[np.bool_], clusters: Clusters | None) -> int:
-    """How many rows differ, or clusters with such rows."""
-    return int(np.sum(differing)) if clusters is None else len(np.unique(clusters[differing]))
+    """The number of rows that differ, or of clusters with such rows."""
+    if clusters is None:
+        return int(np.sum(differing))
+    return len(np.unique(clusters[differing]))
 
 
 def _resampled_gain(
@@ -170,10 +180,11 @@ def value_of(predictions: Predictions, metric: str) -> Evidence:
         if clusters is None and _is_share(values):
             return Proportion(int(values.sum()), len(values))
         usual, counts = np.unique(values, return_counts=True)
-        telling = _telling(values != usual[counts.argmax()], clusters) if len(values) else 0
+        telling = 0
+        if len(values):
+            telling = _telling(values != usual[counts.argmax()], clusters)
         if telling < MIN_TELLING:
-            mean = float(values.mean()) if len(values) else np.nan
-            return TooFew(mean, len(values), telling, clusters=_count(clusters))
+            return TooFew(_mean(values), len(values), telling, clusters=_count(clusters))
         return _not_certain(bootstrap_mean(values, clusters, seed=SEED), telling)
     if metric == "recall" and of_classes and clusters is None and predictions.classes is not None:
         positive = np.asarray(predictions.target) == predictions.classes[-1]
@@ -182,7 +193,9 @@ def value_of(predictions: Predictions, metric: str) -> Evidence:
             return Proportion(int(right.sum()), int(positive.sum()))
     if of_classes:
         (supposed,), with_supposed = _with_supposed_errors([predictions], every, clusters)
-        greatest = np.inf if "likelihood" in metric else 1.0
+        greatest = 1.0
+        if "likelihood" in metric:
+            greatest = np.inf
         bootstrapped = bootstrap(measure(supposed, metric).on, supposed.rows, with_supposed, seed=SEED)
         return _move_to(bootstrapped, measured.on(every), len(every), clusters, greatest)
     return _not_certain(bootstrap(measured.on, predictions.rows, clusters, seed=SEED))
@@ -191,16 +204,17 @@ def value_of(predictions: Predictions, metric: str) -> Evidence:
 def _with_supposed_errors(
     models: Sequence[Predictions], rows: NDArray[np.int64], clusters: Clusters | None
 ) -> tuple[list[Predictions], Clusters | None]:
-    """Add supposed rows on which each model errs and the other, if any, does not; give also the clusters.
+    """Add supposed rows on which one model errs and the other, if any, does not; return also the clusters.
 
-    Resamples of rows without an error have none, however few the rows are, although up to about 3.7 in ``n``
-    may be wrong where none was seen (at 97.5 %). The added rows are pseudo-counts (Agresti & Min, "Simple
-    improved confidence intervals for comparing matched proportions", Statistics in Medicine 24 (2005)). They
-    are of the class with the fewest rows, where an error weighs most, and as many of the greatest class that
-    are taken for it. With four in a class the interval is as wide as the exact one where no error was seen.
+    Resamples of rows without an error have no error either, however few rows there are, although about 3.7 in
+    ``n`` may be wrong if none of them is (at 97.5 %). The added rows are pseudo-counts (Agresti & Min,
+    "Simple improved confidence intervals for comparing matched proportions", Statistics in Medicine 24
+    (2005)). Half of them are of the smallest class, where an error weighs most, and are taken for the largest
+    class; the other half are of the largest class, and are taken for the smallest. With four in a class the
+    interval is as wide as the exact one for rows without an error.
 
-    Where rows come in clusters, whole clusters are supposed. Each has as many rows as clusters have of its
-    class on average.
+    If rows come in clusters, whole clusters are added, each with the average number of rows that clusters
+    have of its class.
     """
     target = np.asarray(models[0].target)[rows]
     present, counts = np.unique(target, return_counts=True)
@@ -211,14 +225,14 @@ def _with_supposed_errors(
     if not len(present) or len(labels) < 2:
         return [_rows_of(model, target, rows) for model in models], clusters
     rarest = labels[0]
-    other = labels[len(present) - 1] if len(present) > 1 else labels[1]
-    each = 2 * _SUPPOSED // len(models)
+    other = labels[max(1, len(present) - 1)]
+    rows_of_kind = 2 * _SUPPOSED // len(models)
     kinds = [
-        (truth, wrong, who)
+        (truth, wrong, erring)
         for truth, wrong in ((rarest, other), (other, rarest))
-        for who in range(len(models))
+        for erring in range(len(models))
     ]
-    kinds = [kind for kind in kinds if kind[0] in present for _ in range(each)]
+    kinds = [kind for kind in kinds if kind[0] in present for _ in range(rows_of_kind)]
     sizes = [1] * len(kinds)
     if clusters is not None:
         sizes = [_rows_of_class(target == truth, clusters) for truth, _, _ in kinds]
@@ -226,7 +240,7 @@ def _with_supposed_errors(
     made = []
     for place, model in enumerate(models):
         predicted = np.asarray(model.prediction)[rows]
-        added = np.array([wrong if who == place else truth for truth, wrong, who in kinds])
+        added = np.array([wrong if erring == place else truth for truth, wrong, erring in kinds])
         with_added = np.concatenate([predicted, np.repeat(added, sizes)])
         made.append(Predictions(truths, with_added, classes=model.classes))
     if clusters is None:
@@ -248,9 +262,11 @@ def _rows_of(predictions: Predictions, target: NDArray[Any], rows: NDArray[np.in
 def _move_to(
     evidence: Bootstrapped, estimate: float, n: int, clusters: Clusters | None, limit: float = np.inf
 ) -> Evidence:
-    """Move the spread of a statistic to the estimate of another one, of ``n`` rows and at most ``limit``."""
+    """Center the resamples of a statistic on another estimate, of ``n`` rows, but none above ``limit``."""
     replicates = np.minimum(evidence.replicates + (estimate - evidence.estimate), limit)
-    effective = None if clusters is None else effective_count(clusters)
+    effective = None
+    if clusters is not None:
+        effective = effective_count(clusters)
     return _not_certain(
         replace(
             evidence,
@@ -268,7 +284,7 @@ def _count(clusters: Clusters | None) -> int | None:
 
 
 def _not_certain(evidence: Bootstrapped, telling: int | None = None) -> Evidence:
-    """Weaken evidence from few telling rows: if no resample differs, nothing is concluded."""
+    """Weaken evidence from few telling rows; if no resample differs, nothing is concluded."""
     if evidence.standard_error == 0:
         return TooFew(evidence.estimate, evidence.n, 0, clusters=evidence.clusters)
     if telling is not None and telling < FEW_TELLING:
@@ -281,7 +297,7 @@ def _is_share(values: NDArray[np.float64]) -> bool:
 
 
 def _differing(ours: Predictions, theirs: Predictions, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether the two predict something different for each row. Shape (rows,)."""
+    """For each row, whether the two predictions differ. Shape (rows,)."""
     if ours.probabilities is not None and theirs.probabilities is not None:
         return np.asarray((ours.probabilities[rows] != theirs.probabilities[rows]).any(axis=1))
     return np.asarray(np.asarray(ours.prediction)[rows] != np.asarray(theirs.prediction)[rows])

@@ -1,7 +1,7 @@
-"""Metrics of confusion matrices, many at once, with scikit-learn's values and without a look at any row.
+"""Metrics of many confusion matrices at once, equal to scikit-learn's, without reading single rows.
 
-Counts have the shape (…, classes, classes), true classes first; values have the shape (…). A class that
-neither is nor was predicted does not count, and 0 of 0 is 0, as in scikit-learn.
+Counts have the shape (…, classes, classes), true classes first; values have the shape (…). A class without
+true and predicted rows does not count, and 0 of 0 is 0, as in scikit-learn.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,9 @@ _Part = Callable[[Floats, Floats, Floats], Floats]
 def _average(part: _Part, *, weighted: bool) -> OfCounts:
     def of_counts(counts: Floats) -> Floats:
         right, support, predicted = _margins(counts)
-        weights = support if weighted else ((support + predicted) > 0).astype(np.float64)
+        weights = support
+        if not weighted:
+            weights = ((support + predicted) > 0).astype(np.float64)
         scores: Floats = (part(right, support, predicted) * weights).sum(axis=-1) / weights.sum(axis=-1)
         return scores
 
@@ -72,7 +74,10 @@ def _negative_likelihood(counts: Floats) -> Floats:
 
 
 def _likelihood(positive: Floats, negative: Floats, counts: Floats) -> Floats:
-    """The positive class's share divided by the other's; like the scorer 1 without the other, or NaN."""
+    """The positive class's share divided by the other class's share.
+
+    As with scikit-learn's scorer it is 1 if the other share is 0, and NaN if the positive share has no value.
+    """
     support = counts.sum(axis=-1)
     below = negative * support[..., 1]
     ratio = np.divide(positive * support[..., 0], below, out=np.full_like(below, np.nan), where=below > 0)
@@ -80,7 +85,7 @@ def _likelihood(positive: Floats, negative: Floats, counts: Floats) -> Floats:
 
 
 def _margins(counts: Floats) -> tuple[Floats, Floats, Floats]:
-    """For each class the rows that are right, the rows that are of it, and the rows predicted to be of it."""
+    """The number of each class's rows that are right, that are true, and that are predicted."""
     return np.diagonal(counts, axis1=-2, axis2=-1), counts.sum(axis=-1), counts.sum(axis=-2)
 
 
@@ -115,7 +120,7 @@ FROM_CONFUSION: dict[str, OfCounts] = {
     **{f"{name}_macro": _average(part, weighted=False) for name, part in _PARTS.items()},
     **{f"{name}_weighted": _average(part, weighted=True) for name, part in _PARTS.items()},
 }
-"""By the scorer's name."""
+"""A metric by the name of its scorer in scikit-learn."""
 
 SHARES_OF_RIGHT = frozenset({"accuracy", "f1_micro", "precision_micro", "recall_micro"})
-"""With one class a row, these are all the share of rows that are right."""
+"""Metrics that equal the share of right rows if each row has one class."""

@@ -1,4 +1,4 @@
-"""What is behind a metric: calibration of probabilities, residuals of numbers, and a baseline."""
+"""Details beside the metrics: calibration of probabilities, residuals of numbers, and a baseline."""
 
 import math
 from typing import Any
@@ -43,7 +43,7 @@ def calibration(predictions: Predictions) -> dict[str, Any] | None:
 
 
 def residuals(predictions: Predictions) -> dict[str, Any] | None:
-    """Where the errors of numbers lie: predicted minus true.
+    """The distribution of the errors of predicted numbers: predicted minus true.
 
     Returns:
         ``quantiles`` at 5, 25, 50, 75 and 95 %, ``mean``, and of at most 1,000 rows, evenly spread, ``row``,
@@ -75,19 +75,23 @@ def baseline(dataset: Dataset, predictions: Predictions) -> tuple[str, Predictio
     """Predict the same rows with a model that ignores the features: scikit-learn's dummy for the target.
 
     Returns:
-        What it is, for people, and its predictions: the most frequent class with the classes' shares as
-        probabilities, or the mean.
+        A description of the model for people, and its predictions: the mean, or the most frequent class with
+        the classes' shares as probabilities.
     """
     from sklearn.dummy import DummyClassifier
 
-    fold = 0 if dataset.folds else None
+    fold = None
+    if dataset.folds:
+        fold = 0
     if predictions.classes is None:
         mean = np.full(predictions.rows, _mean(dataset, fold))
         return "the mean of the training split", Predictions(
             predictions.target, mean, clusters=predictions.clusters
         )
     counts = class_counts(dataset, "train", fold)
-    target = predictions.target if predictions.target is not None else np.empty(0, object)
+    target = predictions.target
+    if target is None:
+        target = np.empty(0, object)
     classes = sorted_classes(target, counts)
     code = {label: number for number, label in enumerate(classes)}
     nothing = np.zeros((len(counts), 1))
@@ -109,4 +113,6 @@ def _mean(dataset: Dataset, fold: int | None) -> float:
         numbers = numbers_of(batch.column(0).drop_null())
         total += float(numbers.sum())
         rows += len(numbers)
-    return total / rows if rows else math.nan
+    if not rows:
+        return math.nan
+    return total / rows

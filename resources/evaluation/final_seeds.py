@@ -1,9 +1,9 @@
 """The final training in a report: every seed judged on the same rows, their spread, and the median seed.
 
-The seeds are samples of one training procedure, and their mean is what it can be expected to give
-(Bouthillier et al., "Accounting for Variance in Machine Learning Benchmarks", MLSys 2021, section 2). The
-median seed may be promoted, and not the best. The best of several on the test split would be a selection on
-it, whose score is too good, while the median's is as likely too bad as too good.
+The seeds are samples of one training procedure, whose expected result is their mean (Bouthillier et al.,
+"Accounting for Variance in Machine Learning Benchmarks", MLSys 2021, section 2). The median seed is promoted,
+not the best one. Choosing the best on the test split would make its score too good, while the median's score
+is as likely too bad as too good.
 """
 
 import math
@@ -63,28 +63,38 @@ def judge_seeds(summary: SweepSummary, on: list[str], evaluate: Callable[[FinalT
                 unjudged[trial.key] = str(error)
     metrics = {key: scores.metrics for key, scores in scored.items()}
     median = _median([trial for trial in summary.final if trial.key in scored], scored)
+    metric = None
+    if scored:
+        metric = _main_metric(scored)
+    promotable = None
+    winner = None
+    if median:
+        promotable = median.key
+        winner = _as_winner(best, median)
     values = _by_metric(metrics)
     data = {
         "planned": summary.final_seeds,
         "on": on,
         "winner": best.key,
-        "metric": _main_metric(scored) if scored else None,
+        "metric": metric,
         "mean": {name: statistics.fmean(of_seeds) for name, of_seeds in values.items()},
         "std": {name: _deviation(of_seeds) for name, of_seeds in values.items()},
         "seeds": [
             _seed_data(trial, metrics.get(trial.key), unjudged.get(trial.key)) for trial in summary.final
         ],
-        "promotable": median.key if median else None,
+        "promotable": promotable,
         "missing": _missing(summary, unjudged),
     }
-    return FinalSeeds(data, _as_winner(best, median) if median else None)
+    return FinalSeeds(data, winner)
 
 
 def _median(trials: Sequence[FinalTrial], scored: Mapping[str, Scores]) -> FinalTrial | None:
-    """The middle trial, best first; of an even number the worse of the two in the middle.
+    """The middle trial by its main metric; None if there are none.
 
-    Scores that are not finite come last.
+    Of an even number it is the worse of the two in the middle. Scores that are not finite are the worst.
     """
+    if not trials:
+        return None
 
     def loss(trial: FinalTrial) -> tuple[float, int]:
         scores = scored[trial.key]
@@ -92,21 +102,23 @@ def _median(trials: Sequence[FinalTrial], scored: Mapping[str, Scores]) -> Final
         value = scores.metrics.get(metric, math.nan)
         if not math.isfinite(value):
             return math.inf, trial.seed
-        return (-value if scores.higher_is_better[metric] else value), trial.seed
+        if scores.higher_is_better[metric]:
+            value = -value
+        return value, trial.seed
 
-    return sorted(trials, key=loss)[len(trials) // 2] if trials else None
+    return sorted(trials, key=loss)[len(trials) // 2]
 
 
 def _main_metric(scored: Mapping[str, Scores]) -> str:
-    """The main metric of the first seed, for all: an evaluator may give seeds different metrics."""
+    """The main metric of the first seed, used for all, because an evaluator may give them different ones."""
     return next(iter(scored.values())).main_metric
 
 
 def _as_winner(best: Standing, median: FinalTrial) -> Standing:
-    """The median seed in the place of the search's winner.
+    """Make the winner of the median seed.
 
-    Its own report on the validation split says nothing, as that was trained on. So the objective, and the
-    metrics with bounds, stay those of the search's trial with the same params.
+    Its own metrics on the validation split say nothing, because it was trained on that split. So the
+    objective, and the metrics with bounds, stay those of the search's trial with the same params.
     """
     trained = ("trial", "key", "status", "epochs", "attempts", "preemptions", "seconds", "checkpoint")
     return replace(best, **{name: getattr(median, name) for name in trained})
@@ -120,13 +132,18 @@ def _by_metric(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, list[flo
 def _deviation(values: list[float]) -> float | None:
     if len(values) < 2:
         return None
-    return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
+    if not all(map(math.isfinite, values)):
+        return math.nan
+    return statistics.stdev(values)
 
 
 def _seed_data(trial: FinalTrial, metrics: dict[str, float] | None, unjudged: str | None) -> dict[str, Any]:
     copied = ("seed", "key", "status", "epochs", "attempts", "seconds")
     data = {name: getattr(trial, name) for name in copied}
-    return {**data, "metrics": metrics, "error": unjudged if trial.complete else _reason(trial)}
+    error = unjudged
+    if not trial.complete:
+        error = _reason(trial)
+    return {**data, "metrics": metrics, "error": error}
 
 
 def _missing(summary: SweepSummary, unjudged: Mapping[str, str]) -> list[str]:

@@ -60,20 +60,22 @@ class HeldOut:
     def seen_with(self, dataset: Dataset) -> "HeldOut":
         """The same rows for a checkpoint that was trained on another snapshot.
 
-        By that its predictor scales the rows and orders classes.
+        Its predictor scales the rows and orders the classes by that snapshot.
         """
         return replace(self, dataset=dataset)
 
 
 @contextmanager
 def held_out(dataset: Dataset, spec: SweepSpec) -> Iterator[HeldOut]:
-    """Hold the test split of a snapshot ready while checkpoints are scored on it.
+    """Read the test split of a snapshot into files that last while checkpoints are scored on it.
 
     Raises:
         InvalidInput: a metric does not fit the target, or there are no rows.
     """
     regression = judged_as_number(dataset.manifest["schema"][dataset.target], spec.metrics, spec.gate_metrics)
-    metrics = spec.metrics or (NUMBER_METRICS if regression else CLASS_METRICS)
+    metrics = spec.metrics or CLASS_METRICS
+    if regression:
+        metrics = spec.metrics or NUMBER_METRICS
     group = spec.dataset.group or []
     sliced = list(dict.fromkeys(name for condition in spec.slices for name in columns_of(condition)))
     with scratch_folder("rows") as folder:
@@ -96,18 +98,15 @@ def held_out(dataset: Dataset, spec: SweepSpec) -> Iterator[HeldOut]:
             raise InvalidInput(
                 f"there are no rows to score: the {TEST_SPLIT} split of {dataset.name} is empty"
             )
-        clusters = among(number_clusters(np.concatenate(hashes)), np.arange(count)) if group else None
-        yield HeldOut(
-            dataset,
-            count,
-            regression,
-            list(metrics),
-            target=target.whole() if spec.predictor else None,
-            without_target=target.missing,
-            file=str(features.path) if spec.predictor else None,
-            slices=of_slices.map_file() if sliced else pa.table({}),
-            clusters=clusters,
-        )
+        rows = HeldOut(dataset, count, regression, list(metrics), without_target=target.missing)
+        if spec.predictor:
+            rows = replace(rows, target=target.whole(), file=str(features.path))
+        if sliced:
+            rows = replace(rows, slices=of_slices.map_file())
+        if group:
+            clusters = among(number_clusters(np.concatenate(hashes)), np.arange(count))
+            rows = replace(rows, clusters=clusters)
+        yield rows
 
 
 class _Rows:
@@ -163,7 +162,9 @@ class _Target:
 
     def whole(self) -> Coded | NDArray[np.float64]:
         whole = np.concatenate(self._parts)
-        return whole if self._regression else Coded(self._coding.values, whole)
+        if self._regression:
+            return whole
+        return Coded(self._coding.values, whole)
 
 
 __all__ = ["TEST_SPLIT", "HeldOut", "held_out"]

@@ -13,10 +13,10 @@ from halving.store.json_files import to_json
 from resources.evaluation.asking import PredictionFailed
 from resources.sweep_spec import SweepSpec
 
-_held: dict[str, str] = {}
+_first_texts: dict[str, str] = {}
 """The text of each module when this process first judged by it.
 
-The fork server may have imported it, and then runs it whatever the file says later.
+The fork server may have imported the module, and then runs that text even if the file changes.
 """
 
 
@@ -28,11 +28,12 @@ def code_here(spec: SweepSpec) -> Code | None:
     """
     if spec.predictor is None:
         return None
-    return code_of(spec.predictor, *([spec.exporter] if spec.exporter else []))
+    functions = [spec.predictor, spec.exporter]
+    return code_of(*(function for function in functions if function))
 
 
 def keep_code(store: Store, spec: SweepSpec, began_with: Code | None) -> str | None:
-    """Put the code that judged into the store; give its digest, or None without a predictor.
+    """Put the code that judged into the store; return its digest, or None without a predictor.
 
     Raises:
         PredictionFailed: the code changed since the evaluation began, or since this process first judged by
@@ -41,8 +42,8 @@ def keep_code(store: Store, spec: SweepSpec, began_with: Code | None) -> str | N
     if began_with is None:
         return None
     now = code_here(spec) or Code({}, {})
-    held = {path: _held.setdefault(path, text) for path, text in began_with.files.items()}
-    before = {*held.items(), *began_with.files.items()}
+    first_texts = {path: _first_texts.setdefault(path, text) for path, text in began_with.files.items()}
+    before = {*first_texts.items(), *began_with.files.items()}
     changed = sorted({path for path, _ in before ^ {*now.files.items()}})
     if changed or now != began_with:
         raise PredictionFailed(
@@ -64,4 +65,6 @@ def code_of_report(store: Store, data: dict[str, Any]) -> Code | None:
         StoreError: it is damaged.
     """
     digest = data.get("code")
-    return Code(**json.loads(store.get_blob(digest))) if digest else None
+    if not digest:
+        return None
+    return Code(**json.loads(store.get_blob(digest)))

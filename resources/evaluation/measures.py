@@ -1,7 +1,7 @@
-"""Metrics of predictions, prepared for cheap values on any rows: intervals and slices need thousands.
+"""Metrics of predictions, prepared so that values on thousands of sets of rows are cheap, as for intervals.
 
 There are four kinds: the mean of a value of each row, a function of the confusion matrix, a function of the
-ranking, and scikit-learn's scorer for all the rest. The first three give what the scorer gives.
+ranking, and scikit-learn's scorer for all the rest. The values of the first three equal the scorer's.
 """
 
 import math
@@ -67,9 +67,12 @@ def check_fits(predictions: Predictions, metric: str) -> None:
             f"metric {metric!r} is not accepted: the evaluator gave scores of "
             f"{comma_list(predictions.scores)} only"
         )
-    accepted = NUMBER_SCORERS if predictions.classes is None else CLASS_SCORERS
+    accepted = CLASS_SCORERS
+    kind = "a class"
+    if predictions.classes is None:
+        accepted = NUMBER_SCORERS
+        kind = "a number"
     if metric not in accepted:
-        kind = "a number" if predictions.classes is None else "a class"
         raise InvalidInput(
             f"metric {metric!r} is not accepted: the target is {kind}; give one of "
             f"{comma_list(sorted(accepted))}"
@@ -82,10 +85,12 @@ def check_fits(predictions: Predictions, metric: str) -> None:
         )
     if metric in TWO_CLASS_SCORERS and predictions.classes is not None and len(predictions.classes) > 2:
         several = sorted(name for name in accepted if name.startswith(f"{metric}_"))
-        remedy = f"; give one of {comma_list(several)}" if several else "; leave it out"
+        remedy = "leave it out"
+        if several:
+            remedy = f"give one of {comma_list(several)}"
         raise InvalidInput(
             f"metric {metric!r} is not accepted: it is of two classes, and there are "
-            f"{len(predictions.classes)}{remedy}"
+            f"{len(predictions.classes)}; {remedy}"
         )
 
 
@@ -93,8 +98,8 @@ def _of_numbers(predictions: Predictions, metric: str) -> Resampled:
     truth = np.asarray(predictions.target, np.float64)
     predicted = np.asarray(predictions.prediction, np.float64)
     if not np.isfinite(predicted).all():
-        # NaN and not an error, so that there is a report to look at. The gate on finite metrics then stops
-        # the promotion.
+        # The metric is NaN, and no error, so that there is a report to look at. The gate on finite metrics
+        # then stops the promotion.
         return RowMean(np.full(len(truth), math.nan))
     error = predicted - truth
     means: dict[str, RowMean] = {
@@ -107,7 +112,10 @@ def _of_numbers(predictions: Predictions, metric: str) -> Resampled:
     }
     if metric in means:
         return means[metric]
-    return Scored(metric, truth, predicted, None, resamples=0 if metric in EXTREMES else 200)
+    resamples = 200
+    if metric in EXTREMES:
+        resamples = 0
+    return Scored(metric, truth, predicted, None, resamples=resamples)
 
 
 def _r2(means: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -143,7 +151,9 @@ def _of_classes(predictions: Predictions, metric: str) -> Resampled:
             return Ranked.of(truth, probabilities, OF_RANKS[metric])
         if metric == "neg_brier_score":
             distance = ((probabilities - np.eye(count)[truth]) ** 2).sum(axis=1)
-            return RowMean(-distance / 2 if count == 2 else -distance)
+            if count == 2:
+                distance = distance / 2
+            return RowMean(-distance)
     return Scored(metric, truth, predicted, probabilities)
 
 
@@ -186,29 +196,34 @@ class RowMean:
 
     def of_means(self, means: NDArray[np.float64]) -> NDArray[np.float64]:
         """Its values for means of ``values``, shape (…, values) to (…)."""
-        return np.asarray(self.of_mean(means if self.values.ndim > 1 else means[..., 0]))
+        if self.values.ndim == 1:
+            means = means[..., 0]
+        return np.asarray(self.of_mean(means))
 
     def on(self, rows: NDArray[np.int64]) -> float:
-        return float(self.of_mean(self.values[rows].mean(axis=0))) if len(rows) else math.nan
+        if not len(rows):
+            return math.nan
+        return float(self.of_mean(self.values[rows].mean(axis=0)))
 
     def bootstrap(self, rows: NDArray[np.int64], rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-        held = self.values[rows]
+        values = self.values[rows]
         at_once = max(1, _CHUNK // size)
-        means = np.empty((self.resamples, *held.shape[1:]))
+        means = np.empty((self.resamples, *values.shape[1:]))
         for start in range(0, self.resamples, at_once):
-            some = slice(start, min(start + at_once, self.resamples))
-            means[some] = held[rng.integers(len(held), size=(some.stop - some.start, size))].mean(axis=1)
+            part = slice(start, min(start + at_once, self.resamples))
+            means[part] = values[rng.integers(len(values), size=(part.stop - part.start, size))].mean(axis=1)
         estimates: NDArray[np.float64] = np.asarray(self.of_mean(means), np.float64)
         return estimates
 
 
 @dataclass(frozen=True)
 class Confusion:
-    """A function of how often each pair of true and predicted class occurs.
+    """A metric that depends only on how often each pair of true and predicted class occurs.
 
     Attributes:
-        cells: for each row, its true class times ``classes`` plus its predicted one.
-        of_counts: from counts, shape (…, classes, classes), true classes first, to values, shape (…).
+        cells: for each row, its true class times ``classes`` plus its predicted class. Shape (rows,).
+        of_counts: the metric as a function of counts, shape (…, classes, classes), true classes first, to
+            values, shape (…).
     """
 
     cells: NDArray[np.int64]
@@ -222,15 +237,19 @@ class Confusion:
         return len(self.cells)
 
     def on(self, rows: NDArray[np.int64]) -> float:
-        return float(self.of_counts(self._counts(rows))) if len(rows) else math.nan
+        if not len(rows):
+            return math.nan
+        return float(self.of_counts(self._counts(rows)))
 
     def bootstrap(self, rows: NDArray[np.int64], rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-        # Rows drawn with replacement fall into the cells as a multinomial draw does, so no row is touched.
+        # The counts of rows drawn with replacement are a multinomial draw, so no rows need to be drawn.
         counts = self._counts(rows)
         shares = (counts / counts.sum()).ravel()
         at_once = max(1, _CELLS // counts.size)
         values = []
-        resamples = self.resamples if counts.size <= _CELLS // 200 else 200
+        resamples = self.resamples
+        if counts.size > _CELLS // 200:
+            resamples = 200
         for start in range(0, resamples, at_once):
             drawn = rng.multinomial(size, shares, size=min(at_once, resamples - start))
             values.append(self.of_counts(drawn.reshape(-1, self.classes, self.classes).astype(np.float64)))
@@ -243,12 +262,12 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Scored:
-    """Any scorer of scikit-learn, called on each resample and therefore on fewer and smaller ones.
+    """Any scorer of scikit-learn, called on each resample; because that is slow, on fewer and smaller ones.
 
     Attributes:
-        truth: numbers, or the numbers of classes.
-        probabilities: of each class, shape (rows, classes).
-        reasons: why there was no value the last time that there was none.
+        truth: the true numbers, or the numbers of the true classes. Shape (rows,).
+        probabilities: the probabilities of the classes. Shape (rows, classes).
+        reasons: the reason of the last call that gave no value; empty if all gave one.
     """
 
     metric: str
@@ -285,14 +304,17 @@ class Scored:
 
 
 def _estimator_of(scored: Scored) -> Any:
-    """An estimator for scorers whose features are row numbers, and which gives the recorded predictions."""
+    """An estimator that returns recorded predictions; its features are the numbers of rows."""
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
     probabilities = scored.probabilities
     base = RegressorMixin if scored.truth.dtype.kind == "f" else ClassifierMixin
+    classes = np.unique(scored.truth)
+    if probabilities is not None:
+        classes = np.arange(probabilities.shape[1])
 
     class Recorded(base, BaseEstimator):  # type: ignore[misc, valid-type]
-        classes_ = np.arange(probabilities.shape[1]) if probabilities is not None else np.unique(scored.truth)
+        classes_ = classes
 
         def __sklearn_is_fitted__(self) -> bool:
             return True

@@ -1,9 +1,9 @@
 """The memory limit of a user's function that runs in a process of its own.
 
-The limit is on what the process and its children hold for themselves, measured every 50 ms. A limit on
-addresses (RLIMIT_AS) would refuse what CUDA reserves and never touches, and a control group needs rights that
-a worker rarely has. A process that fills memory faster than that is left to the kernel, which is told to end
-this one first (:func:`goes_first`).
+The limit is on the memory that the process and its children do not share with others, measured every 50 ms.
+A limit on addresses (RLIMIT_AS) would refuse memory that CUDA reserves but never uses, and a control group
+needs rights that a worker rarely has. If a process fills the memory in less than 50 ms, the kernel ends it
+before any other process (:func:`goes_first`).
 """
 
 import math
@@ -28,16 +28,16 @@ class MemoryLimit:
     memory: int
     source: str
 
-    def excess(self, held: int) -> str:
-        """Say what happened to the process that held so much."""
+    def excess(self, memory: int) -> str:
+        """A text that says why a process with so much memory, in bytes, was ended."""
         return (
-            f"ended with {held >> 20}Mi of memory, more than the limit of {self.memory >> 20}Mi "
+            f"ended with {memory >> 20}Mi of memory, more than the limit of {self.memory >> 20}Mi "
             f"({self.source})"
         )
 
 
 def memory_limit_of(quantity: str | None, field: str) -> MemoryLimit:
-    """The limit by a spec's field; most of the memory that is free now if the field is not set."""
+    """The limit that a spec's field sets; by default 90 % of the memory that is free now."""
     if quantity is not None:
         return MemoryLimit(quantity_bytes(quantity), f"{field} = {quantity}")
     free = available_memory() or usable_memory()
@@ -63,10 +63,10 @@ class Family:
         self._listed = -math.inf
 
     def memory(self) -> int:
-        """The bytes that they hold for themselves, without mapped files."""
+        """The bytes of memory that they do not share, so without mapped files."""
         import psutil
 
-        held = 0
+        size = 0
         with suppress(psutil.Error):
             if time.monotonic() > self._listed + _LIST_SECONDS:
                 head = psutil.Process(self._pid)
@@ -77,5 +77,5 @@ class Family:
         for process in self._members:
             with suppress(psutil.Error):
                 info = process.memory_info()
-                held += info.rss - getattr(info, "shared", 0)
-        return held
+                size += info.rss - getattr(info, "shared", 0)
+        return size

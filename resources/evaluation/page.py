@@ -52,6 +52,9 @@ def render_page(report: dict[str, Any], content: PageContent) -> str:
     summary = content.summary
     params = {name for standing in summary.standings for name in standing.params}
     bounds = [name for name in summary.bounds if name != summary.objective]
+    headline = ""
+    if report["winner"]:
+        headline = _headline(report)
     return _template("report.html").render(
         report=report,
         verdict=_verdict(report),
@@ -66,7 +69,7 @@ def render_page(report: dict[str, Any], content: PageContent) -> str:
         replay=_replay_hint(report, content),
         plotly=get_plotlyjs(),
         worn_from=WORN_FROM,
-        headline=_headline(report) if report["winner"] else "",
+        headline=headline,
     )
 
 
@@ -75,7 +78,6 @@ def _sections(report: dict[str, Any], content: PageContent) -> dict[str, list[di
     summary = content.summary
     timeline = content.timeline
     params = ParamFigures(content.spec, summary, timeline)
-    several = len(summary.objectives) > 1
     bounded = list(summary.bounds)[:_BOUNDS]
     figures_of: dict[str, list[Figure]] = {
         "search": [
@@ -84,7 +86,7 @@ def _sections(report: dict[str, Any], content: PageContent) -> dict[str, list[di
             *draw_guarded("What was stopped, and where", search.rungs, summary),
             *draw_guarded("Rung ladder", ladder.ladder, summary, timeline),
         ],
-        "pareto": draw_guarded("Pareto front", params.pareto) if several else [],
+        "pareto": [],
         "bounds": [
             figure
             for name in bounded
@@ -99,6 +101,8 @@ def _sections(report: dict[str, Any], content: PageContent) -> dict[str, list[di
         "model": _model_figures(report, content),
         "slices": _slice_figures(report),
     }
+    if len(summary.objectives) > 1:
+        figures_of["pareto"] = draw_guarded("Pareto front", params.pareto)
     if summary.best is None:
         figures_of["params"] = []
         figures_of["pareto"] = []
@@ -148,19 +152,21 @@ def _html(figure: Figure) -> dict[str, str]:
 
 
 def _replay_hint(report: dict[str, Any], content: PageContent) -> str:
-    """A command that replays other strategies on this sweep's curves; empty where that would say nothing."""
+    """A command that replays other strategies on this sweep's curves; "" if a replay would tell nothing."""
     summary = content.summary
     strategy = content.spec.strategy
     if len(summary.objectives) > 1 or summary.best is None or content.spec.budgets[-1] < 3:
         return ""
     audit = report["audit"] or {}
     budget = audit.get("raise_to") or max(1, content.spec.budgets[-1] // 9)
-    other = "hyperband" if strategy.name != "hyperband" else "median"
+    other = "hyperband"
+    if strategy.name == "hyperband":
+        other = "median"
     return f"halving replay {summary.sweep} --strategy 'asha: {{min_budget: {budget}}}' --strategy {other}"
 
 
 def render_preview(report: dict[str, Any], path: str) -> str:
-    """Render the result, the champion, the leading trials and the savings as a screenful of Markdown."""
+    """Render the result, the champion, the leading trials and the savings as short Markdown."""
     return _template("preview.md").render(
         report=report,
         summary=report["summary"],
@@ -193,18 +199,20 @@ def _template(name: str) -> Any:
 
 
 def number(value: Any) -> str:
-    """A value as tables show it: other than whole numbers are short, lists and mappings have their names."""
+    """A value as tables show it: with few digits if it is no whole number; a list or mapping by its name."""
     if value is None:
         return "null"
     if isinstance(value, list | dict):
         return str(choice_name(value))
     if not isinstance(value, float) or not math.isfinite(value):
         return str(value)
-    return f"{value:.4f}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.3g}"
+    if 0.001 <= abs(value) < 1000 or value == 0:
+        return f"{value:.4f}"
+    return f"{value:.3g}"
 
 
 def within(interval: dict[str, Any] | None) -> str:
-    """An interval as tables show it; nothing where there is none."""
+    """An interval as tables show it; "" if there is none."""
     if not interval or interval["low"] is None or not math.isfinite(interval["low"]):
         return ""
     return f"{number(interval['low'])} to {number(interval['high'])}"
@@ -214,7 +222,9 @@ def megabytes(size: int | None) -> str:
     """A size in MB or KB."""
     if size is None:
         return "unknown"
-    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} KB"
+    if size >= 1e5:
+        return f"{size / 1e6:.1f} MB"
+    return f"{size / 1e3:.1f} KB"
 
 
 def _headline(report: dict[str, Any]) -> str:
@@ -223,7 +233,7 @@ def _headline(report: dict[str, Any]) -> str:
 
 
 def _verdict(report: dict[str, Any]) -> str:
-    """What the gates say together, in a sentence; empty if none was judged."""
+    """The verdict of all gates together, in a sentence; "" if none was judged."""
     gates = report.get("gates") or []
     failed = [gate["name"].replace("_", " ") for gate in gates if gate["outcome"] == "fail"]
     unsure = [gate["name"].replace("_", " ") for gate in gates if gate["outcome"] == "too little evidence"]
@@ -231,4 +241,6 @@ def _verdict(report: dict[str, Any]) -> str:
         return f"Not promoted: {comma_list(dict.fromkeys(failed))} failed."
     if unsure:
         return f"Promotion is held back: too little evidence for {comma_list(dict.fromkeys(unsure))}."
-    return "All gates passed." if gates else ""
+    if gates:
+        return "All gates passed."
+    return ""

@@ -18,7 +18,7 @@ _SUM_TOLERANCE = 1e-3  # of probabilities, which may be of half precision
 
 
 class Predicted:
-    """The predictions so far, in eight bytes a row, or eight for each class's probability.
+    """Collects predictions, with eight bytes for each row, or for each class's probability of a row.
 
     Args:
         predictor: its ``module:function``, for messages.
@@ -90,8 +90,10 @@ class Predicted:
     def _check_kind(self, answer: Answer) -> None:
         if answer.predictions is None:
             kind = "probabilities"
+        elif self._rows.regression:
+            kind = "numbers"
         else:
-            kind = "numbers" if self._rows.regression else "classes"
+            kind = "classes"
         if self._kind is not None and kind != self._kind:
             raise PredictionFailed(
                 f"predictor {self._predictor} returned {self._kind} for the first rows and {kind} for rows "
@@ -107,7 +109,9 @@ class Predicted:
 
     def _types(self) -> set[type]:
         """The types of the target's values."""
-        return self._rows.target.types if isinstance(self._rows.target, Coded) else {float}
+        if isinstance(self._rows.target, Coded):
+            return self._rows.target.types
+        return {float}
 
     def _add_predictions(self, predictions: Coded | NDArray[np.float64], taken: slice) -> None:
         if self._rows.regression:
@@ -132,7 +136,9 @@ class Predicted:
                 raise TypeError("classes are compared by value, so their types must be the same")
             self._classes = _Classes(sorted_classes(target.values, named), named)
             self._probabilities = np.zeros((self._rows.rows, len(self._classes.all)))
-        labels = answer.classes if answer.classes is not None else self._classes.named
+        labels = answer.classes
+        if labels is None:
+            labels = self._classes.named
         if set(labels) != set(self._classes.named):
             raise ValueError(
                 "probabilities of other classes than for the rows before, which were "

@@ -60,7 +60,7 @@ class Predictions:
 
 
 def write(store: Store, predictions: Predictions) -> str:
-    """Write predictions to the store; give the digest that names them."""
+    """Write predictions to the store; return the digest that names them."""
     columns: dict[str, pa.Array] = {_ROW: pa.array(np.arange(predictions.rows), pa.int64())}
     if predictions.target is not None and predictions.prediction is not None:
         columns["target"] = _to_arrow(predictions.target)
@@ -98,8 +98,10 @@ def read(store: Store, digest: str) -> Predictions:
         about = json.loads((table.schema.metadata or {})[_ABOUT])
     except (pa.ArrowInvalid, KeyError) as error:
         raise StoreError(f"the blob {digest} holds no predictions: {error}") from error
-    clusters = table[_GROUP].to_numpy() if about.get("groups") else None
-    return replace(_read(table, about), clusters=clusters)
+    predictions = _read(table, about)
+    if about.get("groups"):
+        predictions = replace(predictions, clusters=table[_GROUP].to_numpy())
+    return predictions
 
 
 def _read(table: pa.Table, about: dict[str, Any]) -> Predictions:

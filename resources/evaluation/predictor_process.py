@@ -1,10 +1,9 @@
-"""The process in which a predictor or an evaluator runs; it sends what that returned, or what serving costs.
+"""The process in which a predictor or an evaluator runs; it sends the results, or what serving costs.
 
-A predictor is called with one batch of the rows at a time, so they take bounded memory however many there
-are.
+A predictor is called with one batch of rows at a time, so that memory is bounded however many rows there are.
 
-The parent of this process waits for its end, and then ends everything that it has started. The module imports
-little, because a fork server imports it ahead. The process that asks is in
+The process's parent waits for its end, and then ends everything that it has started. The module imports
+little, because a fork server imports it in advance. The other end of the connection is in
 :mod:`resources.evaluation.asking`.
 """
 
@@ -59,16 +58,16 @@ _MAX_BYTES = 64 << 20  # of a batch
 
 @dataclass(frozen=True)
 class Question:
-    """What a checkpoint's function is to do.
+    """The call of a checkpoint's predictor or evaluator.
 
     Attributes:
         field: ``predictor`` or ``evaluator``.
-        function: its ``module:function``.
-        dataset: name and digest of the snapshot, and the splits that are its train split.
-        rows: a file with the predictor's table (Arrow IPC).
-        serving_seconds: how long calls with one row, and with a batch, are timed; 0: not at all.
+        function: the function's import string, ``module:function``.
+        dataset: the name and the digest of the snapshot, and the splits that are its train split.
+        rows: a file with the predictor's table (Arrow IPC); None for an evaluator.
+        serving_seconds: for how long calls with one row, and with a batch, are timed; 0 if they are not.
         numbers: whether the target is judged as a number; a prediction that is no number then becomes NaN.
-        kept_bytes: a checkpoint of at most this size is read once for all batches after the first.
+        kept_bytes: the largest size of a checkpoint that is read once for all batches after the first.
     """
 
     field: str
@@ -118,12 +117,12 @@ class TimedRun(TrainedRun):
 
 
 def answer(question: Question, connection: Connection, serving: bool) -> None:
-    """Run the function in a child process, and end as that does, with everything that it has started.
+    """Run the function in a child process, and end with the child's exit code and all that it has started.
 
-    It ends also with the process that asks, when the connection's other end is closed.
+    It also ends when the other end of the connection is closed, as when the asking process ends.
 
     Args:
-        serving: measure what serving costs, and send that in place of what the function returned.
+        serving: whether to measure what serving costs, and to send that instead of the function's results.
     """
     os.setsid()
     with suppress(AttributeError, OSError):
@@ -153,7 +152,8 @@ def _work(question: Question, connection: Connection, serving: bool) -> NoReturn
             _send(connection, to_bytes(message))
         code = 0
     except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else 1
+        if isinstance(error.code, int):
+            code = error.code
     except BaseException:  # noqa: BLE001  # it must not return into its parent's code
         traceback.print_exc()
     finally:
@@ -190,7 +190,7 @@ def _send(connection: Connection, content: bytes) -> None:
 
 
 def messages(question: Question, serving: bool) -> Iterator[Message]:
-    """What the function returned, for a predictor batch by batch; or what serving costs."""
+    """The messages with the function's results, for a predictor one of each batch; or with serving's cost."""
     try:
         function = _import_function(question)
         dataset = Dataset(Store(question.root), *question.dataset)
@@ -220,10 +220,12 @@ def _predict(question: Question, run: RunOfBatches, function: Callable[..., Any]
         for table in _batches(reader):
             answer = _answer_of(question, function(run, table))
             if len(answer) != table.num_rows:
-                which = f" (rows {rows:,} to {rows + table.num_rows - 1:,})" if rows else ""
+                place = ""
+                if rows:
+                    place = f" (rows {rows:,} to {rows + table.num_rows - 1:,})"
                 raise InvalidInput(
                     f"predictor {question.function} returned {len(answer)} predictions for "
-                    f"{table.num_rows} rows{which}; return one a row"
+                    f"{table.num_rows} rows{place}; return one a row"
                 )
             yield answer
             rows += table.num_rows
@@ -234,36 +236,36 @@ def _predict(question: Question, run: RunOfBatches, function: Callable[..., Any]
 
 def _batches(reader: pa.RecordBatchFileReader) -> Iterator[pa.Table]:
     """The rows of a file in tables of bounded rows and bytes; a single row may be larger."""
-    held = list[pa.RecordBatch]()
+    parts = list[pa.RecordBatch]()
     rows = 0
     size = 0
     for number in range(reader.num_record_batches):
         rest = reader.get_batch(number)
         while rest.num_rows:
-            some = _beginning(rest, _MAX_ROWS - rows, _MAX_BYTES - size)
-            if some.num_rows:
-                held.append(some)
-                rows += some.num_rows
-                size += some.nbytes
-                rest = rest.slice(some.num_rows)
+            part = _beginning(rest, _MAX_ROWS - rows, _MAX_BYTES - size)
+            if part.num_rows:
+                parts.append(part)
+                rows += part.num_rows
+                size += part.nbytes
+                rest = rest.slice(part.num_rows)
             if rest.num_rows:
-                if not held:
-                    held.append(rest.slice(0, 1))
+                if not parts:
+                    parts.append(rest.slice(0, 1))
                     rest = rest.slice(1)
-                yield pa.Table.from_batches(held)
-                held = list[pa.RecordBatch]()
+                yield pa.Table.from_batches(parts)
+                parts = list[pa.RecordBatch]()
                 rows = 0
                 size = 0
-    if held:
-        yield pa.Table.from_batches(held)
+    if parts:
+        yield pa.Table.from_batches(parts)
 
 
 def _beginning(batch: pa.RecordBatch, rows: int, size: int) -> pa.RecordBatch:
-    """As much of the beginning of a batch as fits, in halves of it."""
-    some = batch.slice(0, rows)
-    while some.num_rows and some.nbytes > size:
-        some = some.slice(0, some.num_rows // 2)
-    return some
+    """The first rows of a batch that fit into a size in bytes: all, or as few as halving them gives."""
+    beginning = batch.slice(0, rows)
+    while beginning.num_rows and beginning.nbytes > size:
+        beginning = beginning.slice(0, beginning.num_rows // 2)
+    return beginning
 
 
 def _import_function(question: Question) -> Callable[..., Any]:
@@ -279,7 +281,7 @@ def _import_function(question: Question) -> Callable[..., Any]:
 
 
 def _answer_of(question: Question, returned: Any) -> Answer:
-    """What a predictor returned, as values without the types of its library."""
+    """A predictor's result as an answer, whose values have none of its library's types."""
 
     def to_value(value: Any) -> Any:
         if hasattr(value, "item"):
@@ -319,8 +321,10 @@ def _answer_of(question: Question, returned: Any) -> Answer:
 
 
 def _number(value: Any) -> float:
-    """The value as a number; NaN for no number, such as None, so that there is a report to look at."""
-    return float(value) if isinstance(value, int | float) else math.nan
+    """The value as a float; NaN if it is no number, so that there is a report to look at."""
+    if isinstance(value, int | float):
+        return float(value)
+    return math.nan
 
 
 def _message_of(question: Question, returned: Any) -> Evaluated:
@@ -353,20 +357,20 @@ def _latency(
     run: TimedRun, function: Callable[..., Any], table: pa.Table, rows: int, seconds: float
 ) -> dict[str, Any]:
     function(run, table.slice(0, rows))  # warms up for this shape
-    taken = list[float]()
+    latencies = list[float]()
     restoring = list[float]()
     until = time.perf_counter() + seconds
-    while len(taken) < _MIN_CALLS or (len(taken) < _MAX_CALLS and time.perf_counter() < until):
-        some = table.slice(len(taken) * rows % (table.num_rows - rows + 1), rows)
+    while len(latencies) < _MIN_CALLS or (len(latencies) < _MAX_CALLS and time.perf_counter() < until):
+        batch = table.slice(len(latencies) * rows % (table.num_rows - rows + 1), rows)
         run.seconds_restoring = 0.0
         began = time.perf_counter()
-        function(run, some)
-        taken.append(1000 * (time.perf_counter() - began))
+        function(run, batch)
+        latencies.append(1000 * (time.perf_counter() - began))
         restoring.append(1000 * run.seconds_restoring)
-    p50, p99 = np.quantile(taken, [0.5, 0.99])
+    p50, p99 = np.quantile(latencies, [0.5, 0.99])
     return {
         "rows": rows,
-        "calls": len(taken),
+        "calls": len(latencies),
         "p50_ms": float(p50),
         "p99_ms": float(p99),
         "restore_ms": statistics.median(restoring),

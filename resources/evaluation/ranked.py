@@ -16,15 +16,15 @@ _AT_ONCE = 1 << 17  # weights, which stay in the cache
 
 @dataclass(frozen=True)
 class Ranks:
-    """For each row of a class, how many rows are ranked higher, or at least as high.
+    """For each row of a class, the weight of the rows that are ranked higher, or at least as high.
 
-    The shape is (…, rows of the class), except for the sums.
+    Shape (…, rows of the class) each, except for the sums.
 
     Attributes:
-        times: how often the row counts.
-        higher, not_lower: of all rows; each as often as it counts.
-        own_higher, own_not_lower: of the rows of the class.
-        own, every: the sums of the class and of all rows, shape (…, 1).
+        times: the weight of the row: how often it counts.
+        higher, not_lower: the weights of all rows that are ranked higher, or at least as high.
+        own_higher, own_not_lower: the same of the rows of the class only.
+        own, every: the weights of all rows of the class, and of all rows. Shape (…, 1).
     """
 
     times: NDArray[Any]
@@ -62,7 +62,7 @@ OF_RANKS: dict[str, Callable[[Ranks], Floats]] = {
     "roc_auc": _area,
     "roc_auc_ovr": _area,
 }
-"""By the scorer's name."""
+"""A metric by the name of its scorer in scikit-learn."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class _Order:
     Attributes:
         rows: all rows, the highest first.
         own: the places of the class's rows in this order.
-        before, after: for each of these, where the rows that are tied with it begin and end.
-        own_before, own_after: the same among the rows of the class.
+        before, after: for each of the class's rows, the places where the rows tied with it begin and end.
+        own_before, own_after: the same among the rows of the class only.
     """
 
     rows: NDArray[np.int64]
@@ -88,9 +88,11 @@ class _Order:
         rows = np.argsort(-probability, kind="stable")
         sorted_down = -probability[rows]
         own = np.flatnonzero(is_class[rows])
-        held = sorted_down[own]
+        of_class = sorted_down[own]
         ends = [
-            np.searchsorted(among, held, side) for among in (sorted_down, held) for side in ("left", "right")
+            np.searchsorted(among, of_class, side)
+            for among in (sorted_down, of_class)
+            for side in ("left", "right")
         ]
         return cls(rows, own, *ends)
 
@@ -127,7 +129,7 @@ class _Order:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A metric of the ranking of rows: for two classes of the greater one, for more the mean over all."""
+    """A metric of the ranking of rows: of the second one of two classes, or the mean over more classes."""
 
     orders: tuple[_Order, ...]
     of_ranks: Callable[[Ranks], Floats]
@@ -140,13 +142,16 @@ class Ranked:
         cls, truth: NDArray[np.int64], probabilities: Floats, of_ranks: Callable[[Ranks], Floats]
     ) -> "Ranked":
         """Prepare the metric from each row's class number and probabilities of shape (rows, classes)."""
-        several = probabilities.shape[1] != 2
-        classes = range(probabilities.shape[1]) if several else [1]
-        orders = tuple(_Order.of(truth == number, probabilities[:, number]) for number in classes)
-        return cls(orders, of_ranks, len(truth), resamples=200 if several else 1_000)
+        if probabilities.shape[1] == 2:
+            order = _Order.of(truth == 1, probabilities[:, 1])
+            return cls((order,), of_ranks, len(truth))
+        orders = tuple(
+            _Order.of(truth == number, probabilities[:, number]) for number in range(probabilities.shape[1])
+        )
+        return cls(orders, of_ranks, len(truth), resamples=200)
 
     def at_weights(self, weights: NDArray[Any]) -> Floats:
-        """Its value where each row counts so often, shape (…, rows) to (…); NaN where a class has no row."""
+        """The values for weights of rows, shape (…, rows) to (…); NaN where a class has no row."""
         with np.errstate(invalid="ignore", divide="ignore"):
             values: Floats = np.mean([self.of_ranks(order.ranks(weights)) for order in self.orders], axis=0)
         return values
@@ -155,7 +160,7 @@ class Ranked:
         return float(self.at_weights(np.bincount(rows, minlength=self.rows)))
 
     def among(self, rows: NDArray[np.int64]) -> "Ranked":
-        """The same metric of some of the rows, distinct and ascending; the others then cost no time."""
+        """The same metric on some of the rows, which are distinct and ascending; the others cost no time."""
         if len(rows) == self.rows:
             return self
         kept = np.zeros(self.rows, np.bool_)
@@ -163,9 +168,9 @@ class Ranked:
         return replace(self, orders=tuple(order.among(kept) for order in self.orders), rows=len(rows))
 
     def bootstrap(self, rows: NDArray[np.int64], rng: np.random.Generator, size: int) -> Floats:
-        held, places = np.unique(rows, return_inverse=True)
-        if len(held) < self.rows:
-            return self.among(held).bootstrap(places, rng, size)
+        distinct, places = np.unique(rows, return_inverse=True)
+        if len(distinct) < self.rows:
+            return self.among(distinct).bootstrap(places, rng, size)
         values = np.empty(self.resamples)
         step = max(1, _AT_ONCE // self.rows)
         for start in range(0, self.resamples, step):
@@ -173,7 +178,7 @@ class Ranked:
             drawn = (rows[rng.integers(len(rows), size=size)] for _ in part)
             # int32, so that more of the numbers fit into the cache.
             part[:] = self.at_weights(
-                np.stack([np.bincount(some, minlength=self.rows).astype(np.int32) for some in drawn])
+                np.stack([np.bincount(resample, minlength=self.rows).astype(np.int32) for resample in drawn])
             )
         return values
 

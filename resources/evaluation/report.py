@@ -107,9 +107,11 @@ def evaluate_sweep(
         "final": None,
         "summary": summary.as_dict(),
         "saved": summary.saved,
-        "audit": asdict(audit) if audit else None,
+        "audit": None,
         "cost": cost.as_dict(),
     }
+    if audit:
+        data["audit"] = asdict(audit)
     curves_of_leaders = _learning_curves(store, spec, summary)
     content = PageContent(spec, summary, timeline_of(catalog, sweep), curves_of_leaders)
     if spec.judged_by is None:
@@ -129,25 +131,31 @@ def evaluate_sweep(
         looks = count_look(
             catalog, content=of_split, split=TEST_SPLIT, checkpoint=summary.best.checkpoint, sweep=sweep
         )
-        final = _final(spec, summary, rows) if spec.final else None
         winner = summary.best
         trained_on = spec.train_on(None)
-        if final and final.promotable:
-            winner = final.promotable
-            trained_on = spec.train_on(0)
+        if spec.final:
+            final = _final(spec, summary, rows)
+            data["final"] = final.data
+            if final.promotable:
+                winner = final.promotable
+                trained_on = spec.train_on(0)
         judged, about = _judge_winner(store, catalog, spec, rows.trained_on(trained_on), sweep, winner)
         groups = groups_of(spec.slices, rows.slices)
     points = read_system_points(store, spec.project, winner.key, [SAMPLED])
-    spent = time_spent(points) if points is not None else None
+    spent = None
+    if points is not None:
+        spent = time_spent(points)
     about |= {
-        "time_spent": spent.as_dict() if spent else None,
+        "time_spent": spent and spent.as_dict(),
         "looks": looks.as_dict(),
-        "final": final.data if final else None,
         "code": keep_code(store, spec, code),
     }
     data = data | about
     content = replace(content, evaluator_figures=judged.answered.figures)
-    data["gates"] = judge(data, groups) if judge else None
+    verdicts = None
+    if judge:
+        verdicts = judge(data, groups)
+    data["gates"] = verdicts
     cpu_seconds = (time.monotonic() - began) * spec.resources.cpus
     data["cost"] = cost.with_evaluation(cpu_seconds).as_dict()
     page = render_page(data, content).encode()
@@ -173,10 +181,12 @@ def _final(spec: SweepSpec, summary: SweepSummary, rows: HeldOut) -> FinalSeeds:
 def _judge_winner(
     store: Store, catalog: Catalog, spec: SweepSpec, rows: HeldOut, sweep: str, winner: Standing
 ) -> tuple[Judged, dict[str, Any]]:
-    """Judge the winner on the held-out rows; give also the report's data on it and on the champion."""
+    """Judge the winner on the held-out rows; return also the report's data on it and on the champion."""
     judged = judge_checkpoint(rows, spec, params=winner.params, checkpoint=winner.checkpoint, serving=True)
     champion = _judge_champion(catalog, spec, sweep, rows)
-    needs_baseline = champion is None and judged.predictions.target is not None
+    baseline_scores = None
+    if champion is None and judged.predictions.target is not None:
+        baseline_scores = _baseline(rows, judged)
     clusters = None
     if rows.clusters is not None:
         clusters = {"columns": spec.dataset.group, "count": count_clusters(rows.clusters)}
@@ -199,7 +209,7 @@ def _judge_winner(
             {"title": figure.title, "media_type": figure.media_type, "digest": store.put_blob(figure.content)}
             for figure in judged.answered.figures
         ],
-        "baseline": _baseline(rows, judged) if needs_baseline else None,
+        "baseline": baseline_scores,
         "champion": champion,
         "is_champion": _is_champion(catalog, spec, sweep),
     }
@@ -256,7 +266,7 @@ def report_path(sweep: str) -> str:
 
 
 def explain_failures(failed: list[dict[str, Any]]) -> str:
-    """Which trials failed, with each reason in short; trials with the same reason are listed together."""
+    """A text on the failed trials, with a short reason for those that have it in common."""
     if not failed:
         return "it was stopped before any trial reported"
     reasons: dict[str, list[str]] = {}
@@ -269,8 +279,10 @@ def explain_failures(failed: list[dict[str, Any]]) -> str:
         reasons.setdefault(reason, []).append(trial["key"])
     parts = []
     for reason, keys in reasons.items():
-        more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
-        parts.append(f"{', '.join(keys[:3])}{more}: {reason}")
+        trials = ", ".join(keys[:3])
+        if len(keys) > 3:
+            trials += f" and {len(keys) - 3} more"
+        parts.append(f"{trials}: {reason}")
     return f"{count_of(len(failed), 'trial')} failed: {'; '.join(parts)}"
 
 
@@ -278,7 +290,9 @@ def _is_champion(catalog: Catalog, spec: SweepSpec, sweep: str) -> str | None:
     """The champion's version if it is of this sweep, which is then judged again."""
     with catalog.read() as session:
         champion = champion_of(session, spec.name)
-        return champion.version if champion is not None and champion.sweep == sweep else None
+    if champion is not None and champion.sweep == sweep:
+        return champion.version
+    return None
 
 
 def _judge_champion(catalog: Catalog, spec: SweepSpec, sweep: str, rows: HeldOut) -> dict[str, Any] | None:
@@ -309,14 +323,13 @@ def _judge_champion(catalog: Catalog, spec: SweepSpec, sweep: str, rows: HeldOut
         trial = catalog.trials(session, champion.sweep)[champion.trial]
     theirs = stored_spec(row.spec)
     if theirs.judged_by is None or (theirs.predictor is None) != (spec.predictor is None):
-        wanted = "predictor" if spec.predictor else "evaluator"
-        return {**data, "error": f"the spec of sweep {champion.sweep} has no {wanted}"}
+        field = "predictor" if spec.predictor else "evaluator"
+        return {**data, "error": f"the spec of sweep {champion.sweep} has no {field}"}
     try:
         train_on = theirs.train_on(trial.final)
         same_rows = rows.trained_on(train_on)
-        if (
-            theirs.predictor
-        ):  # with its own snapshot as in production; an evaluator reads the new split itself
+        if theirs.predictor:
+            # It gets its own snapshot, as in production. An evaluator reads the new split itself.
             trained = read_snapshot(catalog, champion.snapshot)
             same_rows = rows.seen_with(Dataset(rows.dataset.store, trained.name, trained.digest, train_on))
         judged = judge_checkpoint(same_rows, theirs, params=trial.params, checkpoint=champion.checkpoint)

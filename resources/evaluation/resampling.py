@@ -1,15 +1,18 @@
 """Intervals of metrics at 95 %, by resampling the rows that they were measured on.
 
-The percentile bootstrap (Efron & Tibshirani 1993, section 13.3), seeded: equal predictions give equal
-intervals. Its time is bounded: where a split has more rows than a measure's ``max_rows``, resamples of that
-many are drawn (m out of n) and the interval is narrowed by sqrt(m / n) around the value (Bickel, Götze & van
-Zwet 1997, for estimators that converge with the root of the rows). A share of rows, such as accuracy or an
-evaluator's scores of 0 and 1, has Wilson's interval (Wilson 1927; Brown, Cai & DasGupta 2001) instead: the
-bootstrap has no width where every row is right, however few they are. Other metrics have no interval there.
-Rows that come in clusters are resampled by them (:mod:`resources.evaluation.statistics.clusters`), shares
-too. Of clusters that count for fewer than 20 of one size percentiles hold the value far less often than they
-say (of two in half of all cases): there, and where no resample differs, a share has Wilson's interval of as
-many rows, and other metrics have none.
+This is the percentile bootstrap (Efron & Tibshirani 1993, section 13.3), with a fixed seed, so that equal
+predictions have equal intervals.
+
+- Its time is bounded. If there are more rows than a measure's ``max_rows``, resamples of that many are drawn
+  (m out of n), and the interval is narrowed by sqrt(m / n) around the value (Bickel, Götze & van Zwet 1997,
+  for estimators that converge with the root of the rows).
+- A share of rows, such as accuracy or an evaluator's scores of 0 and 1, has Wilson's interval instead (Wilson
+  1927; Brown, Cai & DasGupta 2001), because the bootstrap's interval has no width if every row is right,
+  however few they are. Other metrics have no interval then.
+- Rows that come in clusters are resampled by whole clusters, for shares as well
+  (:mod:`resources.evaluation.statistics.clusters`). If the clusters tell less than 20 of one size would, the
+  percentiles hold the value far less often than they claim (with two clusters in half of all cases). Then,
+  and if no resample differs, a share has Wilson's interval of so many rows, and other metrics have none.
 """
 
 import math
@@ -79,25 +82,33 @@ def interval_of(
     """
     if rows is None:
         rows = np.arange(measured.rows)
-    value = measured.on(rows) if len(rows) else math.nan
+    value = math.nan
+    if len(rows):
+        value = measured.on(rows)
     if len(rows) < 2 or not math.isfinite(value):
         return Interval(value, math.nan, math.nan, len(rows))
-    held = among(clusters, rows)
-    independent = len(rows) if held is None else count_clusters(held)
-    effective = len(rows) if held is None else effective_count(held)
+    row_clusters = among(clusters, rows)
+    independent = len(rows)
+    effective = len(rows)
+    if row_clusters is not None:
+        independent = count_clusters(row_clusters)
+        effective = effective_count(row_clusters)
     without_resamples = (math.nan, math.nan)
     is_share = getattr(measured, "is_share", False)
     if is_share:
         without_resamples = wilson(value, effective)
-    if (is_share and held is None) or (held is not None and effective < MIN_ROWS):
+    too_few_clusters = row_clusters is not None and effective < MIN_ROWS
+    if too_few_clusters or (is_share and row_clusters is None):
         return Interval(value, *without_resamples, len(rows))
     share = min(1.0, measured.max_rows / len(rows))
     rng = np.random.default_rng(seed)
     size = max(2, round(share * independent))
-    if held is None:
+    if row_clusters is None:
         estimates = measured.bootstrap(rows, rng, size)
     else:
-        estimates = np.array([measured.on(rows[redraw(held, rng, size)]) for _ in range(measured.resamples)])
+        estimates = np.array(
+            [measured.on(rows[redraw(row_clusters, rng, size)]) for _ in range(measured.resamples)]
+        )
     if _all_equal(estimates):
         return Interval(value, *without_resamples, len(rows))
     return Interval(value, *percentile(estimates, value, narrowed=math.sqrt(size / independent)), len(rows))
@@ -109,7 +120,7 @@ def _all_equal(estimates: NDArray[np.float64]) -> bool:
 
 
 def percentile(estimates: NDArray[np.float64], value: float, *, narrowed: float = 1.0) -> tuple[float, float]:
-    """The percentile interval of bootstrap estimates without NaN; NaN twice if more than half are NaN."""
+    """The percentile interval of the finite bootstrap estimates; (NaN, NaN) if fewer than half are finite."""
     finite = estimates[np.isfinite(estimates)]
     if 2 * len(finite) < len(estimates) or not len(finite):
         return math.nan, math.nan
@@ -124,4 +135,10 @@ def wilson(share: float, rows: int) -> tuple[float, float]:
     """Wilson's score interval of a share of rows (1927, equation 4 of Brown, Cai & DasGupta 2001)."""
     middle = (share + _Z**2 / (2 * rows)) / (1 + _Z**2 / rows)
     half = _Z / (1 + _Z**2 / rows) * math.sqrt(share * (1 - share) / rows + _Z**2 / (4 * rows**2))
-    return (0.0 if share == 0 else middle - half), (1.0 if share == 1 else middle + half)
+    low = middle - half
+    high = middle + half
+    if share == 0:
+        low = 0.0
+    if share == 1:
+        high = 1.0
+    return low, high

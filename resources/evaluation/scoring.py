@@ -69,8 +69,12 @@ def judge_checkpoint(
     """
     if spec.judged_by is None:
         raise InvalidInput(f"the spec of {spec.name} has neither a predictor nor an evaluator")
+    field_of_spec = "predictor" if spec.predictor else "evaluator"
+    serving_seconds = 0.0
+    if serving:
+        serving_seconds = spec.serving.seconds
     question = Question(
-        field="predictor" if spec.predictor else "evaluator",
+        field=field_of_spec,
         function=spec.judged_by,
         root=rows.dataset.store.root,
         dataset=(rows.dataset.name, rows.dataset.digest, rows.dataset.train_on),
@@ -78,7 +82,7 @@ def judge_checkpoint(
         checkpoint=checkpoint,
         split=TEST_SPLIT,
         rows=rows.file,
-        serving_seconds=spec.serving.seconds if serving else 0.0,
+        serving_seconds=serving_seconds,
         serving_batch=spec.serving.batch,
         numbers=rows.regression,
     )
@@ -106,28 +110,36 @@ def score(predictions: Predictions, metrics: Sequence[str], main_metric: str | N
         reason = _why_no_value(measure_of, predictions)
         if reason:
             without_value[metric] = reason
+    if main_metric not in intervals:
+        main_metric = _main_of(metrics)
     scores = Scores(
         metrics={metric: interval.value for metric, interval in intervals.items()},
         intervals={metric: interval.as_dict() for metric, interval in intervals.items()},
         higher_is_better={metric: higher_is_better(metric) for metric in metrics},
-        main_metric=main_metric if main_metric in intervals else _main_of(metrics),
+        main_metric=main_metric,
         without_value=without_value,
     )
-    return scores if predictions.classes is None else replace(scores, **_by_class(predictions))
+    if predictions.classes is None:
+        return scores
+    return replace(scores, **_by_class(predictions))
 
 
 def _why_no_value(measured: Resampled, predictions: Predictions) -> str | None:
     """Why a metric has no value on all of the rows; None if it has one."""
     if not math.isnan(measured.on(np.arange(predictions.rows))):
         return None
-    returned = predictions.prediction if predictions.probabilities is None else predictions.probabilities
+    returned = predictions.probabilities
+    if returned is None:
+        returned = predictions.prediction
     if returned is not None and np.asarray(returned).dtype.kind == "f" and not np.isfinite(returned).all():
         return "the predictor returned numbers that are not finite"
     if predictions.classes is not None and len(predictions.classes) == 1:
         return f"all rows and predictions are of one class, {predictions.classes[0]!r}"
     if reasons := getattr(measured, "reasons", ()):
         return str(reasons[0])
-    present = set(() if predictions.target is None else predictions.target)
+    present: set[Any] = set()
+    if predictions.target is not None:
+        present = set(predictions.target)
     if absent := [label for label in predictions.classes or () if label not in present]:
         return f"no row of the split is of the class {absent[0]!r}"
     return "it is a ratio whose denominator is 0 on these rows"
@@ -135,7 +147,9 @@ def _why_no_value(measured: Resampled, predictions: Predictions) -> str | None:
 
 def _main_of(metrics: Sequence[str]) -> str:
     """The metric that versions are compared by if the spec names none: the first, or rmse by default."""
-    return "rmse" if list(metrics) == NUMBER_METRICS else metrics[0]
+    if list(metrics) == NUMBER_METRICS:
+        return "rmse"
+    return metrics[0]
 
 
 def _by_class(predictions: Predictions) -> dict[str, Any]:

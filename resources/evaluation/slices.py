@@ -1,9 +1,9 @@
-"""Groups of rows judged apart: by a column's values, or by a condition on columns, with Fairlearn's
+"""Metrics of groups of rows, by a column's values or by a condition on columns, with Fairlearn's
 ``MetricFrame``.
 
 Differences and ratios are between the largest and the smallest value of a metric over the groups (Fairlearn's
-``between_groups``). Groups of fewer than 30 rows are shown and marked, but are neither the worst nor part of
-a difference: their values are mostly noise.
+``between_groups``). Groups of fewer than 30 rows are reported and marked as small, but are neither the worst
+group nor part of a difference, because their values are mostly noise.
 """
 
 import math
@@ -68,7 +68,9 @@ def check_slices(slices: Sequence[str], schema: Mapping[str, str]) -> None:
 
 def columns_of(condition: str) -> list[str]:
     """The columns of a slice, which is a column's name or a condition."""
-    return [condition] if is_column(condition) else sorted(constraint(condition).names)
+    if is_column(condition):
+        return [condition]
+    return sorted(constraint(condition).names)
 
 
 def groups_of(slices: Sequence[str], table: pa.Table) -> dict[str, NDArray[np.int64]]:
@@ -152,7 +154,9 @@ def _judge_slice(
     frame = _frame(large, values)
     worst = None
     if main_metric in measures and len(of_main := frame.by_group[main_metric].dropna()):
-        worst = str(of_main.idxmin() if higher[main_metric] else of_main.idxmax())
+        lowest = of_main.idxmin()
+        highest = of_main.idxmax()
+        worst = str(lowest if higher[main_metric] else highest)
     difference = frame.difference(errors="coerce")
     ratio = frame.ratio(errors="coerce")
     return {
@@ -173,10 +177,15 @@ def _frame(names: list[str], values: Mapping[str, list[float]]) -> Any:
     """
     from fairlearn.metrics import MetricFrame
 
-    def of(some: list[float]) -> Any:
-        return lambda groups, _: some[groups[0]] if len(groups) == 1 else math.nan
+    def value_by_group(group_values: list[float]) -> Any:
+        def value_of(groups: NDArray[np.int64], _: Any) -> float:
+            if len(groups) != 1:
+                return math.nan
+            return group_values[groups[0]]
 
-    functions = {metric: of(some) for metric, some in values.items()}
+        return value_of
+
+    functions = {metric: value_by_group(group_values) for metric, group_values in values.items()}
     places = np.arange(len(names))
     return MetricFrame(metrics=functions, y_true=places, y_pred=places, sensitive_features=np.array(names))
 

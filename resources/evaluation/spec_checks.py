@@ -41,8 +41,9 @@ def check_evaluation(spec: SweepSpec, manifest: dict[str, Any]) -> None:
 
 def _check_leakage(spec: SweepSpec, columns: Collection[str]) -> None:
     for index, gate in enumerate(spec.gates):
-        ignored = gate.leakage.ignore or [] if gate.leakage is not None else []
-        if unknown := [name for name in ignored if name not in columns]:
+        if gate.leakage is None:
+            continue
+        if unknown := [name for name in gate.leakage.ignore or [] if name not in columns]:
             raise InvalidInput(
                 f"gates.{index}.leakage.ignore = {unknown[0]!r} is not accepted: the snapshot has no such "
                 f"column; its columns are {comma_list(columns)}"

@@ -15,7 +15,9 @@ _VALUES: dict[str, Callable[[str], Any]] = {"bool": "True".__eq__, "string": str
 def class_counts(dataset: Dataset, split: str, fold: int | None = None) -> Counter[Any]:
     """Count the rows of each class of the target; rows without a target are left out."""
     kind = dataset.manifest["schema"][dataset.target]
-    value_of = int if kind.startswith(("int", "uint")) else _VALUES.get(kind)
+    value_of = _VALUES.get(kind)
+    if kind.startswith(("int", "uint")):
+        value_of = int
     counted = [part.get(dataset.target, {}).get("classes") for part in dataset.statistics(split, fold)]
     counts: Counter[Any] = Counter()
     if value_of is not None and all(part is not None for part in counted):

@@ -11,7 +11,7 @@ _MAX_GROUPS = 60  # in the figure of slices
 
 
 def reliability(calibration: dict[str, Any]) -> Figure:
-    """How often the predicted class was right, by how probable it was said to be."""
+    """Draw how often the predicted class was right, over the probability that was predicted for it."""
     from plotly import graph_objects as go
 
     bins = calibration["bins"]
@@ -42,7 +42,7 @@ def reliability(calibration: dict[str, Any]) -> Figure:
 
 
 def residual_plot(residuals: dict[str, Any], rows: int) -> Figure:
-    """Predicted minus true over predicted."""
+    """Draw predicted minus true values over the predicted ones."""
     from plotly import graph_objects as go
 
     text = [f"row {row}" for row in residuals["row"]]
@@ -68,7 +68,7 @@ def residual_plot(residuals: dict[str, Any], rows: int) -> Figure:
 
 
 def slice_intervals(slices: Sequence[dict[str, Any]], metric: str, overall: float) -> Figure:
-    """The metric that versions are compared by, in each group, with its interval; small groups are hollow."""
+    """Draw the main metric of each group with its interval; the dots of small groups are hollow."""
     from plotly import graph_objects as go
 
     groups = []

@@ -1,4 +1,4 @@
-"""The rung ladder: which trials were promoted, paused or stopped, and when."""
+"""The rung ladder: a figure of when each trial was promoted, paused or stopped."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -27,8 +27,9 @@ _GAP = 60  # pixels between two brackets
 
 
 def ladder(summary: SweepSummary, timeline: Timeline) -> Figure:
-    """Every trial as a line in time, darker at higher rungs, with what was decided at each rung; a panel for
-    each bracket.
+    """Draw every trial as a line over time, darker at higher rungs, with the decision at each rung.
+
+    Each bracket has a panel of its own.
     """
     from plotly.subplots import make_subplots
 
@@ -42,13 +43,16 @@ def ladder(summary: SweepSummary, timeline: Timeline) -> Figure:
     if len(rows) > 1:
         titles = [f"bracket {bracket + 1}: {_ladder_of(summary, bracket)}" for bracket in rows]
     inside = sum(heights) + _GAP * (len(rows) - 1)
+    spacing = 0.0
+    if len(rows) > 1:
+        spacing = _GAP / inside
     figure = make_subplots(
         rows=len(rows),
         cols=1,
         shared_xaxes=True,
         subplot_titles=titles,
         row_heights=[height / sum(heights) for height in heights],
-        vertical_spacing=_GAP / inside if len(rows) > 1 else 0,
+        vertical_spacing=spacing,
     )
     drawing = _Ladder(figure, summary, elapsed, elapsed(timeline.ended))
     for row, places in enumerate(rows.values(), start=1):
@@ -69,7 +73,7 @@ def ladder(summary: SweepSummary, timeline: Timeline) -> Figure:
 
 
 class _Ladder:
-    """Draws the brackets one by one; each kind of line and mark is in the legend once."""
+    """Draws the brackets one by one, with one legend for all: it lists each kind of line and mark once."""
 
     def __init__(
         self, figure: Any, summary: SweepSummary, elapsed: Callable[[datetime], float], end: float
@@ -109,15 +113,14 @@ class _Ladder:
                     (since, reached, place)
                 )
                 text = f"{key}<br>{milestone.decision} after {in_epochs(milestone.epochs)}"
-                text += (
-                    f", {self._summary.objective} {milestone.value:.4g}"
-                    if milestone.value is not None
-                    else ""
-                )
+                if milestone.value is not None:
+                    text += f", {self._summary.objective} {milestone.value:.4g}"
                 marks[_MARK_OF[milestone.decision]].append((reached, place, text))
                 since = reached
                 rung = milestone.rung + 1
-            end = self._elapsed(attempt.ended) if attempt.ended else self._end
+            end = self._end
+            if attempt.ended:
+                end = self._elapsed(attempt.ended)
             if end > since and (attempt.bracket, rung) in self._epochs:
                 lines[self._epochs[attempt.bracket, rung], attempt.audit].append((since, end, place))
             if attempt.outcome in _ENDED_BETWEEN_RUNGS:
@@ -128,10 +131,12 @@ class _Ladder:
         if waits:
             self._lines(row, "waiting", waits, {"color": style.FAINT, "width": 1})
         for (epochs, audit), parts in sorted(lines.items()):
-            name = "trained for the audit" if audit else f"to {in_epochs(epochs)}"
-            self._lines(
-                row, name, parts, {"color": style.AUDIT if audit else self._shades[epochs], "width": 4}
-            )
+            name = f"to {in_epochs(epochs)}"
+            color = self._shades[epochs]
+            if audit:
+                name = "trained for the audit"
+                color = style.AUDIT
+            self._lines(row, name, parts, {"color": color, "width": 4})
         for name, look in _MARKS.items():
             if name in marks:
                 dots(
@@ -211,10 +216,10 @@ _ENDED_BETWEEN_RUNGS = {
 
 
 def _climbers(timeline: Timeline) -> dict[int, dict[int, int]]:
-    """For each bracket the trials to draw: those that reached the highest rungs, and an even sample of the
-    others.
+    """The trials to draw for each bracket: those that reached the highest rungs, and a sample of the others.
 
-    Each has its place in the bracket's panel, from 0 at the top, in the order of their numbers.
+    Returns:
+        By bracket, the place of each trial in the bracket's panel: from 0 at the top, ordered by number.
     """
     reached = Counter({attempt.trial: attempt.rung for attempt in timeline.attempts})
     for milestone in timeline.milestones:
@@ -235,5 +240,6 @@ def _climbers(timeline: Timeline) -> dict[int, dict[int, int]]:
 
 def _ladder_of(summary: SweepSummary, bracket: int) -> str:
     epochs = [str(rung.epochs) for rung in summary.rungs if rung.bracket == bracket]
-    some = epochs if len(epochs) <= 8 else [*epochs[:3], "…", epochs[-1]]
-    return f"rungs at {', '.join(some)} epochs"
+    if len(epochs) > 8:
+        epochs = [*epochs[:3], "…", epochs[-1]]
+    return f"rungs at {', '.join(epochs)} epochs"

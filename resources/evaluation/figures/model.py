@@ -1,18 +1,18 @@
-"""Figures of models: how the leading trials learned, and what the winner confuses."""
+"""Figures of models: learning curves of the leading trials, and the winner's confusion matrix."""
 
 from typing import Any
 
 from resources.evaluation.figures.style import QUIET, Figure, apply_style
 
-_MOST_RUNGS = 12  # that the learning curves mark
+_MAX_RUNGS = 12  # With more rungs, the learning curves mark none.
 
 
 def learning_curves(summary: dict[str, Any], curves: list[dict[str, Any]]) -> Figure:
-    """The objective of the leading trials, epoch by epoch.
+    """Draw the objective of the leading trials over the epochs.
 
     Args:
-        summary: the sweep's summary, as data.
-        curves: rows ``run, step, value``.
+        summary: the sweep's summary as a dict, as the report has it.
+        curves: rows with ``run``, ``step`` and ``value``.
     """
     from plotly import graph_objects as go
 
@@ -23,17 +23,23 @@ def learning_curves(summary: dict[str, Any], curves: list[dict[str, Any]]) -> Fi
     winner = summary["standings"][0]["key"]
     for run in dict.fromkeys([winner, *(row["run"] for row in curves)]):
         points = [row for row in curves if row["run"] == run]
+        name = run.rpartition(".")[2]
+        width = 1.5
+        if run == winner:
+            name = f"{name} (winner)"
+            width = 3
         figure.add_scatter(
             x=[row["step"] for row in points],
             y=[row["value"] for row in points],
-            name=f"{run.rpartition('.')[2]}{' (winner)' if run == winner else ''}",
+            name=name,
             mode="lines+markers",
-            line={"width": 3 if run == winner else 1.5},
+            line={"width": width},
             marker={"size": 5},
         )
     marked = sorted({rung["epochs"] for rung in summary["rungs"]})[:-1]
-    for epochs in marked if len(marked) <= _MOST_RUNGS else []:
-        figure.add_vline(x=epochs, line={"color": QUIET, "width": 1, "dash": "dot"})
+    if len(marked) <= _MAX_RUNGS:
+        for epochs in marked:
+            figure.add_vline(x=epochs, line={"color": QUIET, "width": 1, "dash": "dot"})
     reading = (
         "Each line is a trial, the bold one is the winner; dotted lines are rungs, where trials are "
         "compared and most of them stop."
@@ -42,7 +48,7 @@ def learning_curves(summary: dict[str, Any], curves: list[dict[str, Any]]) -> Fi
 
 
 def confusion(report: dict[str, Any]) -> Figure:
-    """True against predicted classes."""
+    """Draw the confusion matrix of a report: true classes by predicted classes."""
     from plotly import graph_objects as go
 
     labels = [str(label) for label in report["labels"]]

@@ -27,27 +27,27 @@ from resources.evaluation.figures.style import (
 from resources.search.suggestions.optuna_terms import distribution_of, load_optuna, searched_params
 from resources.sweep_spec import SweepSpec
 
-_FOR_IMPORTANCES = 10  # trials with a result that are needed
-_COMPARED = 2000  # trials from which importances are computed
-_LINES = 200  # trials in the parallel coordinates, each a line
-_DOTS = 500  # trials in each slice
-_POINTS = 1000  # trials in the Pareto figure
-_AXES = 12  # hyperparameters in the parallel coordinates and in the slices
-_IN_A_ROW = 4
+_FOR_IMPORTANCES = 10  # trials with a result that importances need
+_COMPARED = 2000  # trials from which importances are computed, at most
+_LINES = 200  # trials in the parallel coordinates, at most
+_DOTS = 500  # trials in a slice, at most
+_POINTS = 1000  # trials in the Pareto figure, at most
+_AXES = 12  # hyperparameters in the parallel coordinates and in the slices, at most
+_IN_A_ROW = 4  # slices side by side
 
 
 def comparable(spec: SweepSpec, timeline: Timeline) -> int:
-    """After how many epochs the figures compare results: the most that 20 trials, or two for each
-    hyperparameter, have reached.
+    """The number of epochs after which the figures compare results.
 
-    Where no rung has so many results, the rung with the most; 0 when no trial has a result.
+    It is the largest one that 20 trials, or two for each hyperparameter, have reached. If no rung has so many
+    results, it is that of the rung with the most results; 0 if no trial has a result.
     """
     counts = Counter(milestone.epochs for milestone in timeline.milestones if milestone.value is not None)
     enough = max(20, 2 * len(_searched_params(spec)))
     populated = [epochs for epochs, count in counts.items() if count >= enough]
-    return (
-        max(populated) if populated else max(counts, key=lambda epochs: (counts[epochs], epochs), default=0)
-    )
+    if populated:
+        return max(populated)
+    return max(counts, key=lambda epochs: (counts[epochs], epochs), default=0)
 
 
 class ParamFigures:
@@ -63,8 +63,9 @@ class ParamFigures:
         self._importances: dict[str, float] = {}
 
     def importances(self) -> Figure:
-        """How much of the difference between trials each hyperparameter explains, by PED-ANOVA (Watanabe et
-        al., IJCAI 2023).
+        """Draw how much of the difference between trials each hyperparameter explains.
+
+        By PED-ANOVA (Watanabe et al., IJCAI 2023).
         """
         from optuna.importance import get_param_importances
         from optuna.visualization import plot_param_importances
@@ -88,7 +89,7 @@ class ParamFigures:
         with warnings.catch_warnings():
             # With several objectives it assumes that low values are good, and warns of that; here they are.
             warnings.simplefilter("ignore", UserWarning)
-            self._importances = get_param_importances(study, target=lambda trial: trial.values[0])
+            self._importances = get_param_importances(study, target=_first_value)
             figure = plot_param_importances(study, target_name=self._summary.objective)
         reading = (
             "The longer a bar, the more this hyperparameter explains of what sets good trials apart after "
@@ -96,58 +97,58 @@ class ParamFigures:
             "an objective's bars add up to 1. A sampler's trials are not an even sample: take it as a hint."
         )
         apply_style(figure, "importance", height=140 + 34 * len(self._names)).update_yaxes(title=None)
-        left = (
-            f"Every {every}th trial is compared, {len(compared)} of {len(self._trials)}." if every > 1 else ""
-        )
-        return Figure(title, reading, figure, left)
+        left_out = ""
+        if every > 1:
+            left_out = f"Every {every}th trial is compared, {len(compared)} of {len(self._trials)}."
+        return Figure(title, reading, figure, left_out)
 
     def parallel(self) -> Figure:
-        """Every trial as a line through its hyperparameters to its result."""
+        """Draw every trial as a line through its hyperparameters to its result."""
         from optuna.visualization import plot_parallel_coordinate
 
         title = "Parallel coordinates"
         if not self._names:
             return self._nothing(title)
         # The axes of this figure cannot be cut, so results that would squash them are left out.
-        shown_range, outside = value_range(
+        limits, outside = value_range(
             [trial.values[0] for trial in self._trials], self._summary.direction == "maximize"
         )
-        near = [
-            trial
-            for trial in self._trials
-            if shown_range is None or shown_range[0] <= trial.values[0] <= shown_range[1]
-        ]
-        study = self._study(_LINES, near)
+        trials = self._trials
+        if limits is not None:
+            trials = [trial for trial in trials if limits[0] <= trial.values[0] <= limits[1]]
+        study = self._study(_LINES, trials)
         names = self._leading(study)
         figure = plot_parallel_coordinate(study, params=names, target_name=self._summary.objective)
         apply_style(figure, height=440).update_layout(margin={"t": 60, "l": 70, "r": 60})
-        colour = "its Pareto rank" if len(self._summary.objectives) > 1 else f"its {self._summary.objective}"
+        color = f"its {self._summary.objective}"
+        if len(self._summary.objectives) > 1:
+            color = "its Pareto rank"
+        far_results = ""
+        if outside:
+            far_results = f"{outside} results far on the worse side"
         reading = (
-            f"A line is a trial, from {colour} after {in_epochs(self.epochs)} through its hyperparameters; "
+            f"A line is a trial, from {color} after {in_epochs(self.epochs)} through its hyperparameters; "
             "where lines of one colour meet "
             "on an axis, that value matters. None: the hyperparameter does not exist in that trial."
         )
-        return Figure(
-            title,
-            reading,
-            figure,
-            self._without(_LINES, names, f"{outside} results far on the worse side" if outside else ""),
-        )
+        return Figure(title, reading, figure, self._left_out(_LINES, names, far_results))
 
     def slices(self) -> list[Figure]:
-        """The result over each hyperparameter alone."""
+        """Draw the result over each hyperparameter alone; several figures if there are many."""
         from optuna.visualization import plot_slice
 
         if not self._names:
             return [self._nothing("Slices")]
-        several = len(self._summary.objectives) > 1
+        target = None
+        if len(self._summary.objectives) > 1:
+            target = _first_value
         figures = []
         study = self._study(_DOTS)
         names = self._leading(study)
         rows = math.ceil(len(names) / _IN_A_ROW)
         for number in range(rows):
             row = names[number * len(names) // rows : (number + 1) * len(names) // rows]
-            target = (lambda trial: trial.values[0]) if several else None
+
             figure = plot_slice(study, params=row, target=target, target_name=self._summary.objective)
             apply_style(figure, height=320).update_layout(width=None, margin={"r": 90})
             cut = without_outliers(
@@ -155,16 +156,17 @@ class ParamFigures:
             )
             # Within a row Optuna sorts them by name.
             heading = f"Slices: {', '.join(sorted(row))}"
-            reading = (
-                f"Each point is a trial after {in_epochs(self.epochs)}, darker the later it was started"
-                + ("; grey is out of bounds." if self._summary.bounds else ".")
-            )
-            left_out = self._without(_DOTS, names, cut) if number + 1 == rows else ""
-            figures.append(Figure(heading, reading, figure, left_out))
+            reading = f"Each point is a trial after {in_epochs(self.epochs)}, darker the later it was started"
+            if self._summary.bounds:
+                reading += "; grey is out of bounds"
+            left_out = ""
+            if number + 1 == rows:
+                left_out = self._left_out(_DOTS, names, cut)
+            figures.append(Figure(heading, f"{reading}.", figure, left_out))
         return figures
 
     def pareto(self) -> Figure:
-        """The Pareto front: trials that no other trial beats in every objective."""
+        """Draw the Pareto front: the trials that no other trial beats in every objective."""
         from optuna.visualization import plot_pareto_front
 
         title = "Pareto front"
@@ -175,11 +177,8 @@ class ParamFigures:
         if len(metrics) > 3:
             return Figure(
                 title,
-                (
-                    f"{len(front)} trials are on the front of {len(metrics)} objectives; the table below "
-                    "marks "
-                    "them."
-                ),
+                f"{len(front)} trials are on the front of {len(metrics)} objectives; the table below marks "
+                "them.",
             )
         limit = max(_POINTS, 4 * len(front))
         figure = plot_pareto_front(self._study(limit), target_names=metrics)
@@ -197,17 +196,19 @@ class ParamFigures:
                 showlegend=False,
             )
         apply_style(figure, height=480).update_layout(margin={"r": 130})
-        wanted = ", ".join(
+        directions = ", ".join(
             f"{objective['direction']} {objective['metric']}" for objective in self._summary.objectives
         )
         reading = (
             "Red trials are the front: no other is at least as good in every objective and better in one "
-            f"({wanted})."
-        ) + (" Grey is out of bounds." if self._summary.bounds else "")
-        return Figure(title, reading, figure, self._without(limit, self._names))
+            f"({directions})."
+        )
+        if self._summary.bounds:
+            reading += " Grey is out of bounds."
+        return Figure(title, reading, figure, self._left_out(limit, self._names))
 
     def _comparable_trials(self, timeline: Timeline) -> list[Any]:
-        """Trials with a result after :attr:`epochs`, as Optuna keeps them."""
+        """The trials with a result after :attr:`epochs`, as trials of Optuna."""
         from resources.search.study import new_trial
 
         complete = load_optuna().trial.TrialState.COMPLETE
@@ -220,9 +221,12 @@ class ParamFigures:
             standing = standings[milestone.trial]
             params = searched_params(self._spec.space, standing.params)
             others = [standing.metrics[metric] for metric in metrics[1:]]
+            violation = None
+            if self._summary.bounds:
+                violation = milestone.violation
             trial = new_trial(
                 complete,
-                violation=milestone.violation if self._summary.bounds else None,
+                violation=violation,
                 number=milestone.trial,
                 values=[milestone.value, *others],
                 params=params,
@@ -233,26 +237,28 @@ class ParamFigures:
         return trials
 
     def _as_losses(self, trial: Any) -> Any:
-        """A trial whose objectives are changed so that smaller is better."""
+        """A copy of a trial with losses as values: negated where the objective is maximized."""
         losses = copy.copy(trial)
         losses.values = [
-            -value if each.maximize else value
-            for value, each in zip(trial.values, self._spec.objectives, strict=True)
+            -value if objective.maximize else value
+            for value, objective in zip(trial.values, self._spec.objectives, strict=True)
         ]
         return losses
 
     def _study(self, limit: int | None, trials: Sequence[Any] | None = None, *, losses: bool = False) -> Any:
-        """A study of the trials, at most ``limit`` of them: the best ones, and an even sample of the
-        others.
-        """
+        """Make a study of at most ``limit`` trials: the best ones, and an even sample of the others."""
         from resources.search.study import SweepStorage, study_on
 
         objectives = self._spec.objectives
         storage = SweepStorage([objective.maximize and not losses for objective in objectives], limit)
-        for trial in self._trials if trials is None else trials:
-            worse = -trial.values[0] if objectives[0].maximize else trial.values[0]
+        if trials is None:
+            trials = self._trials
+        for trial in trials:
+            loss = trial.values[0]
+            if objectives[0].maximize:
+                loss = -loss
             storage.put(
-                trial, trial.number, (not trial.user_attrs["on_front"], trial.user_attrs["violation"], worse)
+                trial, trial.number, (not trial.user_attrs["on_front"], trial.user_attrs["violation"], loss)
             )
         study = study_on(storage)
         if len(objectives) > 1:
@@ -262,19 +268,23 @@ class ParamFigures:
         return study
 
     def _leading(self, study: Any) -> list[str]:
-        """The hyperparameters to draw, of those in the study: the most important, or the spec's first where
-        that is not known.
+        """The most important hyperparameters of a study's trials.
+
+        They are the spec's first ones if importances are not known.
         """
-        there = {name for trial in study.get_trials(deepcopy=False) for name in trial.params}
+        present = {name for trial in study.get_trials(deepcopy=False) for name in trial.params}
         return sorted(
-            (name for name in self._names if name in there),
+            (name for name in self._names if name in present),
             key=lambda name: -self._importances.get(name, 0.0),
         )[:_AXES]
 
-    def _without(self, limit: int, names: Sequence[str], outside: str = "") -> str:
-        dropped = ", ".join(name for name in self._names if name not in names)
+    def _left_out(self, limit: int, names: Sequence[str], outside: str = "") -> str:
+        """What a figure of ``limit`` trials and of these hyperparameters does not draw, for people."""
         trials = missing(limit, len(self._trials), f"trials; {SAMPLED}")
-        return not_drawn(trials, outside, f"the less important {dropped}" if dropped else "")
+        dropped = ", ".join(name for name in self._names if name not in names)
+        if dropped:
+            dropped = f"the less important {dropped}"
+        return not_drawn(trials, outside, dropped)
 
     def _nothing(self, title: str) -> Figure:
         return Figure(title, f"{_none_or_one(self._names)}, so there is nothing to show.")
@@ -284,9 +294,12 @@ def _searched_params(spec: SweepSpec) -> list[str]:
     return [name for name, parameter in spec.space.items() if not parameter.is_fixed]
 
 
+def _first_value(trial: Any) -> float:
+    value: float = trial.values[0]
+    return value
+
+
 def _none_or_one(names: Sequence[str]) -> str:
-    return (
-        f"Only {names[0]} was searched"
-        if names
-        else "No hyperparameter was searched in the trials that have a result"
-    )
+    if names:
+        return f"Only {names[0]} was searched"
+    return "No hyperparameter was searched in the trials that have a result"

@@ -1,6 +1,4 @@
-"""Figures of a search: what it found and when, how far trials got, where they were stopped, and which are
-within bounds.
-"""
+"""Figures of a search: results over time, how far trials got, and which are within bounds."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -28,7 +26,7 @@ _BARS = 40  # rungs of a bracket
 
 
 def history(summary: SweepSummary, timeline: Timeline) -> Figure:
-    """Every result over time, and that of the leader."""
+    """Draw every result over time, with the leader's result as a line."""
     from plotly import graph_objects as go
 
     title = "Optimisation history"
@@ -45,25 +43,34 @@ def history(summary: SweepSummary, timeline: Timeline) -> Figure:
         if milestone.violation > 0:
             groups[0, "out of bounds"].append(milestone)
         else:
-            groups[milestone.epochs, "audit" if milestone.audit else ""].append(milestone)
+            kind = ""
+            if milestone.audit:
+                kind = "audit"
+            groups[milestone.epochs, kind].append(milestone)
     for (epochs, kind), group in sorted(groups.items(), key=lambda entry: (entry[0][0] == 0, entry[0])):
-        if epochs:
-            shade = color[epochs]
-            symbol = "circle-open" if kind else "circle"
-        else:
+        if not epochs:
+            name = kind
             shade = style.BAD
             symbol = "x-thin-open"
+        elif kind:
+            name = f"{in_epochs(epochs)}, {kind}"
+            shade = color[epochs]
+            symbol = "circle-open"
+        else:
+            name = in_epochs(epochs)
+            shade = color[epochs]
+            symbol = "circle"
         dots(
             figure,
             [
                 (
-                    elapsed(each.at),
-                    each.value,
-                    f"{trial_key(summary.sweep, each.trial)}, {in_epochs(each.epochs)}",
+                    elapsed(result.at),
+                    result.value,
+                    f"{trial_key(summary.sweep, result.trial)}, {in_epochs(result.epochs)}",
                 )
-                for each in group
+                for result in group
             ],
-            name=", ".join(part for part in (in_epochs(epochs) if epochs else "", kind) if part),
+            name=name,
             marker={"color": shade, "size": 7, "symbol": symbol},
             hovertemplate=f"%{{text}}<br>{summary.objective} %{{y}}<extra></extra>",
         )
@@ -77,22 +84,21 @@ def history(summary: SweepSummary, timeline: Timeline) -> Figure:
     )
     apply_style(figure, f"{unit} since the first trial began", summary.objective)
     cut = without_outliers(
-        figure, [each.value for each in kept if each.value is not None], summary.direction == "maximize"
+        figure, [result.value for result in kept if result.value is not None], summary.direction == "maximize"
     )
     return Figure(
         title,
         f"Each point is a result at a rung, darker after more epochs; {summary.direction} "
-        f"{summary.objective}. The line is the leader at "
-        "that moment: a trial within bounds leads one out of bounds, and more epochs lead fewer, so the "
-        "line may step back when a "
-        "longer training takes the lead.",
+        f"{summary.objective}. The line is the leader at that moment: a trial within bounds leads one out of "
+        "bounds, and more epochs lead fewer, so the line may step back when a longer training takes the "
+        "lead.",
         figure,
         not_drawn(missing(len(kept), len(results), "results"), cut),
     )
 
 
 def rungs(summary: SweepSummary) -> Figure:
-    """How many trials reached each rung, and what happened to them there."""
+    """Draw how many trials reached each rung, and what happened to them there."""
     from plotly import graph_objects as go
 
     title = "What was stopped, and where"
@@ -100,12 +106,14 @@ def rungs(summary: SweepSummary) -> Figure:
     kept = rung_table(summary)
     if not reached:
         return Figure(title, "No trial reached a rung.")
-    over = summary.status != "searching"
+    paused_here = "paused here"
+    if summary.status != "searching":
+        paused_here = "stopped here"
     figure = go.Figure()
     parts = {
         "promoted": (style.ACCENT, [rung.promoted for rung in kept]),
         "completed": (style.GOOD, [rung.completed for rung in kept]),
-        "stopped here" if over else "paused here": (style.QUIET, [rung.paused for rung in kept]),
+        paused_here: (style.QUIET, [rung.paused for rung in kept]),
         "stopped for good": ("#718096", [rung.stopped for rung in kept]),
         "failed": (style.BAD, [rung.failed for rung in kept]),
     }
@@ -124,17 +132,15 @@ def rungs(summary: SweepSummary) -> Figure:
     figure.update_layout(barmode="stack", bargap=0.35)
     return Figure(
         title,
-        (
-            "Each bar is a rung: of the trials that reached it, the blue part was promoted, the grey part "
-            "pruned, and the green part is done."
-        ),
+        "Each bar is a rung: of the trials that reached it, the blue part was promoted, the grey part "
+        "pruned, and the green part is done.",
         apply_style(figure, y="trials"),
         not_drawn(missing(len(kept), reached, "rungs")),
     )
 
 
 def bounds(summary: SweepSummary, metric: str) -> Figure:
-    """The objective over a bounded metric, for trials within and out of bounds."""
+    """Draw the objective over a bounded metric, for trials within and out of bounds."""
     from plotly import graph_objects as go
 
     title = f"Bound on {metric}"
@@ -143,7 +149,10 @@ def bounds(summary: SweepSummary, metric: str) -> Figure:
         return Figure(title, f"No trial reported {metric}.")
     figure = go.Figure()
     drawn = 0
-    for name, out, color in (("within all bounds", False, style.ACCENT), ("out of bounds", True, style.BAD)):
+    for name, out, color, symbol in (
+        ("within all bounds", False, style.ACCENT, "circle"),
+        ("out of bounds", True, style.BAD, "x"),
+    ):
         group = [standing for standing in with_metric if (standing.violation > 0) == out]
         some = spread(group, _RESULTS // 2)
         drawn += len(some)
@@ -151,7 +160,7 @@ def bounds(summary: SweepSummary, metric: str) -> Figure:
             figure,
             [(standing.metrics[metric], standing.objective, standing.key) for standing in some],
             name=f"{name} ({len(group)})",
-            marker={"color": color, "size": 7, "symbol": "x" if out else "circle", "opacity": 0.75},
+            marker={"color": color, "size": 7, "symbol": symbol, "opacity": 0.75},
             hovertemplate=f"%{{text}}<br>{metric} %{{x}}<br>{summary.objective} %{{y}}<extra></extra>",
         )
     for side, limit in summary.bounds[metric].items():
@@ -166,11 +175,8 @@ def bounds(summary: SweepSummary, metric: str) -> Figure:
     )
     return Figure(
         title,
-        (
-            "Each point is a trial at its highest rung; the dashed line is the bound. Trials beyond any "
-            "bound "
-            "rank last."
-        ),
+        "Each point is a trial at its highest rung; the dashed line is the bound. Trials beyond any bound "
+        "rank last.",
         figure,
         not_drawn(missing(drawn, len(with_metric), "trials"), cut),
     )
@@ -180,8 +186,10 @@ def _leaders(results: Sequence[Milestone], maximize: bool) -> list[Milestone]:
     """The results that took the lead, in order of time."""
 
     def order(milestone: Milestone) -> tuple[bool, int, float]:
-        value = milestone.value or 0.0
-        return milestone.violation > 0, -milestone.epochs, -value if maximize else value
+        loss = milestone.value or 0.0
+        if maximize:
+            loss = -loss
+        return milestone.violation > 0, -milestone.epochs, loss
 
     leaders: list[Milestone] = []
     for milestone in results:
@@ -201,7 +209,7 @@ def _few_results(results: Sequence[Milestone], leaders: Sequence[Milestone]) -> 
 
 
 def rung_table(summary: SweepSummary) -> list[RungSummary]:
-    """The rungs that the page lists: those that a trial reached, at most as many as there are bars."""
+    """The rungs that the page lists: those that a trial reached, at most 40 of each bracket."""
     brackets = [
         [rung for rung in summary.rungs if rung.reached and rung.bracket == bracket]
         for bracket in range(summary.brackets)

@@ -94,9 +94,14 @@ def apply_style(figure: Any, x: str = "", y: str = "", height: int = 360) -> Any
 
 
 def dots(figure: Any, points: Sequence[tuple[Any, Any, str]], **look: Any) -> None:
-    """Draw points: x, y, and the text that the mouse shows."""
-    x, y, text = zip(*points, strict=True) if points else ((), (), ())
-    figure.add_scatter(x=x, y=y, text=text, mode="markers", **look)
+    """Draw points, each with x, y, and the text that the mouse shows."""
+    figure.add_scatter(
+        x=[x for x, _, _ in points],
+        y=[y for _, y, _ in points],
+        text=[text for _, _, text in points],
+        mode="markers",
+        **look,
+    )
 
 
 def shades(steps: Sequence[int]) -> dict[int, str]:
@@ -116,7 +121,8 @@ def value_range(values: Sequence[float], maximize: bool) -> tuple[list[float] | 
 
     Far means: further from the median than ten times the distance between the best result and the median.
     """
-    losses = sorted(-value if maximize else value for value in values)
+    sign = -1 if maximize else 1
+    losses = sorted(sign * value for value in values)
     if len(losses) < 8:
         return None, 0
     best = losses[0]
@@ -127,16 +133,16 @@ def value_range(values: Sequence[float], maximize: bool) -> tuple[list[float] | 
         return None, 0
     worst = max(loss for loss in losses if loss <= limit)
     margin = 0.05 * (worst - best)
-    low = best - margin
-    high = worst + margin
-    return ([-high, -low] if maximize else [low, high]), outside
+    return sorted([sign * (best - margin), sign * (worst + margin)]), outside
 
 
 def without_outliers(figure: Any, values: Sequence[float], maximize: bool) -> str:
-    """Cut results far on the worse side off the y axis; say how many, or nothing where all fit."""
+    """Cut results far on the worse side off the y axis; return how many, for people, "" if none."""
     limits, outside = value_range(values, maximize)
     figure.update_yaxes(range=limits)
-    return f"{outside} results far on the worse side (double-click zooms out)" if outside else ""
+    if not outside:
+        return ""
+    return f"{outside} results far on the worse side (double-click zooms out)"
 
 
 def clock(began: datetime, ended: datetime) -> tuple[Callable[[datetime], float], str]:
@@ -151,18 +157,24 @@ def clock(began: datetime, ended: datetime) -> tuple[Callable[[datetime], float]
 
 
 def in_epochs(count: int) -> str:
-    return f"{count} epoch" if count == 1 else f"{count} epochs"
+    if count == 1:
+        return "1 epoch"
+    return f"{count} epochs"
 
 
-def missing(kept: int, total: int, what: str) -> str:
-    """``5 of 20 trials``, where so many are left out; nothing where all are kept."""
-    return f"{total - kept} of {total} {what}" if kept < total else ""
+def missing(kept: int, total: int, noun: str) -> str:
+    """``5 of 20 trials``, if five are left out; "" if all are kept."""
+    if kept >= total:
+        return ""
+    return f"{total - kept} of {total} {noun}"
 
 
 def not_drawn(*parts: str) -> str:
-    """What a figure leaves out, in a sentence; nothing if all parts are empty."""
+    """A sentence on what a figure leaves out; "" if all parts are empty."""
     left_out = "; ".join(part for part in parts if part)
-    return f"Not drawn: {left_out}." if left_out else ""
+    if not left_out:
+        return ""
+    return f"Not drawn: {left_out}."
 
 
 def draw_guarded(

@@ -1,10 +1,14 @@
 """The bias-corrected and accelerated bootstrap (BCa) of a statistic of rows.
 
-Efron, "Better bootstrap confidence intervals", JASA 82 (1987), equation 2.3; its inverse gives a p-value for
-any threshold. Two things differ from ``scipy.stats.bootstrap``, against which it is tested: the acceleration
-is of a jackknife over groups of rows, because one over single rows costs the square of their number; and what
-is claimed at a level is widened to Student's t (Hesterberg, "What teachers should know about the bootstrap",
-The American Statistician 69 (2015), section 3.3), because percentiles are too narrow by sqrt((n - 1) / n).
+Efron, "Better bootstrap confidence intervals", JASA 82 (1987), equation 2.3. The inverse of that equation
+gives a p-value for any threshold. Two things differ from ``scipy.stats.bootstrap``, against which it is
+tested:
+
+- The acceleration comes from a jackknife over groups of rows, because the time of one over single rows grows
+  with the square of their number.
+- Intervals are widened to Student's t (Hesterberg, "What teachers should know about the bootstrap", The
+  American Statistician 69 (2015), section 3.3), because percentiles are too narrow by sqrt((n - 1) / n).
+
 Rows that come in clusters are resampled, left out and counted by whole clusters
 (:mod:`resources.evaluation.statistics.clusters`).
 """
@@ -25,28 +29,27 @@ Floats = NDArray[np.float64]
 
 RESAMPLES_OF_MEANS = 4_999
 RESAMPLES = 1_999
-_FEW = 4  # times fewer kinds of rows than rows, and these are drawn as kinds
+_ROWS_A_KIND = 4  # With more rows than this for each distinct value, values are drawn instead of rows.
 _GROUPS = 200  # of the jackknife
-_MAX_ROWS = 20_000  # for more, a normal distribution is exact enough, and resampling takes many seconds
-_AT_ONCE = 1 << 17  # numbers that are drawn at a time, so that they stay in the cache
+_MAX_ROWS = 20_000  # For more, a normal distribution is exact enough, and resampling takes many seconds.
+_AT_ONCE = 1 << 17  # Numbers drawn at a time, few enough to stay in the processor's cache.
 
 
 @dataclass(frozen=True)
 class Bootstrapped:
-    """A statistic with what its resamples say; see
-    :class:`resources.evaluation.statistics.evidence.Evidence`.
+    """A statistic and its values on resamples, as :class:`resources.evaluation.statistics.evidence.Evidence`.
 
     Attributes:
-        replicates: the statistic of each resample, ascending. Shape (resamples,); empty where ``n`` is large:
-            then it is normal.
+        standard_error: NaN if nothing can be concluded, because a value is not finite or because the
+            statistic has no value on most resamples.
+        replicates: the statistic of each resample, ascending. Shape (resamples,). Empty if ``n`` is large;
+            then the statistic is taken as normally distributed.
         acceleration: Efron's a, a sixth of the skewness of the jackknife.
-        standard_error: NaN where nothing can be concluded: values that are not finite, or a statistic that
-            most resamples have not.
-        clusters: how many there are, where rows were resampled by them; None: each row by itself.
-        effective: as how many clusters of one size they count, by which Student's t is chosen.
-        telling: where few rows (or clusters) differ from all others, how many. Skewness is guessed badly from
-            them, and BCa is misled by it: then nothing is claimed that Student's t of so many does not show
-            as well.
+        clusters: the number of clusters, if rows were resampled by clusters; None if row by row.
+        effective: the number of clusters of one size that would tell as much; Student's t is of so many.
+        telling: the number of rows (or clusters) that differ from all others, if they are few. The skewness
+            is estimated badly from few, which misleads BCa. So nothing is claimed then that Student's t of
+            so many does not show as well.
     """
 
     estimate: float
@@ -69,7 +72,7 @@ class Bootstrapped:
         if not self._says_something:
             return -np.inf, np.inf
         if not len(self.replicates):
-            return self._by_t(alpha, self._units if self.telling is None else self.telling)
+            return self._by_t(alpha, self._units_of_t)
         units = self._units
         z = float(scipy.stats.t.isf(alpha, units - 1)) * np.sqrt(units / (units - 1))
         low = self._quantile(-z)
@@ -85,13 +88,20 @@ class Bootstrapped:
 
     @property
     def min_rows(self) -> int:
-        """The number of rows below which nothing is concluded; with clusters by their size so far."""
-        return -(-self.n * MIN_ROWS // self._units) if self._units else MIN_ROWS
+        """The number of rows below which nothing is concluded; with clusters, if they stay as large."""
+        if not self._units:
+            return MIN_ROWS
+        return -(-self.n * MIN_ROWS // self._units)
 
     @property
     def _units(self) -> int:
         """The number of independent units."""
         return self.n if self.effective is None else self.effective
+
+    @property
+    def _units_of_t(self) -> int:
+        """The number of units by which Student's t is chosen: those that tell, if they are few."""
+        return self._units if self.telling is None else self.telling
 
     @property
     def _says_something(self) -> bool:
@@ -101,7 +111,7 @@ class Bootstrapped:
 
     @property
     def _bias(self) -> float:
-        """Efron's z0, of the share of resamples below the estimate; equal ones count half."""
+        """Efron's z0, from the share of resamples below the estimate; equal ones count half."""
         below = np.searchsorted(self.replicates, self.estimate, "left")
         up_to = np.searchsorted(self.replicates, self.estimate, "right")
         return float(scipy.special.ndtri(_inside((below + up_to) / 2, len(self.replicates))))
@@ -112,11 +122,11 @@ class Bootstrapped:
         return float(np.quantile(self.replicates, place))
 
     def _p(self, threshold: float) -> tuple[float, float]:
-        """Both p-values: the levels at which an end of the interval is the threshold, by equation 2.3."""
+        """The p-values of being above and below: the levels at which the interval ends at the threshold."""
         if not self._says_something:
             return 1.0, 1.0
         if not len(self.replicates):
-            return self._p_by_t(threshold, self._units if self.telling is None else self.telling)
+            return self._p_by_t(threshold, self._units_of_t)
         units = self._units
         below, up_to = (int(np.searchsorted(self.replicates, threshold, side)) for side in ("left", "right"))
         bias = self._bias
@@ -146,8 +156,10 @@ def bootstrap_mean(values: Floats, clusters: Clusters | None = None, *, seed: in
         values: shape (rows,). If one is not finite, neither is the estimate, and nothing is concluded.
     """
     n = len(values)
+    if not n:
+        return _nothing(np.nan, 0)
     if n < 2 or not np.isfinite(values).all():
-        return _nothing(float(values.mean()) if n else np.nan, n)
+        return _nothing(float(values.mean()), n)
     if clusters is not None:
         return bootstrap_totals(
             lambda sums: sums[..., 0] / sums[..., 1],
@@ -160,7 +172,7 @@ def bootstrap_mean(values: Floats, clusters: Clusters | None = None, *, seed: in
     if n > _MAX_ROWS:
         return Bootstrapped(mean, error, n, np.zeros(0), 0.0)
     kinds, counts = np.unique(values, return_counts=True)
-    if _FEW * len(kinds) < n:  # as where models differ on hardly a row
+    if _ROWS_A_KIND * len(kinds) < n:  # For example, if two models differ on hardly any row.
         return bootstrap_counts(
             lambda drawn: drawn @ kinds / drawn.sum(axis=-1),
             counts.astype(np.float64),
@@ -186,12 +198,10 @@ def bootstrap(
 ) -> Bootstrapped:
     """Bootstrap any statistic of rows.
 
-    It is called with the numbers of the rows that count, in order: first all, then those of each resample.
-
     Args:
-        statistic: shape (rows,) to a number; for a comparison the difference of two models' metrics on these
-            rows.
-        n: how many rows there are.
+        statistic: a function of row numbers, shape (rows,), such as the difference of two models' metrics on
+            these rows. It is called first with all rows, then with those of each resample, in order.
+        n: the number of rows.
     """
     every = np.arange(n)
 
@@ -209,24 +219,31 @@ def bootstrap_weights(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Bootstrapped:
-    """Bootstrap a statistic of how often each row counts, computed for many resamples at once.
+    """Bootstrap a statistic of weighted rows, computed for many resamples at once.
 
     Args:
-        statistic: weights, shape (resamples, rows), to numbers, shape (resamples,).
-        n: how many rows there are.
+        statistic: a function of weights, how often each row counts, shape (resamples, rows), to values,
+            shape (resamples,).
+        n: the number of rows.
     """
-    estimate = float(statistic(np.ones((1, n), np.int32))[0]) if n else np.nan
+    if not n:
+        return _nothing(np.nan, 0)
+    estimate = float(statistic(np.ones((1, n), np.int32))[0])
     if n < 2 or not np.isfinite(estimate):
         return _nothing(estimate, n)
     source = np.random.default_rng(seed)
     step = max(1, _AT_ONCE // n)
-    units = n if clusters is None else count_clusters(clusters)
+    units = n
+    if clusters is not None:
+        units = count_clusters(clusters)
     groups = min(units, _GROUPS)
-    of_rows = (source.permutation(units) % groups)[np.arange(n) if clusters is None else clusters]
-    each = np.arange(groups)
+    group_of_row = source.permutation(units) % groups
+    if clusters is not None:
+        group_of_row = group_of_row[clusters]
+    numbers = np.arange(groups)
     left_out = np.concatenate(
         [
-            statistic((of_rows != each[start : start + step, None]).astype(np.int32))
+            statistic((group_of_row != numbers[start : start + step, None]).astype(np.int32))
             for start in range(0, groups, step)
         ]
     )
@@ -244,7 +261,9 @@ def bootstrap_weights(
         times = np.stack(
             [np.bincount(source.integers(0, units, units), minlength=units) for _ in part]
         ).astype(np.int32)
-        part[:] = statistic(times if clusters is None else times[:, clusters])
+        if clusters is not None:
+            times = times[:, clusters]
+        part[:] = statistic(times)
     return _by_clusters(_from_replicates(estimate, replicates, _acceleration(deviations), n), clusters)
 
 
@@ -259,8 +278,8 @@ def bootstrap_totals(
     """Bootstrap a statistic of sums over rows that come in clusters, by resampling each cluster's sums.
 
     Args:
-        statistic: sums, shape (…, values), to numbers, shape (…).
-        values: of each row, shape (rows, values).
+        statistic: a function of sums, shape (…, values), to numbers, shape (…).
+        values: the values of each row, shape (rows, values).
     """
     n = len(values)
     of_clusters = totals(values, clusters)
@@ -291,8 +310,8 @@ def bootstrap_counts(
     """Bootstrap a statistic of the number of rows of each kind, by multinomial draws of the kinds.
 
     Args:
-        statistic: counts, shape (…, kinds), to values, shape (…).
-        counts: of all rows, shape (kinds,), each above 0.
+        statistic: a function of counts, shape (…, kinds), to values, shape (…).
+        counts: the number of rows of each kind, shape (kinds,), each above 0.
     """
     n = int(counts.sum())
     estimate = float(statistic(counts))
@@ -308,7 +327,7 @@ def bootstrap_counts(
 
 
 def _from_replicates(estimate: float, replicates: Floats, acceleration: float, n: int) -> Bootstrapped:
-    """The evidence of replicates; some may have no value, because the resample lacks a class."""
+    """Make the evidence from replicates; some may be NaN, because their resample lacks a class."""
     finite = np.sort(replicates[np.isfinite(replicates)])
     if len(finite) < len(replicates) // 2:
         return _nothing(estimate, n)
@@ -330,7 +349,7 @@ def _acceleration(deviations: Floats, weights: Floats | float = 1.0) -> float:
 
 
 def _inside(count: float, of: int) -> float:
-    """A share that is neither 0 nor 1, because no p-value is smaller than one resample.
+    """The share ``count / of``, kept off 0 and 1, because no p-value is smaller than one resample tells.
 
     Davison & Hinkley, "Bootstrap methods" (1997), 4.2.
     """

@@ -1,4 +1,4 @@
-"""Clusters of rows, such as those of one customer: no independent evidence, and so resampled together.
+"""Clusters of rows, such as those of one customer, which are resampled together as they are not independent.
 
 The cluster bootstrap: Field & Welsh, "Bootstrapping clustered data", Journal of the Royal Statistical Society
 B 69 (2007), section 2.
@@ -12,7 +12,7 @@ Clusters = NDArray[np.int64]
 
 
 def number_clusters(keys: NDArray[np.generic]) -> Clusters:
-    """Make one cluster of the rows of equal keys."""
+    """Number the clusters, one for the rows of each distinct key."""
     return np.unique(keys, return_inverse=True)[1].astype(np.int64)
 
 
@@ -21,7 +21,9 @@ def among(clusters: Clusters | None, rows: NDArray[np.int64]) -> Clusters | None
     if clusters is None or not len(rows):
         return None
     numbers = number_clusters(clusters[rows])
-    return numbers if numbers.max() + 1 < len(rows) else None
+    if numbers.max() + 1 == len(rows):
+        return None
+    return numbers
 
 
 def count_clusters(clusters: Clusters) -> int:
@@ -30,7 +32,9 @@ def count_clusters(clusters: Clusters) -> int:
 
 
 def effective_count(clusters: Clusters) -> int:
-    """The number of clusters of one size that tell as much, rounded down; fewer if a few have most rows.
+    """The number of clusters of equal size that would tell as much, rounded down.
+
+    It is small if a few clusters have most of the rows.
 
     Carter, Schnepel & Steigerwald, "Asymptotic behavior of a t-test robust to cluster heterogeneity", The
     Review of Economics and Statistics 99 (2017), for a mean of rows that are alike within a cluster.

@@ -1,13 +1,13 @@
-"""What every estimate of a quantity has to offer, so that a verdict needs not know how it was made."""
+"""The protocol of an estimate with its tests; a verdict needs no more of it."""
 
 from typing import Protocol
 
 ALPHA = 0.025
-"""Of each one-sided test, so that a verdict says whether an interval at 95 % lies on one side of a threshold:
-at most so often it passes what it should not.
+"""The level of each one-sided test: how often, at most, it passes what it should not.
 
-Trials of medicines are held to it, too (ICH E9, "Statistical principles for clinical trials" (1998), section
-5.5).
+At 0.025 a one-sided test agrees with the interval at 95 %: it passes if the whole interval is on the right
+side of the threshold. Trials of medicines use the same level (ICH E9, "Statistical principles for clinical
+trials" (1998), section 5.5).
 """
 
 
@@ -15,11 +15,11 @@ class Evidence(Protocol):
     """An estimate with its one-sided tests.
 
     Attributes:
-        estimate: of the quantity, for example the gain over the champion; higher is better.
-        standard_error: of the estimate; 0 where nothing varies.
-        n: what it was made of: rows, or seeds.
-        step: by how much ``n`` times the estimate changes at least: 1 for counts, which makes their tests
-            cautious; 0 for numbers.
+        estimate: the estimated quantity, such as the gain over the champion; higher is better.
+        standard_error: the standard error of the estimate; 0 if nothing varies.
+        n: the number of rows, or of seeds, that the estimate is made of.
+        step: the smallest change of ``n * estimate``: 1 for counts, whose tests are cautious because of it;
+            0 for continuous values.
     """
 
     @property
@@ -32,19 +32,13 @@ class Evidence(Protocol):
     def step(self) -> float: ...
 
     def p_above(self, threshold: float) -> float:
-        """The p-value of the hypothesis that the quantity is at most the threshold: small where it is
-        above.
-        """
+        """The p-value of "the quantity is at most the threshold"; small if it is above."""
         ...
 
     def p_below(self, threshold: float) -> float:
-        """The p-value of the hypothesis that the quantity is at least the threshold: small where it is
-        below.
-        """
+        """The p-value of "the quantity is at least the threshold"; small if it is below."""
         ...
 
     def interval(self, alpha: float = ALPHA) -> tuple[float, float]:
-        """Both one-sided bounds at ``1 - alpha``: an interval with a confidence of ``1 - 2 alpha``, 95 % by
-        default.
-        """
+        """The interval with a confidence of ``1 - 2 * alpha``, 95 % by default: low and high."""
         ...

@@ -1,4 +1,4 @@
-"""Tests of shares of right rows: of one classifier, and of the gain of one over another on the same rows."""
+"""Tests of the share of right rows of a classifier, and of its gain over another one on the same rows."""
 
 from dataclasses import dataclass
 from math import copysign, sqrt
@@ -8,10 +8,10 @@ import scipy  # its parts are imported when they are first used: they take a sec
 from resources.evaluation.statistics.evidence import ALPHA
 
 CONTINUITY = 0.5
-"""Rows: ``won - lost`` is a whole number.
+"""The continuity correction of the score test in rows, needed because ``won - lost`` is a whole number.
 
-With it the score test passes at most its level, 5 % or 2.5 %, at every size that was enumerated; without it
-5.6 % where it is 5 %.
+With it the test passes at most its level, 5 % or 2.5 %, at every size that was enumerated. Without it, it
+passes 5.6 % at a level of 5 %.
 """
 
 
@@ -19,15 +19,16 @@ With it the score test passes at most its level, 5 % or 2.5 %, at every size tha
 class PairedProportions:
     """The gain in accuracy; see :class:`resources.evaluation.statistics.evidence.Evidence`.
 
-    Against 0 it is McNemar's exact test (Dietterich, "Approximate statistical tests for comparing supervised
-    classification learning algorithms", Neural Computation 10 (1998), section 3.1), against any other gain
-    Tango's score test (:func:`tango`) with a continuity correction. A bootstrap would conclude from rows that
-    are all predicted alike that there is no difference; these conclude that fewer than about 3 in ``n``
-    differ.
+    A gain of 0 is tested by McNemar's exact test (Dietterich, "Approximate statistical tests for comparing
+    supervised classification learning algorithms", Neural Computation 10 (1998), section 3.1), any other gain
+    by Tango's score test (:func:`tango`) with a continuity correction. If both models predict all rows alike,
+    a bootstrap would conclude that there is no difference; these tests conclude that fewer than about 3 in
+    ``n`` differ.
 
     Attributes:
-        won, lost: rows that only the first, only the second gets right.
-        n: all rows.
+        won: the number of rows that only the first model gets right.
+        lost: the number of rows that only the second one gets right.
+        n: the number of all rows.
     """
 
     won: int
@@ -37,7 +38,9 @@ class PairedProportions:
 
     @property
     def estimate(self) -> float:
-        return (self.won - self.lost) / self.n if self.n else float("nan")
+        if not self.n:
+            return float("nan")
+        return (self.won - self.lost) / self.n
 
     @property
     def standard_error(self) -> float:
@@ -66,7 +69,7 @@ class PairedProportions:
 class Proportion:
     """The share of rows that are right; see :class:`resources.evaluation.statistics.evidence.Evidence`.
 
-    By the exact binomial test, and its interval (Clopper & Pearson, Biometrika 26 (1934)).
+    It is tested by the exact binomial test, with the interval of Clopper & Pearson (Biometrika 26 (1934)).
     """
 
     right: int
@@ -75,7 +78,9 @@ class Proportion:
 
     @property
     def estimate(self) -> float:
-        return self.right / self.n if self.n else float("nan")
+        if not self.n:
+            return float("nan")
+        return self.right / self.n
 
     @property
     def standard_error(self) -> float:
@@ -104,11 +109,11 @@ class Proportion:
 
 
 def tango(won: int, lost: int, n: int, gain: float, continuity: float = 0.0) -> float:
-    """Tango's score statistic of the hypothesis that the gain is ``gain``; about standard normal if true.
+    """Tango's score statistic for the hypothesis that the gain is ``gain``.
 
-    Tango, "Equivalence test and confidence interval for the difference in proportions for the paired-sample
-    design", Statistics in Medicine 17 (1998), equation 4: at 0 it is McNemar's, (won - lost) / sqrt(won +
-    lost).
+    If the hypothesis is true, it is about standard normal. For a gain of 0 it is McNemar's statistic,
+    (won - lost) / sqrt(won + lost). Tango, "Equivalence test and confidence interval for the difference in
+    proportions for the paired-sample design", Statistics in Medicine 17 (1998), equation 4.
     """
     if not n:
         return 0.0
@@ -123,16 +128,18 @@ def tango(won: int, lost: int, n: int, gain: float, continuity: float = 0.0) -> 
     deviation = sqrt(max(n * (2 * share + gain * (1 - gain)), 0.0))
     distance = won - lost - n * gain
     distance = copysign(max(abs(distance) - continuity, 0.0), distance)
+    if not distance:
+        return 0.0
     if deviation > 0:
         return distance / deviation
-    return copysign(float("inf"), distance) if distance else 0.0
+    return copysign(float("inf"), distance)
 
 
 def tango_interval(won: int, lost: int, n: int, alpha: float, continuity: float = 0.0) -> tuple[float, float]:
     """The gains that neither one-sided test at ``alpha`` rules out."""
     z = float(scipy.stats.norm.isf(alpha))
-    inside = 1 - 1e-12  # at -1 and 1 themselves every row is known
-    middle = max(-inside, min(inside, (won - lost) / n if n else 0.0))
+    inside = 1 - 1e-12  # A gain of -1 or 1 would leave nothing to test.
+    middle = max(-inside, min(inside, (won - lost) / max(n, 1)))
 
     def beyond(gain: float) -> float:
         return abs(tango(won, lost, n, gain, continuity)) - z
@@ -146,5 +153,7 @@ def tango_interval(won: int, lost: int, n: int, alpha: float, continuity: float 
 
 
 def _at_least(count: int, of: int) -> float:
-    """The probability of so many heads or more among tosses of a fair coin."""
-    return float(scipy.stats.binomtest(count, of, 0.5, alternative="greater").pvalue) if of else 1.0
+    """The probability of ``count`` or more heads in ``of`` tosses of a fair coin."""
+    if not of:
+        return 1.0
+    return float(scipy.stats.binomtest(count, of, 0.5, alternative="greater").pvalue)

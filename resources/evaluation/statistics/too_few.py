@@ -1,4 +1,4 @@
-"""Evidence from which nothing is concluded, because too few rows tell anything."""
+"""Evidence from which nothing is concluded, because too few rows differ."""
 
 from dataclasses import dataclass
 from math import ceil, inf, nan
@@ -6,13 +6,13 @@ from math import ceil, inf, nan
 from resources.evaluation.statistics.evidence import ALPHA
 
 MIN_TELLING = 10
-"""Rows; if fewer differ from all others, resamples hardly vary, and a bootstrap would seem certain."""
+"""The number of differing rows that a bootstrap needs: with fewer, resamples hardly vary, as if certain."""
 
 MIN_ROWS = 20
-"""Rows or clusters; from fewer the bootstrap concludes nothing, as they show too little."""
+"""The number of rows or clusters that a bootstrap needs to conclude anything."""
 
 FEW_TELLING = 100
-"""Rows; if fewer differ, a bootstrap claims no more than Student's t of so many."""
+"""The number of differing rows below which a bootstrap claims no more than Student's t of so many."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,10 @@ class TooFew:
 
     Attributes:
         n: the number of rows.
-        telling: for a comparison the rows on which both differ, for a single metric the rows that differ from
-            the usual value; or the clusters with such rows.
-        clusters: the number of clusters; None: each row stands for itself.
+        telling: for a comparison the number of rows on which both differ, for a single metric the number of
+            rows that differ from the most frequent value; with clusters, the number of clusters that have
+            such rows.
+        clusters: the number of clusters; None if rows are independent.
     """
 
     estimate: float
@@ -44,7 +45,7 @@ class TooFew:
 
     @property
     def rows_to_tell(self) -> int | None:
-        """The number of rows of which enough are expected to tell; None if no row tells so far."""
+        """The number of rows of which enough are expected to differ; None if none of these does."""
         if not self.telling:
             return None
         units = self.n if self.clusters is None else self.clusters

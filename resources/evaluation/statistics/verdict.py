@@ -1,4 +1,4 @@
-"""From evidence to a verdict: pass, fail, or too little evidence and how much would settle it."""
+"""From evidence to a conclusion: pass, fail, or too little evidence, and how much would be enough."""
 
 from dataclasses import dataclass
 from math import ceil, isfinite
@@ -12,23 +12,25 @@ from resources.evaluation.statistics.too_few import TooFew
 
 Outcome = Literal["pass", "fail", "too little evidence"]
 POWER = 0.9
-"""How often as much evidence as a verdict asks for settles the question, where what was supposed is true."""
+"""The probability that as much evidence as a conclusion asks for settles it, if its supposition is true."""
 
-_MAX_ROWS = 10**9  # that anyone could have
+_MAX_ROWS = 10**9  # Nobody could have more.
 
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What is concluded from evidence about a claim of the kind "the quantity is above the threshold".
+    """The conclusion on a claim such as "the quantity is above the threshold".
 
     Attributes:
-        outcome: of the claim.
-        estimate, low, high: the estimate, and the interval that holds it at 95 %.
-        p: the p-value of the claim being wrong.
-        n: how much evidence there was: rows, or seeds.
-        needed: how much would settle it; None where it is settled, or where no amount within reason would.
-        telling: where too few rows, or clusters of rows, tell anything, how many do.
-        clusters: of how many, where rows come in clusters.
+        outcome: whether the claim passes.
+        estimate: the estimate of the quantity.
+        low, high: the interval at 95 %.
+        p: the p-value of the hypothesis that the claim is wrong.
+        n: the number of rows, or of seeds, that the evidence is made of.
+        needed: the number that would settle the claim; None if it is settled, or if no number within reason
+            would settle it.
+        telling: the number of rows, or of clusters, that differ, if they are too few.
+        clusters: the number of all clusters then, if rows come in clusters.
     """
 
     outcome: Outcome
@@ -43,15 +45,15 @@ class Conclusion:
 
 
 def conclude(evidence: Evidence, threshold: float, *, refuted_below: float, supposed: float) -> Conclusion:
-    """Whether a quantity is above a threshold, by two one-sided tests.
+    """Conclude whether a quantity is above a threshold, by two one-sided tests.
 
-    It passes where the hypothesis that it is at most ``threshold`` is rejected, and fails where the one that
-    it is at least ``refuted_below`` is. So of quantities at the threshold at most ``ALPHA`` pass.
+    It passes if "at most ``threshold``" is rejected, and fails if "at least ``refuted_below``" is rejected.
+    So of quantities at the threshold at most ``ALPHA`` pass.
 
     Args:
-        refuted_below: the threshold itself, or what would have been worth having: then it fails where that
-            much is ruled out.
-        supposed: the quantity for which the size is worked out that settles the question.
+        refuted_below: the threshold itself, or a larger quantity that would have been worth having; the claim
+            fails if that is ruled out.
+        supposed: the quantity that is supposed when ``needed`` is computed.
     """
     p = evidence.p_above(threshold)
     low, high = evidence.interval()
@@ -60,37 +62,41 @@ def conclude(evidence: Evidence, threshold: float, *, refuted_below: float, supp
         outcome = "pass"
     elif evidence.p_below(refuted_below) <= ALPHA:
         outcome = "fail"
-    needed = None if outcome != "too little evidence" else settling_size(evidence, threshold, supposed)
+    needed = None
+    if outcome == "too little evidence":
+        needed = settling_size(evidence, threshold, supposed)
     return Conclusion(outcome, evidence.estimate, low, high, p, evidence.n, needed, *_telling(evidence))
 
 
 def non_inferior(gain: Evidence, margin: float) -> Conclusion:
-    """Test that the new is worse by less than the margin, at most; it fails if shown to be worse by more.
+    """Test that a gain is not below ``-margin``: worse by less than the margin, if worse at all.
 
-    What would settle it is worked out for two that are equally good, as for a trial that is planned (Julious,
-    "Sample sizes for clinical trials with normal data", Statistics in Medicine 23 (2004), section 4).
+    It fails if the gain is shown to be below ``-margin``. ``needed`` supposes that both are equally good, as
+    for a trial that is planned (Julious, "Sample sizes for clinical trials with normal data", Statistics in
+    Medicine 23 (2004), section 4).
 
     Args:
-        gain: what is new against what it is compared with, higher is better.
-        margin: 0 or more, in the same unit.
+        gain: the gain of the new over the old; higher is better.
+        margin: 0 or more, in the unit of the gain.
     """
     return conclude(gain, -margin, refuted_below=-margin, supposed=0.0)
 
 
 def superior(gain: Evidence, effect: float) -> Conclusion:
-    """Test that the new is better; it fails if a gain of the declared effect is ruled out.
+    """Test that a gain is above 0; it fails if a gain of ``effect`` is ruled out.
 
     Args:
-        effect: above 0, the least gain that is worth having, in the same unit; with so much evidence as
-            settles it, a gain of that size passes with a probability of ``POWER``.
+        effect: the least gain that is worth having, above 0, in the unit of the gain. With as much evidence
+            as ``needed`` says, a gain of that size passes with a probability of ``POWER``.
     """
     return conclude(gain, 0.0, refuted_below=effect, supposed=effect)
 
 
 def within(evidence: Evidence, minimum: float | None, maximum: float | None) -> Conclusion:
-    """Test that a quantity is within bounds: it passes with its whole interval, and fails with none of it.
+    """Test that a quantity is within bounds.
 
-    What would settle it is worked out for the estimate, because no plan says what to suppose.
+    It passes if its whole interval is within them, and fails if none of the interval is. ``needed`` supposes
+    the estimate, because no plan says what else to suppose.
     """
     ends = []
     if minimum is not None:
@@ -104,65 +110,83 @@ def within(evidence: Evidence, minimum: float | None, maximum: float | None) -> 
     elif any(p > ALPHA for p, _, _ in ends):
         outcome = "too little evidence"
     p, _, nearest = max(ends)
-    needed = None if outcome != "too little evidence" else settling_size(evidence, nearest, evidence.estimate)
+    needed = None
+    if outcome == "too little evidence":
+        needed = settling_size(evidence, nearest, evidence.estimate)
     return Conclusion(outcome, evidence.estimate, low, high, p, evidence.n, needed, *_telling(evidence))
 
 
 def _telling(evidence: Evidence) -> tuple[int | None, int | None]:
-    return (evidence.telling, evidence.clusters) if isinstance(evidence, TooFew) else (None, None)
+    if isinstance(evidence, TooFew):
+        return evidence.telling, evidence.clusters
+    return None, None
 
 
 def settling_size(evidence: Evidence, threshold: float, supposed: float) -> int | None:
-    """The rows, or seeds, that a test at ``ALPHA`` with a power of ``POWER`` takes at this spread.
+    """The rows, or seeds, that a test at ``ALPHA`` with a power of ``POWER`` needs; None if none suffice.
 
-    It supposes a quantity, and not that the estimate is the truth, which is what too little evidence cannot
-    say (Hoenig & Heisey, "The abuse of power", The American Statistician 55 (2001)). If there were as many
-    already, the quantity is nearer to the threshold than was supposed; then the answer is for the estimate.
+    The quantity is supposed, because too little evidence cannot say that the estimate is the truth (Hoenig &
+    Heisey, "The abuse of power", The American Statistician 55 (2001)). If there are as many rows already, the
+    quantity is nearer to the threshold than was supposed; then the answer supposes the estimate.
     """
     if isinstance(evidence, TooFew):
         return evidence.rows_to_tell
     if not isfinite(evidence.standard_error) or evidence.standard_error <= 0 or evidence.n < 1:
         return None
     deviation = evidence.standard_error * evidence.n**0.5
-    fewest_rows = evidence.min_rows if isinstance(evidence, Bootstrapped) else 0
+    min_rows = 0
+    if isinstance(evidence, Bootstrapped):
+        min_rows = evidence.min_rows
     for distance in (abs(supposed - threshold), abs(evidence.estimate - threshold)):
-        needed = planned_rows(deviation, distance, evidence.step) if distance > 0 else None
-        if needed is None or needed > evidence.n:
-            return needed if needed is None else max(needed, fewest_rows)
-    return fewest_rows if fewest_rows > evidence.n else None
+        if distance == 0:
+            return None
+        needed = planned_rows(deviation, distance, evidence.step)
+        if needed is None:
+            return None
+        if needed > evidence.n:
+            return max(needed, min_rows)
+    if min_rows > evidence.n:
+        return min_rows
+    return None
 
 
 def planned_rows(deviation: float, distance: float, step: float = 0.0) -> int | None:
-    """The rows that show a difference with a power of ``POWER``; None: more than anyone could have.
+    """The rows that show a difference with a power of ``POWER``; None if nobody could have so many.
 
     Args:
-        deviation: of one row's paired difference.
-        distance: of the truth from the threshold, above 0.
+        deviation: the standard deviation of one row's paired difference.
+        distance: the distance of the truth from the threshold, above 0.
         step: see :class:`Evidence`; a test that is cautious by a step needs ``step / distance`` rows more.
     """
     rows = (
         (scipy.stats.norm.isf(ALPHA) + scipy.stats.norm.ppf(POWER)) * deviation / distance
     ) ** 2 + step / distance
-    return ceil(rows) if rows <= _MAX_ROWS else None
+    if rows <= _MAX_ROWS:
+        return ceil(rows)
+    return None
 
 
 def planned_seeds(deviation: float, difference: float) -> int | None:
-    """The seeds of each of two training procedures that show a difference of their means; None: too many.
+    """The seeds that each of two training procedures needs to show a difference of their means.
+
+    None if nobody could train so many.
 
     Two independent samples, by the normal distribution, and z²/4 more for Student's t (Guenther, "Sample size
     formulas for normal theory t tests", The American Statistician 35 (1981)).
 
     Args:
-        deviation: of a metric from seed to seed, the same for both.
-        difference: of the means, above 0.
+        deviation: the standard deviation of a metric from seed to seed, the same for both.
+        difference: the difference of the means, above 0.
     """
     z_alpha = scipy.stats.norm.isf(ALPHA)
     seeds = 2 * ((z_alpha + scipy.stats.norm.ppf(POWER)) * deviation / difference) ** 2 + z_alpha**2 / 4
-    return max(2, ceil(seeds)) if seeds <= _MAX_ROWS else None
+    if seeds <= _MAX_ROWS:
+        return max(2, ceil(seeds))
+    return None
 
 
 def holm(p_values: list[float]) -> list[float]:
-    """Adjust the p-values of many tests, so that at one level a false rejection is as rare as for one test.
+    """Adjust the p-values of many tests, so that one false rejection among all is as rare as for one test.
 
     Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6
     (1979).
