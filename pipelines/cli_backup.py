@@ -75,7 +75,7 @@ def run_backup(arguments: argparse.Namespace) -> int:
         "rows": dict(manifest.rows),
         "revision": manifest.revision,
         "seconds": made.seconds,
-        "missing": [{"digest": content.digest, "what": content.what} for content in made.missing],
+        "missing": [{"digest": content.digest, "what": content.title} for content in made.missing],
         "pruned": asdict(pruned) if pruned else None,
     }
     text = (

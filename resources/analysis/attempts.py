@@ -6,6 +6,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
+from halving.query.units import count_of
 from resources.analysis.reasons import short_reason
 from resources.catalog import AttemptRow, TrialRow
 from resources.search.rules import rules_of
@@ -21,11 +22,12 @@ class Attempt:
         rung: the rung that it trained for first.
         audit: whether it trains a pruned trial on, for the audit.
         worker: None until a worker has claimed it.
-        nodes, gpus, ranks: how many it has, or had, in all.
+        nodes, gpus, ranks: the numbers of all its nodes, GPUs and ranks.
         began: when it was handed out.
-        ended, outcome: None while it runs.
-        error, reason: why it failed or was preempted, with the stacks that were recorded; and that in one
-            line.
+        ended: when it ended; None while it runs.
+        outcome: how it ended, as in the catalog; None while it runs.
+        error: why it failed or was preempted, with the stacks that were recorded.
+        reason: the error in one line.
     """
 
     trial: int
@@ -47,9 +49,7 @@ class Attempt:
     def ran_on(self) -> str:
         """Its ranks, and the nodes and GPUs that they had: ``16 ranks, 2 nodes, 16 GPUs``."""
         counts = {"rank": self.ranks, "node": self.nodes, "GPU": self.gpus}
-        return ", ".join(
-            f"{count} {noun}{'s' if count > 1 else ''}" for noun, count in counts.items() if count
-        )
+        return ", ".join(count_of(count, noun) for noun, count in counts.items() if count)
 
 
 def searched_attempts(session: Session, sweep: str, spec: SweepSpec) -> list[Attempt]:
@@ -90,8 +90,10 @@ def _attempts(session: Session, sweep: str, spec: SweepSpec, which: ColumnElemen
 
 
 def _trains_to(row: AttemptRow, spec: SweepSpec, rules: Rules, final: int | None) -> int:
-    """The epoch that decided which resources an attempt got: that of its first rung."""
-    return rules.ladder(row.trial)[row.rung] if final is None else spec.final_epochs
+    """The number of epochs that decided which resources an attempt got: that of its first rung."""
+    if final is not None:
+        return spec.final_epochs
+    return rules.ladder(row.trial)[row.rung]
 
 
 def is_audit(rung: int, audited: int | None) -> bool:

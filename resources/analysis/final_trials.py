@@ -15,11 +15,12 @@ class FinalTrial:
 
     Attributes:
         seed: the number of its seed, from 0.
-        reported: the objective at its end. If the validation split was trained on, it says how well those
-            rows were learned, and nothing about other rows.
-        epochs: how many were trained up to its end; None before.
-        checkpoint: its last checkpoint, which counts; empty before its end.
-        error, reason: why its last attempt failed or was preempted; and that in short.
+        reported: the objective at its end; None before. If the validation split was trained on, it tells how
+            well those rows were learned, and nothing about other rows.
+        epochs: the number of epochs that were trained until its end; None before.
+        checkpoint: its last checkpoint; "" before its end.
+        error: why its last attempt failed or was preempted.
+        reason: the error in one line.
     """
 
     seed: int
@@ -55,18 +56,25 @@ def final_trials(
         if trial.final is None:
             continue
         end = ends.get(trial.number)
+        reported = None
+        epochs = None
+        checkpoint = ""
+        if end:
+            reported = end.value
+            epochs = end.epochs
+            checkpoint = end.checkpoint or ""
         finals.append(
             FinalTrial(
                 seed=trial.final,
                 trial=trial.number,
                 key=trial_key(sweep, trial.number),
                 status=trial.status,
-                reported=end.value if end else None,
-                epochs=end.epochs if end else None,
+                reported=reported,
+                epochs=epochs,
                 attempts=trial.attempt,
                 preemptions=trial.preemptions,
                 seconds=trial.seconds,
-                checkpoint=(end.checkpoint or "") if end else "",
+                checkpoint=checkpoint,
                 error=trial.error,
                 reason=short_reason(trial.error),
             )

@@ -1,4 +1,4 @@
-"""Contents that the catalog names and the store must have: whose they are, and what mends their absence."""
+"""Contents that the catalog names and the store must have, and what to do if one is missing."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -19,13 +19,13 @@ class NamedContent(NamedTuple):
     """A content that the store should have.
 
     Attributes:
-        what: whose it is, in words.
+        title: what it is and of what, for people.
         means: what its absence means.
         mend: what mends its absence.
     """
 
     digest: str
-    what: str
+    title: str
     means: str
     mend: str
     is_checkpoint: bool = False
@@ -36,18 +36,18 @@ def contents_of_models(session: Session) -> list[NamedContent]:
     contents: list[NamedContent] = []
     for row in session.scalars(select(ModelVersionRow).where(ModelVersionRow.stage != "archived")):
         means = f"{row.model}@{row.version} ({row.stage}) cannot be loaded, served or judged"
-        for what, digest in (
+        for part, digest in (
             ("checkpoint", row.checkpoint),
             ("manifest", row.manifest),
             ("report", row.report),
         ):
             if digest:
-                is_checkpoint = what == "checkpoint"
+                is_checkpoint = part == "checkpoint"
                 mend = FROM_A_BACKUP
                 if is_checkpoint and row.run:
                     mend = f"halving rerun {row.run} trains it again; or {FROM_A_BACKUP}"
-                whose = f"the {what} of {row.model}@{row.version}"
-                contents.append(NamedContent(digest, whose, means, mend, is_checkpoint=is_checkpoint))
+                title = f"the {part} of {row.model}@{row.version}"
+                contents.append(NamedContent(digest, title, means, mend, is_checkpoint=is_checkpoint))
     for sweep, digest, page in session.execute(select(ReportRow.sweep, ReportRow.digest, ReportRow.html)):
         means = f"its page and `halving leaderboard {sweep}` lack the evaluation"
         contents.append(NamedContent(digest, f"the report of {sweep}", means, FROM_A_BACKUP))
@@ -76,10 +76,10 @@ def contents_of_paused_trials(session: Session) -> list[NamedContent]:
 def find_missing(
     store: Store, contents: Iterable[NamedContent], is_there: Callable[[str], bool]
 ) -> list[NamedContent]:
-    """Find the contents that are not there, each once; of sharded checkpoints also the parts.
+    """Find the contents that the store lacks, each once, and missing parts of sharded checkpoints.
 
     Args:
-        store: where checkpoints are read to see what they consist of.
+        store: the store from which the manifests of sharded checkpoints are read.
         is_there: whether the store has a file of this name.
 
     Raises:
@@ -95,14 +95,14 @@ def find_missing(
         checkpoints, in_threads(lambda content: parts_of(store, content.digest), checkpoints), strict=True
     ):
         for part in (f"sha256:{digest.hex()}" for digest in digests):
-            parts.setdefault(part, content._replace(digest=part, what=f"a part of {content.what}"))
+            parts.setdefault(part, content._replace(digest=part, title=f"a part of {content.title}"))
     return missing + _divide(parts.values(), is_there)[1]
 
 
 def _divide(
     contents: Iterable[NamedContent], is_there: Callable[[str], bool]
 ) -> tuple[list[NamedContent], list[NamedContent]]:
-    """Divide contents into those that are there, and those that are not."""
+    """Divide contents into those that the store has, and those that are missing."""
     every = list(contents)
     answers = in_threads(lambda content: is_there(blob_name(content.digest)), every)
     present = [content for content, there in zip(every, answers, strict=True) if there]

@@ -10,12 +10,12 @@ _NOTE = re.compile(r"^rank \d+ ran out of memory\b")
 
 
 def short_reason(error: str | None) -> str | None:
-    """The line of an error's text that says what happened; None for no text.
+    """The line of an error's text that says what happened; None without a text.
 
-    In a traceback it is the line of the exception that was raised last, after its rank or node
-    (``rank 1: ``). Notes that follow it, such as PyTorch's table of a GPU's memory, are no reason; our own
-    note of which rank ran out of memory is one. Any other text says it in its last line: a hang after the
-    stacks of all ranks, an image after what it printed.
+    Of a traceback it is the line of the exception that was raised last, after its rank or node
+    (``rank 1: ``). Notes below it, such as PyTorch's table of a GPU's memory, are left out, except for our
+    own note on which rank ran out of memory. Of any other text it is the last line, which comes after the
+    stacks of all ranks, or after what an image printed.
     """
     lines = (error or "").strip().splitlines()
     if not lines:

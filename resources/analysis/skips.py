@@ -1,7 +1,7 @@
-"""What a training skipped: steps that were not finite, and checkpoints that the store did not take.
+"""The steps that a training skipped as not finite, and the checkpoints that the store did not take.
 
 The steps are counted in metrics (:mod:`halving.distributed.nonfinite`), so that those of a killed attempt are
-known, too. The checkpoints stand in the record of the next one that the store took, or in that of the
+known, too. The checkpoints are listed in the record of the next one that the store took, or in that of the
 attempt's end (:mod:`halving.checkpoints.misses`).
 """
 
@@ -30,8 +30,8 @@ class Culprit:
     """A rank whose loss or gradients were not finite in some steps.
 
     Attributes:
-        loss: in how many steps its loss was not finite.
-        gradients: in how many steps only its gradients were not.
+        loss: the number of steps in which its loss was not finite.
+        gradients: the number of steps in which only its gradients were not finite.
     """
 
     rank: int
@@ -44,8 +44,9 @@ class SkippedSteps:
     """Steps that an attempt skipped because they were not finite.
 
     Attributes:
-        last_step, last_at: the last of them, and its time in Unix seconds.
-        culprits: by rank; none if only the sum of all ranks' gradients was not finite.
+        last_step: the last of these steps.
+        last_at: the time of that step, in seconds since the epoch.
+        culprits: the ranks with such steps; none if only the sum of all ranks' gradients was not finite.
     """
 
     attempt: int
@@ -62,7 +63,9 @@ class SkippedSteps:
         parts = [f"the loss of rank {rank.rank} in {rank.loss}" for rank in losses]
         parts += [f"the gradients of rank {rank.rank} in {rank.gradients}" for rank in gradients]
         causes = ", ".join(parts) or "only the sum of all ranks' gradients"
-        were = "was" if self.count == 1 else "were"
+        were = "were"
+        if self.count == 1:
+            were = "was"
         return (
             f"attempt {self.attempt} left out {count_of(self.count, 'step')} that {were} NaN or infinite "
             f"({causes}), the last at step {self.last_step}, {last}: lower the learning rate, or look at "
@@ -79,7 +82,7 @@ class Skips:
 
     @property
     def texts(self) -> list[str]:
-        """A sentence for each."""
+        """A sentence on each attempt's steps, and on each attempt's checkpoints."""
         return [*(steps.text for steps in self.steps), *(skipped.text for skipped in self.checkpoints)]
 
     def as_dict(self) -> dict[str, Any]:
@@ -112,7 +115,7 @@ def skips_of(
 
 
 Counts = Mapping[str, Mapping[int, tuple[int, int, float]]]
-"""By metric and attempt: the greatest count, and the step and the Unix time at which it was reached."""
+"""The greatest count by metric and attempt, with the step and the time at which it was reached."""
 
 
 def _greatest(points: Points) -> dict[int, tuple[int, int, float]]:

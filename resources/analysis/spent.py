@@ -1,4 +1,4 @@
-"""What a sweep's search trained and what early stopping saved, as pages, reports and prices state it."""
+"""The training that a sweep's search took, and the training that early stopping saved."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ ResultsAt = Mapping[tuple[int, int], RungResultRow]
 
 @dataclass(frozen=True)
 class Saved:
-    """What a trial would have trained without early stopping.
+    """The training that early stopping saved of a trial.
 
     Attributes:
         seconds: an estimate of the training time.
-        attempt: the last one that led to a result; the saved time counts with the resources of this attempt.
+        attempt: the last attempt that led to a result; its resources count for the saved time.
     """
 
     trial: int
@@ -30,11 +30,10 @@ class Saved:
 
 
 def saved_by_early_stopping(state: SearchState, results: ResultsAt) -> Iterator[Saved]:
-    """What was not trained, trial by trial.
+    """The training that was saved, trial by trial.
 
-    An epoch that was not trained counts with the seconds that an epoch of its trial took, or with the sweep's
-    average where that is less, because a short training is mostly start-up. So the estimate of what was saved
-    is a low one.
+    The seconds of a saved epoch are those of the trial's epochs, or the sweep's average if that is less,
+    because a short training is mostly start-up. So this is a low estimate.
     """
     average = _seconds_per_epoch([result for result in results.values() if result.value is not None])
     for trial in state.trials:
@@ -57,13 +56,12 @@ def gpus_of_attempts(session: Session, sweep: str) -> dict[tuple[int, int], int]
 def spent_and_saved(
     state: SearchState, trials: Sequence[TrialRow], results: ResultsAt, gpus: Mapping[tuple[int, int], int]
 ) -> dict[str, Any]:
-    """What was trained and what early stopping saved, as fields of a sweep's summary.
+    """The training that a search took and saved, as fields of a sweep's summary.
 
-    Time that led to no result, such as that of attempts that crashed, counts with the GPUs of the trial's
-    newest attempt.
+    Time without a result, as of attempts that crashed, counts with the GPUs of the trial's newest attempt.
 
     Args:
-        gpus: of attempts; an attempt that is not in it had none.
+        gpus: the number of GPUs by trial and attempt; 0 for attempts that are left out.
     """
     trained = 0
     audit_epochs = 0

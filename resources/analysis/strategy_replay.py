@@ -53,7 +53,7 @@ def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequenc
     Returns:
         ``sweep``, ``objective``, ``direction``, ``trials`` and ``workers``. ``itself`` is the sweep's own
         search without the audit of pruning; its ``seconds`` are None if no attempt was recorded.
-        ``replayed`` has the searches in the order of the strategies. Each search has its winner's name, and
+        ``replayed`` has the searches in the order of the strategies. Each search has its winner's key, and
         the winner's place among the sweep's own results.
 
     Raises:
@@ -88,15 +88,17 @@ def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequenc
     if summary.best is None:
         raise NotReplayable(f"sweep {sweep} has no trial with a result, so there is nothing to replay")
     curves_of_trials = _curves(store, spec, sweep, trials, results)
-    workers = spec.concurrency or _most_at_once(attempts)
+    workers = spec.concurrency or _peak_concurrency(attempts)
     places = {standing.key: place for place, standing in enumerate(summary.standings, start=1)}
     replayed = []
     for replayed_spec in specs:
         search = replay(replayed_spec, curves_of_trials, workers)
         winner = None
+        place = None
         if search.winner is not None:
             winner = trial_key(sweep, trials[search.winner].number)
-        replayed.append({**asdict(search), "winner": winner, "place": places.get(winner) if winner else None})
+            place = places.get(winner)
+        replayed.append({**asdict(search), "winner": winner, "place": place})
     return {
         "sweep": sweep,
         "objective": summary.objective,
@@ -129,7 +131,9 @@ def _curves(
         for trial, rungs in reached.items()
         if rungs[-1].epochs
     }
-    usual = statistics.median(rates.values()) if rates else 0.0
+    usual = 0.0
+    if rates:
+        usual = statistics.median(rates.values())
     return [
         curve_of(
             spec,
@@ -161,11 +165,12 @@ def _end_of(
 ) -> Literal["stopped", "returned", "failed"]:
     if trial.status == Status.FAILED:
         return "failed"
-    early = trial.status == Status.COMPLETED and reached[trial.number][-1].epochs < spec.budgets[-1]
-    return "returned" if early else "stopped"
+    if trial.status == Status.COMPLETED and reached[trial.number][-1].epochs < spec.budgets[-1]:
+        return "returned"
+    return "stopped"
 
 
-def _most_at_once(attempts: Sequence[AttemptRow]) -> int:
+def _peak_concurrency(attempts: Sequence[AttemptRow]) -> int:
     """The greatest number of attempts that ran at the same time; at least 1."""
     changes = [(attempt.started_at, 1) for attempt in attempts]
     changes += [(attempt.ended_at, -1) for attempt in attempts if attempt.ended_at]

@@ -1,4 +1,4 @@
-"""The summary of a sweep: its trials ranked, what was stopped at which rung, and what that saved."""
+"""The summary of a sweep: its trials ranked, how many were stopped at each rung, and what that saved."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from resources.sweep_spec import SweepSpec, stored_spec
 
 @dataclass(frozen=True)
 class Standing:
-    """A trial in the ranking, by the result at its highest rung.
+    """A trial in the ranking, with the result at its highest rung.
 
     Attributes:
         metrics: every objective and every bounded metric at that rung.
@@ -55,12 +55,13 @@ class RungSummary:
     """What happened to the trials that reached a rung of a bracket.
 
     Attributes:
-        reached: how many there are; the sum of the five counts that follow.
-        promoted: went on towards the next rung.
-        paused: wait here with a checkpoint; when the search is over they stay here.
-        stopped: ended here, by the median rule or because their sweep was stopped.
-        completed: are done: this is the last rung, or the trainable returned.
-        failed: failed on the way here.
+        reached: the number of these trials; the sum of the five numbers that follow.
+        promoted: the number of trials that went on towards the next rung.
+        paused: of trials that wait here with a checkpoint, or did so when the search ended.
+        stopped: of trials that ended here, by the median rule or because their sweep was stopped.
+        completed: of trials that are done, because this is the last rung or the trainable returned.
+        failed: of trials that failed on the way here.
+        best: the best trial's first objective; None without a result.
     """
 
     bracket: int
@@ -77,31 +78,30 @@ class RungSummary:
 
 @dataclass(frozen=True)
 class SweepSummary:
-    """The standing of a sweep.
+    """A sweep as it stands.
 
     Attributes:
         control: what its user wants: run, pause or stop.
         project: the project whose share it uses.
         held_back: why none of its trials is started though it has work: a quota, or the others' shares. None
-            if nothing keeps it back.
-        objective, direction: of the objective that ranks trials.
+            if nothing holds it back.
+        objective, direction: the objective that ranks trials.
         objectives: all objectives, with how each is summarised at a rung.
-        planned: how many trials its search may start.
-        counts: how many trials are in each status.
-        standings: trials of the search with a result, best first.
+        planned: the number of trials that its search may start.
+        counts: the number of trials in each status.
+        standings: the search's trials with a result, best first.
         rungs: the rungs of every bracket, the longest bracket first.
-        infeasible: how many of ``standings`` are out of bounds.
-        waiting: trials whose pods have not started, with the cluster's reason.
-        preemptions: how many times a trial lost its worker.
-        epochs_trained: epochs that the search trained; failed trials count up to their last result.
-        epochs_full: epochs that the search would have trained without early stopping.
-        final: the trainings of the winner's params after the search, by seed, as far as they have begun. They
-            count nowhere else but in ``failed`` and ``waiting``.
-        final_seeds: how many of them are planned; 0 without a final training.
-        audit_epochs, audit_seconds: what the audit of pruning trained in addition.
-        seconds: training time of the search, repeated work included.
-        seconds_saved: the time of the epochs that were not trained, at the seconds that an epoch of the
-            trial, or of all trials, took.
+        infeasible: the number of ``standings`` that are out of bounds.
+        waiting: the trials whose pods have not started, with the cluster's reason.
+        preemptions: how often a trial lost its worker.
+        epochs_trained: the epochs that the search trained; failed trials count up to their last result.
+        epochs_full: the epochs that the search would have trained without early stopping.
+        final: the trainings of the winner's params after the search that have begun, by seed. Besides, they
+            count only in ``failed`` and ``waiting``.
+        final_seeds: the number of seeds that are planned; 0 without a final training.
+        audit_epochs, audit_seconds: the additional training of the audit of pruning.
+        seconds: the training time of the search, including repeated work.
+        seconds_saved: an estimate of the training time of the epochs that were saved.
     """
 
     sweep: str
@@ -136,12 +136,17 @@ class SweepSummary:
 
     @property
     def best(self) -> Standing | None:
-        return self.standings[0] if self.standings else None
+        """The leading trial; None if no trial has a result."""
+        if not self.standings:
+            return None
+        return self.standings[0]
 
     @property
     def saved(self) -> float:
-        """Share of the full training that early stopping saved, 0 to 1."""
-        return 1 - self.epochs_trained / self.epochs_full if self.epochs_full else 0.0
+        """The share of the full training that early stopping saved, 0 to 1."""
+        if not self.epochs_full:
+            return 0.0
+        return 1 - self.epochs_trained / self.epochs_full
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -160,7 +165,9 @@ def summarize(catalog: Catalog, sweep: str) -> SweepSummary:
         trials = catalog.trials(session, sweep)
         results = session.scalars(select(RungResultRow).where(RungResultRow.sweep == sweep))
         rows = {(result.trial, result.rung): result for result in results}
-        gpus = gpus_of_attempts(session, sweep) if spec.resources.largest.gpus else {}
+        gpus: dict[tuple[int, int], int] = {}
+        if spec.resources.largest.gpus:
+            gpus = gpus_of_attempts(session, sweep)
     searched = trials[: len(state.trials)]
     results_of_search = {place: row for place, row in rows.items() if place[0] < len(state.trials)}
     standings = _standings(sweep, spec, state, searched, results_of_search)
@@ -221,22 +228,30 @@ def outcome(status: str, *, audited: bool, searching: bool) -> str:
 
     When the search is over, paused trials count as stopped, because they will not go on.
     """
+    if audited and status == Status.COMPLETED:
+        return "audited"
     if audited:
-        return "audited" if status == Status.COMPLETED else f"audited, {status}"
-    return "stopped" if status == Status.PAUSED and not searching else status
+        return f"audited, {status}"
+    if status == Status.PAUSED and not searching:
+        return "stopped"
+    return status
 
 
 def _standings(
     sweep: str, spec: SweepSpec, state: SearchState, trials: Sequence[TrialRow], results: ResultsAt
 ) -> list[Standing]:
-    front = set(pareto_front(state)) if len(spec.objectives) > 1 else set()
+    front: set[int] = set()
+    if len(spec.objectives) > 1:
+        front.update(pareto_front(state))
     standings = []
     for trial, rung in ranking(state):
         row = results[trial.number, rung]
         row_of_trial = trials[trial.number]
         result = trial.results[rung]
         assert result is not None  # every trial of the ranking has a result
-        best = row.best_checkpoint if spec.objective.summary == "best" else None
+        checkpoint = row.checkpoint
+        if spec.objective.summary == "best":
+            checkpoint = row.best_checkpoint or checkpoint
         standings.append(
             Standing(
                 trial=trial.number,
@@ -254,14 +269,14 @@ def _standings(
                 attempts=row_of_trial.attempt,
                 preemptions=trial.preemptions,
                 seconds=row_of_trial.seconds,
-                checkpoint=best or row.checkpoint or "",
+                checkpoint=checkpoint or "",
             )
         )
     return standings
 
 
 def _rungs(state: SearchState) -> list[RungSummary]:
-    happened: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
+    fates_at: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
     for trial in state.trials:
         bracket = state.rules.bracket(trial.number)
         last = len(trial.counted) - 1
@@ -271,21 +286,26 @@ def _rungs(state: SearchState) -> list[RungSummary]:
                 fate = "failed"
             elif rung == last:
                 fate = _fate_at_last(state, trial)
-            happened[bracket, rung][fate] += 1
+            fates_at[bracket, rung][fate] += 1
     rungs = []
     for bracket, ladder in enumerate(state.rules.ladders):
         for rung, epochs in enumerate(ladder):
-            counts = happened[bracket, rung]
-            ordered = state.rungs[bracket][rung].results
+            counts = fates_at[bracket, rung]
             fates = {name: counts[name] for name in ("promoted", "paused", "stopped", "completed", "failed")}
-            leader = state.trials[ordered[0][2]].results[rung] if ordered else None
-            best = leader.value if leader else None
+            best = None
+            ordered = state.rungs[bracket][rung].results
+            if ordered and (leader := state.trials[ordered[0][2]].results[rung]):
+                best = leader.value
             rungs.append(RungSummary(bracket, rung, epochs, sum(counts.values()), **fates, best=best))
     return rungs
 
 
 def _fate_at_last(state: SearchState, trial: TrialState) -> str:
-    """What happened to a trial at the last rung where the search has a result of it."""
+    """What happened to a trial at the last rung where it has a result in the search."""
+    if trial.audited is not None and isinstance(state.rules.early_stopping, Halving):
+        return "paused"
     if trial.audited is not None:
-        return "paused" if isinstance(state.rules.early_stopping, Halving) else "stopped"
-    return "promoted" if trial.status in (Status.RUNNING, Status.QUEUED) else str(trial.status)
+        return "stopped"
+    if trial.status in (Status.RUNNING, Status.QUEUED):
+        return "promoted"
+    return str(trial.status)

@@ -26,13 +26,13 @@ class SweepLine:
         status: its status; for a sweep that is not open yet, or never will be, the status of the intent:
             waiting, launched, failed or canceled.
         control: what its user wants: run, pause or stop.
-        best: the objective of the search's leading trial, by the order of the leaderboard without its Pareto
-            front; None without a result.
-        trials: how many trials its search may start.
-        counts: how many of them are in each status.
-        problem: why its spec cannot be read. Then objective, direction, best and trials are None. None if it
-            can be read.
-        waiting: why it is not open yet, or never was. For an open sweep, why none of its trials is started: a
+        best: the first objective of the search's leading trial, whatever its Pareto front; None without a
+            result.
+        trials: the number of trials that its search may start.
+        counts: the number of its trials in each status.
+        problem: why its spec cannot be read, so that objective, direction, best and trials are None; None if
+            it can be read.
+        waiting: why it is not open yet, or never was; for an open sweep, why none of its trials is started: a
             quota, or the others' shares.
     """
 
@@ -62,8 +62,8 @@ def list_sweeps(
     """List sweeps, the newest first, including those that are not open yet.
 
     Args:
-        projects: only sweeps of these projects, each by any name that it has or had.
-        limit: how many sweeps at most.
+        projects: the projects whose sweeps are listed, by any name that they have or had; None for all.
+        limit: the number of sweeps, at most.
     """
     query = select(SweepRow).order_by(SweepRow.created_at.desc(), SweepRow.id).limit(limit)
     with catalog.read() as session:
@@ -132,15 +132,15 @@ def _counts(session: Session, sweeps: list[str]) -> dict[str, dict[str, int]]:
 
 
 def _leaders(session: Session, sweeps: list[str]) -> dict[tuple[str, bool], float]:
-    """The best value of each sweep's trials after the most epochs, for either direction.
+    """The best value of each sweep's trials with the most epochs, by sweep and whether higher is better.
 
-    Trials within their bounds come first; only without any of them the others count.
+    Trials out of their bounds count only in sweeps that have no other trials.
     """
     result = RungResultRow
-    has_one = (result.sweep.in_(sweeps), result.value.is_not(None))
+    has_value = (result.sweep.in_(sweeps), result.value.is_not(None))
     highest = (
         select(result.sweep, result.trial, func.max(result.rung).label("rung"))
-        .where(*has_one)
+        .where(*has_value)
         .group_by(result.sweep, result.trial)
     )
     top = highest.subquery()

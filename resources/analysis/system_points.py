@@ -1,4 +1,4 @@
-"""The points of a run's system metrics, kept for runs whose pages ask for them every few seconds."""
+"""The points of a run's system metrics, and a cache of them for pages that read them every few seconds."""
 
 import re
 import threading
@@ -39,11 +39,11 @@ class _Kept:
 class KeptSystemPoints:
     """A cache of :func:`read_system_points` for runs that are looked at again and again.
 
-    A look reads only what is new since the last one. Memory is bounded: the run whose last look is the oldest
-    goes first.
+    A call reads only points that are new since the last call for this run. Memory is bounded: the run whose
+    last call is the oldest is dropped first.
 
     Args:
-        limit: bytes of points.
+        limit: the bytes of all points, at most.
     """
 
     def __init__(self, store: Store, patterns: Iterable[re.Pattern[str]], limit: int = MAX_BYTES) -> None:
@@ -65,7 +65,7 @@ class KeptSystemPoints:
         with self._lock:
             kept = self._kept.setdefault(name, _Kept(_points_of(self._store, project, run, self._patterns)))
             self._kept.move_to_end(name)
-        with kept.lock:  # of two looks at once the second need not read what the first has read
+        with kept.lock:  # A second call at the same time must not read the same points again.
             points = _look_at(kept.points)
             size = kept.points.nbytes
         with self._lock:

@@ -12,9 +12,9 @@ from typing import Any
 from halving.metrics.points import Points, stitch
 
 SAMPLED = re.compile(r"system/(data_wait|collectives|saves|gpu\.\d+/utilization)(?:/rank\.(\d+))?")
-"""The names of metrics that say where the time went: what was sampled, and the rank; rank 0 is not named."""
+"""The names of the sampled metrics: what was sampled, and the rank, which is left out for rank 0."""
 BUSY_PERCENT = 90.0
-"""Percent of the time that a training should compute; below it the reader gets a warning."""
+"""The percentage of the time that a training should compute; below it there is a warning."""
 _MIN_SAMPLES = 3  # before a rank is called slow
 _RECENT = 20  # samples that are looked at
 _SLOWER = 1.5  # times the median of the others
@@ -48,7 +48,7 @@ class Straggler:
     """A rank that the others wait for.
 
     Attributes:
-        times: how many times as long as the median of the others it takes from one collective to the next.
+        times: its time from one collective to the next, divided by the median of the other ranks' times.
     """
 
     rank: int
@@ -60,9 +60,11 @@ class TimeSpent:
     """Percentages of the time of a training, as means over its samples and its ranks.
 
     Attributes:
-        computing: the rest up to 100.
-        data_wait, collectives, saves: None where it was not sampled.
-        gpu: utilisation of its GPUs; None without GPUs.
+        computing: what the other shares leave of 100.
+        data_wait: the share of waiting for data; None if it was not sampled.
+        collectives: the share of collectives; None if it was not sampled.
+        saves: the share of writing checkpoints; None if it was not sampled.
+        gpu: the utilisation of its GPUs; None without GPUs.
         straggler: the rank that the others wait for; None if there is none.
     """
 
@@ -80,16 +82,20 @@ class TimeSpent:
 
     @property
     def warning(self) -> str | None:
-        """What a reader should know and do, a sentence for each problem; None if all is well."""
+        """A sentence for each problem and its remedy; None if all is well."""
         sentences = []
         if self.busy < BUSY_PERCENT:
             waits = {name: value for name in _WAITS if (value := getattr(self, name)) is not None}
             largest = max(waits, key=lambda name: waits[name], default="gpu")
             explained = bool(waits) and waits[largest] >= _EXPLAINED * (100 - self.busy)
-            cause = largest if explained or self.gpu is None else "gpu"
+            cause = largest
+            subject = "it is"
+            if self.gpu is not None:
+                subject = "its GPUs are"
+                if not explained:
+                    cause = "gpu"
             if cause == "collectives" and self.straggler is not None:
                 cause = "straggler"
-            subject = "its GPUs are" if self.gpu is not None else "it is"
             sentences.append(
                 f"{subject} busy {self.busy:.0f} % of the time, below {BUSY_PERCENT:.0f} %: {_ADVICE[cause]}"
             )
@@ -114,10 +120,10 @@ def shares_text(spent: TimeSpent) -> str:
 def time_spent(points: Mapping[str, Points]) -> TimeSpent | None:
     """Work out where the time of a run went.
 
-    None where nothing was sampled, because the run was shorter than a second or had no system metrics.
+    None if nothing was sampled, because the run was shorter than a second or had no system metrics.
 
     Args:
-        points: of all attempts, by metric; only those that :data:`SAMPLED` matches matter.
+        points: the points of all attempts, by metric; only metrics that :data:`SAMPLED` matches are used.
     """
     samples = {}
     for key in points:
@@ -127,7 +133,11 @@ def time_spent(points: Mapping[str, Points]) -> TimeSpent | None:
 
 
 def spent_by(samples: Mapping[tuple[str, int], Sequence[float]]) -> TimeSpent | None:
-    """Work out where the time went by the samples of each kind and rank, in percent and in order of time."""
+    """Work out where the time went.
+
+    Args:
+        samples: by kind and rank, percentages in the order of time.
+    """
     means = {
         name: _mean([values for (sampled, _), values in samples.items() if sampled == name])
         for name in _WAITS
@@ -145,14 +155,13 @@ def spent_by(samples: Mapping[tuple[str, int], Sequence[float]]) -> TimeSpent | 
 def find_straggler(own: Mapping[int, Sequence[float]]) -> Straggler | None:
     """Find the rank that takes much longer than the others from one collective to the next.
 
-    The median of its last 20 samples is at least 1.5 times the median of the other ranks' medians, and so are
-    three in four of its samples, so that a rank that is slow once is none. It must explain a third of the
-    time that the others spend in collectives: where all ranks are there most of the time, they wait for the
-    network. Of several the slowest is named.
+    The median of its last 20 samples must be at least 1.5 times the median of the other ranks' medians, and
+    so must be three in four of its samples, because a rank may be slow once. It must also explain a third of
+    the time that the others spend in collectives, because ranks that are all in collectives most of the time
+    wait for the network. If there are several such ranks, the slowest is returned.
 
     Args:
-        own: rank to the shares of time that it spent outside of collectives, in percent and in the order of
-            time.
+        own: by rank, the shares of time outside of collectives, in percent and in the order of time.
     """
     recent = {rank: values[-_RECENT:] for rank, values in own.items() if len(values) >= _MIN_SAMPLES}
     if len(recent) < 2:
@@ -178,4 +187,6 @@ def _own_time(samples: Mapping[tuple[str, int], Sequence[float]], rank: int) -> 
 
 def _mean(of_ranks: Sequence[Sequence[float]]) -> float | None:
     values = [value for samples in of_ranks for value in samples]
-    return fmean(values) if values else None
+    if not values:
+        return None
+    return fmean(values)

@@ -1,6 +1,6 @@
-"""The state of a training run: where it stands, why it waits, its attempts and its checkpoints.
+"""The state of a training run: its status, why it waits, its attempts and its checkpoints.
 
-It is known also before Dagster has begun the run.
+A run has a state even before Dagster has begun it.
 """
 
 from dataclasses import asdict, dataclass
@@ -47,16 +47,18 @@ class TrainingRun:
             canceled.
         on_its_own: whether it is the only trial of its sweep, so that it can be canceled; a larger sweep
             decides about its trials.
-        error, reason: why its last attempt failed or was preempted, or why it never began; and that in short.
-        waiting: why it does not train now; None while it does, and when it is over.
-        epochs: how many it trains in all, if its sweep lets it.
+        error: why its last attempt failed or was preempted, or why it never began.
+        reason: the error in one line.
+        waiting: why it does not train now; None while it trains, and when it is over.
+        epochs: the number of epochs that it trains in all, unless its sweep ends it earlier.
         epoch: the epoch of its newest checkpoint; 0 without one.
-        checkpoints: oldest first, each with ``epoch``, ``attempt``, ``digest`` and what was ``reported``.
+        checkpoints: oldest first, each with ``epoch``, ``attempt``, ``digest`` and ``reported``.
         unavailable: why its checkpoints cannot be read now; None if they can.
-        time_spent: where its time went (:meth:`resources.analysis.time_spent.TimeSpent.as_dict`); None where
-            it is not known.
-        skips: what it skipped (:meth:`resources.analysis.skips.Skips.as_dict`); None where it is not known.
-        restored_from: the checkpoint that it began with; None if it began with nothing.
+        time_spent: where its time went (:meth:`resources.analysis.time_spent.TimeSpent.as_dict`); None if
+            that is not known.
+        skips: the steps and checkpoints that it skipped (:meth:`resources.analysis.skips.Skips.as_dict`);
+            None if that is not known.
+        restored_from: the checkpoint that it began with; None if it began without one.
     """
 
     id: str
@@ -125,12 +127,23 @@ def training_run(
     if points is not None:
         spent = time_spent(points)
         skips = skips_of(store, project, run, points, saved)
+    error = None
+    params = {name: parameter.get("constant") for name, parameter in content["space"].items()}
+    seconds = 0.0
+    attempts: list[Attempt] = []
     if history:
         error = history.error
         params = history.params
-    else:
-        error = intent.error if intent and sweep is None else None
-        params = {name: parameter.get("constant") for name, parameter in content["space"].items()}
+        seconds = history.seconds
+        attempts = history.attempts
+    elif intent and sweep is None:
+        error = intent.error
+    epoch = 0
+    if saved:
+        epoch = saved[-1].epoch
+    snapshot = content.get("snapshot")
+    if sweep:
+        snapshot = sweep.snapshot
     return TrainingRun(
         id=f"{project}/{run}",
         project=project,
@@ -143,15 +156,15 @@ def training_run(
         reason=short_reason(error),
         params=params,
         epochs=spec.budgets[-1],
-        epoch=saved[-1].epoch if saved else 0,
-        seconds=history.seconds if history else 0.0,
-        snapshot=sweep.snapshot if sweep else content.get("snapshot"),
+        epoch=epoch,
+        seconds=seconds,
+        snapshot=snapshot,
         dataset=content["dataset"]["name"],
         created_at=origin.created_at,
-        finished_at=sweep.finished_at if sweep else None,
-        intent=intent.id if intent else None,
+        finished_at=sweep and sweep.finished_at,
+        intent=intent and intent.id,
         restored_from=content.get("restored_from"),
-        attempts=history.attempts if history else [],
+        attempts=attempts,
         checkpoints=[
             {
                 "epoch": checkpoint.epoch,
@@ -162,8 +175,8 @@ def training_run(
             for checkpoint in saved
         ],
         unavailable=unavailable,
-        time_spent=spent.as_dict() if spent else None,
-        skips=skips.as_dict() if skips else None,
+        time_spent=spent and spent.as_dict(),
+        skips=skips and skips.as_dict(),
     )
 
 
@@ -187,8 +200,10 @@ def _checkpoints(store: Store, project: str, run: str) -> tuple[list[SavedCheckp
 
 
 def _history(catalog: Catalog, run: str, sweep: SweepRow | None) -> TrialHistory | None:
+    if not sweep:
+        return None
     try:
-        return history_of(catalog, run) if sweep else None
+        return history_of(catalog, run)
     except NotFound:  # its sweep has only just been opened
         return None
 
@@ -210,7 +225,9 @@ def _standing(
             return "failed", None
         return "waiting", "for the sensor start_trials, which looks every few seconds"
     if canceled and history.status not in (Status.COMPLETED, Status.FAILED):
-        return ("canceling" if sweep.status == "searching" else "canceled"), None
+        if sweep.status == "searching":
+            return "canceling", None
+        return "canceled", None
     if history.status == Status.PAUSED and sweep.status != "searching":
         return "stopped", None  # it will not go on
     status = _STATUS[Status(history.status)]

@@ -17,10 +17,10 @@ from resources.sweep_spec import stored_spec
 
 @dataclass(frozen=True)
 class RungReport:
-    """What the trial reported at a rung.
+    """A trial's report at a rung.
 
     Attributes:
-        value: the first objective; None if the trial failed on the way there.
+        value: the first objective; None if the trial failed on the way to the rung.
     """
 
     rung: int
@@ -42,10 +42,11 @@ class TrialHistory:
     Attributes:
         project: the project of its run.
         final: for a trial of the final training, the number of its seed, from 0; None for the search's.
-        waiting: why a trial that is not over does not train now, in the cluster's words while its pod cannot
+        waiting: why a trial that is not over does not train now, in the cluster's words if its pod cannot
             start; otherwise None.
-        error, reason: why its last attempt failed or was preempted; and that in short.
-        seconds: training time of all attempts.
+        error: why its last attempt failed or was preempted.
+        reason: the error in one line.
+        seconds: the training time of all attempts.
     """
 
     trial: str

@@ -1,6 +1,6 @@
 """The trials of a sweep, each in one line: its params, where it stands, and why it waits."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import select
@@ -11,7 +11,7 @@ from resources.catalog import Catalog, RungResultRow
 from resources.catalog.trial_key import trial_key
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrialLine:
     """One trial.
 
@@ -19,8 +19,8 @@ class TrialLine:
         waiting: why a trial that is not over does not train now; see
             :class:`resources.analysis.trial_history.TrialHistory`.
         final: for a trial of the final training, the number of its seed, from 0; None for the search's.
-        objective, metrics, epochs, rung: at the highest rung where it has a result; None before the first.
-        error: why its last attempt failed or was preempted, in short.
+        objective, metrics, epochs, rung: the result at its highest rung; None, or no metrics, before it.
+        error: why its last attempt failed or was preempted, in one line.
     """
 
     number: int
@@ -29,10 +29,10 @@ class TrialLine:
     params: dict[str, Any]
     waiting: str | None
     final: int | None
-    objective: float | None
-    metrics: dict[str, float]
-    epochs: int | None
-    rung: int | None
+    objective: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    epochs: int | None = None
+    rung: int | None = None
     seconds: float
     attempts: int
     error: str | None
@@ -55,22 +55,24 @@ def trials_of(catalog: Catalog, sweep: str) -> list[TrialLine]:
         results = {row.trial: row for row in session.scalars(reached.order_by(RungResultRow.rung))}
     lines = []
     for trial in trials:
-        result = results.get(trial.number)
-        lines.append(
-            TrialLine(
-                number=trial.number,
-                key=trial_key(sweep, trial.number),
-                status=trial.status,
-                params=trial.params,
-                waiting=waits_for(opened, trial),
-                final=trial.final,
-                objective=result.value if result else None,
-                metrics=(result.metrics or {}) if result else {},
-                epochs=result.epochs if result else None,
-                rung=result.rung if result else None,
-                seconds=trial.seconds,
-                attempts=trial.attempt,
-                error=short_reason(trial.error),
-            )
+        line = TrialLine(
+            number=trial.number,
+            key=trial_key(sweep, trial.number),
+            status=trial.status,
+            params=trial.params,
+            waiting=waits_for(opened, trial),
+            final=trial.final,
+            seconds=trial.seconds,
+            attempts=trial.attempt,
+            error=short_reason(trial.error),
         )
+        if result := results.get(trial.number):
+            line = replace(
+                line,
+                objective=result.value,
+                metrics=result.metrics or {},
+                epochs=result.epochs,
+                rung=result.rung,
+            )
+        lines.append(line)
     return lines

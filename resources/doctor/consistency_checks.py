@@ -48,7 +48,7 @@ def check_files(store: Store, catalog: Catalog, *, whole: bool = False) -> Itera
         paused = random.sample(paused, min(_SAMPLE, len(paused)))
     contents += paused
     gone = [
-        Finding(ERROR, f"{content.what} is not in the store: {content.digest}", content.means, content.mend)
+        Finding(ERROR, f"{content.title} is not in the store: {content.digest}", content.means, content.mend)
         for content in find_missing(store, contents, store.exists)
     ]
     gone += _missing_of_snapshots(store, snapshots)

@@ -91,7 +91,7 @@ class Made:
         """What is missing, in a sentence; empty where nothing is."""
         if not self.missing:
             return ""
-        names = "; ".join(f"{content.what} ({content.digest})" for content in self.missing[:_MAX_NAMES])
+        names = "; ".join(f"{content.title} ({content.digest})" for content in self.missing[:_MAX_NAMES])
         if len(self.missing) > _MAX_NAMES:
             names += f"; and {len(self.missing) - _MAX_NAMES} more"
         return (

@@ -1,4 +1,4 @@
-"""Reading the ledger: what the attempts at trials held and what for, and what other runs held."""
+"""The resources that attempts at trials held, with the purpose, and those that other runs held."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,10 +47,10 @@ def held_of(
     """The attempts of sweeps in the order in which they were handed out, with their projects' present names.
 
     Args:
-        now: by the catalog's clock, in seconds since the epoch. A running attempt is counted until then, but
-            not beyond its lease.
-        which: conditions on sweeps and trials; all of them without.
-        winners: sweep to the trial that leads, where that is known.
+        now: the catalog's time, in seconds since the epoch. A running attempt counts until then, but not
+            beyond its lease.
+        which: conditions on sweeps and trials; none for all of them.
+        winners: the leading trial by sweep, if known.
     """
     attempt_key = (RungResultRow.sweep, RungResultRow.trial, RungResultRow.attempt)
     with_result = (
@@ -104,11 +104,11 @@ def held_of(
 
 @dataclass(frozen=True)
 class RunsHeld:
-    """What runs that are no trials held.
+    """The resources that runs held that are not trials.
 
     Attributes:
-        held: attempts at runs of scripts and at reruns; attempts that are alike are one entry.
-        elsewhere: how many attempts another tool trained, so that nobody knows what they held.
+        held: the attempts at runs of scripts and at reruns; attempts that are alike are one entry.
+        elsewhere: the number of attempts that another tool trained, whose resources are not known.
     """
 
     held: list[Held]
@@ -116,22 +116,22 @@ class RunsHeld:
 
 
 def held_by_runs(
-    session: Session, projects: Sequence[str] | None, run: str | None = None, *, each: bool = False
+    session: Session, projects: Sequence[str] | None, run: str | None = None, *, by_run: bool = False
 ) -> RunsHeld:
-    """What runs of scripts and reruns held according to the index, summed by the database.
+    """The resources that runs of scripts and reruns held according to the index, summed by the database.
 
-    Runs of trials are left out, because the ledger has their attempts. That includes a run that an external
+    Runs of trials are left out, because the catalog has their attempts. That includes a run that an external
     loop recorded under its trial's key.
 
     Args:
-        projects: only runs of the projects of these names; None is all.
-        run: only the run of this id.
-        each: keep single runs apart.
+        projects: the projects whose runs count; None for all.
+        run: the id of the only run that counts; None for all.
+        by_run: whether single runs are kept apart.
     """
     attempt = RunAttemptRow
     columns: list[Any] = [RunRow.project, attempt.kind, attempt.status, attempt.month, attempt.estimated]
     columns += [attempt.nodes, attempt.gpus, attempt.cpus, attempt.gpu_type]
-    if each:
+    if by_run:
         columns.append(RunRow.run)
     is_trial = exists().where(TrialRow.sweep == attempt.sweep, TrialRow.number == attempt.trial)
     query = (
@@ -151,20 +151,25 @@ def held_by_runs(
     called = names_now(session)
     rows = session.execute(query).all()
     held = [
-        _held_by_run(row, called.get(row.project, row.project), each=each)
+        _held_by_run(row, called.get(row.project, row.project), by_run=by_run)
         for row in rows
         if row.kind != ELSEWHERE
     ]
     return RunsHeld(held, sum(row.attempts for row in rows if row.kind == ELSEWHERE))
 
 
-def _held_by_run(row: Any, project: str, *, each: bool) -> Held:
-    purpose = RERUNS if row.kind == RERUN else SCRIPTS
+def _held_by_run(row: Any, project: str, *, by_run: bool) -> Held:
+    purpose = SCRIPTS
+    if row.kind == RERUN:
+        purpose = RERUNS
+    trial = purpose
+    if by_run:
+        trial = f"{row.project}/{row.run}"
     return Held(
         sweep=purpose,
         project=project,
         model=purpose,
-        trial=f"{row.project}/{row.run}" if each else purpose,
+        trial=trial,
         attempt=0,
         purpose=purpose,
         outcome=_OUTCOMES.get(row.status, f"ended as {row.status}"),
@@ -182,7 +187,9 @@ def _held_by_run(row: Any, project: str, *, each: bool) -> Held:
 
 
 def _held(row: Any, project: str, now: float, winners: dict[str, int]) -> Held:
-    seconds = row.seconds if row.ended_at else held_seconds(row.held_since, now, row.lease_until)
+    seconds = row.seconds
+    if not row.ended_at:
+        seconds = held_seconds(row.held_since, now, row.lease_until)
     since = row.held_since or row.ended_at or datetime.fromtimestamp(now, UTC)
     return Held(
         sweep=row.sweep,

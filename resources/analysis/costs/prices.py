@@ -58,10 +58,12 @@ class Prices(Strict):
         full = cpus * self.cpu_hour.price
         if gpus:
             full = gpus * self._gpu_price(gpu_type or "default").price
-        return full * self.spot.share if spot else full
+        if spot:
+            return full * self.spot.share
+        return full
 
     def _gpu_price(self, gpu_type: str) -> Price:
-        """The price of a type of GPU; without one of its own, that of the entry with the most of its words.
+        """The price of a type of GPU: of the entry of this name, or else with the most of its words.
 
         So for an H100 80GB the entry ``h100-80gb`` comes before ``h100``.
         """

@@ -1,4 +1,4 @@
-"""What a sweep, a model or a project cost, and what that was for."""
+"""The costs of a sweep, a model or a project, by purpose and in other ways."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -29,7 +29,7 @@ _NAMED_KINDS = "sweeps, models and projects"
 
 @dataclass(frozen=True)
 class SweepCost:
-    """What one sweep cost so far.
+    """The cost of one sweep so far.
 
     Attributes:
         purposes: what the cost was for: the winner, pruned trials, the final training and so on. They add up
@@ -82,7 +82,7 @@ class SweepCost:
 
 
 def sweep_cost(catalog: Catalog, sweep: str, prices: Prices) -> SweepCost:
-    """What a sweep cost until now.
+    """Work out the cost of a sweep until now.
 
     Raises:
         NotFound: no such sweep.
@@ -91,7 +91,9 @@ def sweep_cost(catalog: Catalog, sweep: str, prices: Prices) -> SweepCost:
         row = catalog.sweep(session, sweep)
         state = state_of(session, row)
         ranked = ranking(state)
-        winners = {sweep: ranked[0][0].number} if ranked else {}
+        winners = {}
+        if ranked:
+            winners[sweep] = ranked[0][0].number
         rows = session.scalars(select(RungResultRow).where(RungResultRow.sweep == sweep))
         results = {(result.trial, result.rung): result for result in rows}
         held = held_of(session, catalog.now(), SweepRow.id == sweep, winners=winners)
@@ -115,24 +117,25 @@ def sweep_cost(catalog: Catalog, sweep: str, prices: Prices) -> SweepCost:
 
 @dataclass(frozen=True)
 class Costs:
-    """What the sweeps of a project, of a model or of all cost, and the other runs of the project or of all.
+    """The costs of a project, of a model or of everything.
 
     Attributes:
-        of: the name; None is everything.
-        kind: what has the name; None for everything.
+        of: the name; None for everything.
+        kind: whether the name is a project's or a model's; None for everything.
+        by: how ``lines`` are grouped.
         trained: the sum of all trainings.
-        lines: the sums by ``by``.
-        runs: the part of ``trained`` that is runs of scripts and reruns.
-        estimated: the part of the cost of ``runs`` that is of attempts that run or were killed. They count
-            until their last sign of life.
-        elsewhere: how many attempts at runs are not counted, because another tool trained them, or because
-            their records do not say on what.
-        evaluation: the cost of all their reports.
-        champion: what the sweep of the model's champion cost; None without a champion that is of a sweep.
+        lines: the sums of the groups.
+        runs: the part of ``trained`` for runs of scripts and reruns.
+        estimated: the part of the cost of ``runs`` for attempts that still run or were killed. These count
+            until their last point.
+        elsewhere: the number of attempts at runs that are not counted, because another tool trained them, or
+            because their records do not name the hardware.
+        evaluation: the cost of all reports.
+        champion: the cost of the sweep of the model's champion; None without a champion of a sweep.
         champion_version: the champion's version; None without a champion.
-        champion_run: what the run of a champion that is of no sweep cost; None where that is not known.
-        hours: the project's GPU-hours this month, which only sweeps use; None where they are not limited.
-        stored: what the projects have in the store.
+        champion_run: the cost of the run of a champion without a sweep; None if that is not known.
+        hours: the project's GPU-hours this month, which only sweeps use; None if they are not limited.
+        stored: the bytes that the projects have in the store, and their price.
     """
 
     of: str | None
@@ -185,17 +188,17 @@ class Costs:
 def costs(
     store: Store, catalog: Catalog, of: str | None, by: By, prices: Prices, kind: Kind | None = None
 ) -> Costs:
-    """What sweeps cost until now, and a project's other runs, grouped by ``by``.
+    """Work out the costs until now of a project, of a model or of everything.
 
     Args:
-        of: the name of a project or a model; None is everything.
-        kind: what has the name. By default the project, if there is one; a model all of whose sweeps are the
-            project's is a part of it.
+        of: the name of a project or a model; None for everything.
+        by: how the costs are grouped.
+        kind: whether the name is a project's or a model's. By default it is the project's, if there is one,
+            unless a model of this name has sweeps in another project.
 
     Raises:
         NotFound: nothing has this name.
-        InvalidInput: a project and another project's model have the name, and ``kind`` does not say which is
-            meant.
+        InvalidInput: a project and another project's model have the name, and ``kind`` is None.
         StoreError: the store cannot be read.
     """
     on_store = set(_projects(store))
@@ -203,11 +206,16 @@ def costs(
         chosen = _find_chosen(session, of, kind, on_store, catalog.now())
         sweeps = session.execute(select(SweepRow.id, SweepRow.project).where(*chosen.sweeps)).all()
         held = held_of(session, catalog.now(), *chosen.sweeps, winners=_winners(session, *chosen.sweeps))
-        runs = held_by_runs(session, chosen.projects, each=by == "trial")
+        runs = held_by_runs(session, chosen.projects, by_run=by == "trial")
         champion = chosen.champion
-        champion_run = _cost_of_run(session, champion, prices) if champion and not champion.sweep else None
+        champion_run = None
+        if champion and not champion.sweep:
+            champion_run = _cost_of_run(session, champion, prices)
         evaluation = _evaluation(session, [row.id for row in sweeps], prices)
     everything = [*held, *runs.held]
+    champion_cost = None
+    if champion and champion.sweep:
+        champion_cost = sweep_cost(catalog, champion.sweep, prices)
     stored_projects = on_store
     if chosen.projects is not None:
         stored_projects = on_store & {*chosen.projects, *(row.project for row in sweeps)}
@@ -221,8 +229,8 @@ def costs(
         estimated=sum((held.cost(prices) for held in runs.held if held.estimated), 0.0),
         elsewhere=runs.elsewhere,
         evaluation=evaluation,
-        champion=sweep_cost(catalog, champion.sweep, prices) if champion and champion.sweep else None,
-        champion_version=champion.version if champion else None,
+        champion=champion_cost,
+        champion_version=champion and champion.version,
         champion_run=champion_run,
         hours=chosen.hours,
         stored=[stored_of(store, project, prices) for project in sorted(stored_projects)],
@@ -231,7 +239,7 @@ def costs(
 
 
 def _cost_of_run(session: Session, version: ModelVersionRow, prices: Prices) -> Line | None:
-    """What a version's run cost; None if it has no run, or nobody knows what the run held."""
+    """The cost of a version's run; None if it has no run, or if the run's resources are not known."""
     if version.run is None or version.project is None:
         return None
     held = held_by_runs(session, [version.project], version.run).held
@@ -254,7 +262,7 @@ class _Chosen:
 
     Attributes:
         sweeps: conditions on the sweeps.
-        projects: the projects whose runs that are no trials are meant; None is all.
+        projects: the projects whose runs of scripts and reruns count; None for all.
     """
 
     kind: Kind | None
@@ -267,7 +275,7 @@ class _Chosen:
 def _find_chosen(
     session: Session, of: str | None, kind: Kind | None, on_store: set[str], now: float
 ) -> _Chosen:
-    """Find what a name means."""
+    """Find the sweeps and runs that a name means; see :func:`costs`."""
     if of is None:
         return _Chosen(None, (), None, None, None)
     names = tuple(names_of(session, of))
@@ -320,11 +328,11 @@ def _winners(session: Session, *which: ColumnElement[bool]) -> dict[str, int]:
 
 
 def _evaluation(session: Session, sweeps: list[str], prices: Prices) -> float:
-    wanted = set(sweeps)
+    evaluated = set(sweeps)
     query = select(ReportRow.sweep, ReportRow.cpu_seconds)
     if len(sweeps) == 1:
         query = query.where(ReportRow.sweep == sweeps[0])
-    seconds = sum(seconds for sweep, seconds in session.execute(query) if sweep in wanted)
+    seconds = sum(seconds for sweep, seconds in session.execute(query) if sweep in evaluated)
     return seconds / 3600 * prices.cpu_hour.price
 
 

@@ -1,9 +1,9 @@
-"""What storage costs: the bytes of a project's points, checkpoints and artifacts, from a sample of its runs.
+"""The bytes of a project's points, checkpoints and artifacts and their price, from a sample of its runs.
 
-A store may have millions of blobs, so they are not all listed. Of a project with more runs than
-:data:`SAMPLED`, that many are looked at, spread evenly over their names, and the sums are scaled up. A blob
+A store may have millions of blobs, so they are not all listed. If a project has more runs than
+:data:`SAMPLED`, only so many are measured, spread evenly over their names, and the sums are scaled up. A blob
 that a run names several times is counted once, and one that retention has deleted is not counted. A blob that
-runs share is counted once for each run of the sample that names it.
+runs share is counted for each run of the sample that names it.
 """
 
 import json
@@ -20,7 +20,7 @@ from halving.store.store import blob_name
 from resources.analysis.costs.prices import Prices
 
 SAMPLED = 24
-"""Runs that are looked at, each by a few listings and requests."""
+"""The number of runs that are measured, each by a few listings and requests."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Stored:
     """Bytes that a project has in the store.
 
     Attributes:
-        sampled: how many runs were looked at; if they are fewer than ``runs``, all sums are estimates.
+        sampled: the number of runs that were measured; if it is below ``runs``, all sums are estimates.
         month: the price of the bytes for a month.
     """
 
@@ -53,7 +53,7 @@ class Stored:
 
 
 def stored_of(store: Store, project: str, prices: Prices) -> Stored:
-    """Measure what a project has in the store, by a sample of its runs.
+    """Measure the bytes that a project has in the store, by a sample of its runs.
 
     Raises:
         StoreError: the store cannot be read.

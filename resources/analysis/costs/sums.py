@@ -36,18 +36,19 @@ _LOST = ("retry", "fail", "preempted", "halved")
 
 @dataclass(frozen=True)
 class Held:
-    """What one attempt held, or several that are alike in all but their seconds.
+    """The resources that one attempt held, or several that are alike in all but their seconds.
 
     Attributes:
-        sweep, model: for a run that is no trial, the same words as ``purpose``.
-        trial: the trial's key, ``digits-7f3a.0007``; for a run that is no trial, ``project/run``.
-        purpose: what the trial was for, in words.
-        outcome: as in the catalog; None while it runs. For a run that is no trial it may be any other words.
+        sweep, model: the names of both; for a run that is not a trial, the same words as ``purpose``.
+        trial: the trial's key, ``digits-7f3a.0007``; for a run that is not a trial, ``project/run``.
+        purpose: the purpose of the trial, for people.
+        outcome: how it ended, as in the catalog; None while it runs. For a run that is not a trial it may be
+            any other words.
         months: its seconds by month (``2026-11``), in order.
-        seconds: how long it held ``nodes`` nodes, each with ``gpus`` and ``cpus``.
-        with_result: how many of these seconds led to a result at a rung.
-        attempts: how many attempts this is; 0 for the months of an attempt before its last one.
-        estimated: whether it left no end, so that its seconds go to its last sign of life.
+        seconds: for how long it held ``nodes`` nodes, each with ``gpus`` and ``cpus``.
+        with_result: the part of these seconds that led to a result at a rung.
+        attempts: the number of attempts; 0 for all months of an attempt but its last one.
+        estimated: whether its end is not recorded, so that its seconds count until its last point.
     """
 
     sweep: str
@@ -69,7 +70,7 @@ class Held:
     estimated: bool = False
 
     def cost(self, prices: Prices, seconds: float | None = None) -> float:
-        """The cost of it all, or of so many of its seconds."""
+        """The cost of all its seconds, or of ``seconds`` of them."""
         if seconds is None:
             seconds = self.seconds
         rate = prices.node_hour(gpus=self.gpus, cpus=self.cpus, gpu_type=self.gpu_type, spot=self.spot)
@@ -85,13 +86,15 @@ class Held:
 
         A checkpoint may have saved some of that work.
         """
-        return max(0.0, self.seconds - self.with_result) if self.outcome in _LOST else 0.0
+        if self.outcome not in _LOST:
+            return 0.0
+        return max(0.0, self.seconds - self.with_result)
 
     def by_month(self) -> Iterator["Held"]:
-        """Divide it by month.
+        """Divide it into one part for each month.
 
-        It counts as an attempt in its last month. Seconds that led to results come before those that were
-        lost.
+        It counts as an attempt in its last month. Seconds with a result are supposed to come before those
+        that were lost.
         """
         if len(self.months) == 1:
             yield self
@@ -99,7 +102,9 @@ class Held:
         *earlier, _ = self.months
         left_with_result = self.with_result
         for month, seconds in self.months.items():
-            attempts = 0 if month in earlier else self.attempts
+            attempts = self.attempts
+            if month in earlier:
+                attempts = 0
             yield replace(
                 self,
                 months={month: seconds},
@@ -115,9 +120,9 @@ class Line:
     """A sum.
 
     Attributes:
-        name: what it is the sum of.
-        cost: in the currency of the prices.
-        seconds: of attempts, however many nodes they had.
+        name: the name of what is summed up.
+        cost: the cost in the currency of the prices.
+        seconds: the seconds of attempts, however many nodes they had.
         lost: the cost, at most, of work that led to no result, because its attempt crashed, failed or was
             preempted.
     """
@@ -143,6 +148,12 @@ class Line:
         return asdict(self)
 
 
+def _gpu_type(held: Held) -> str:
+    if not held.gpus:
+        return "no GPU"
+    return held.gpu_type or "GPUs of no type"
+
+
 _NAMES: dict[By, Callable[[Held], str]] = {
     "sweep": lambda held: held.sweep,
     "project": lambda held: held.project,
@@ -151,7 +162,7 @@ _NAMES: dict[By, Callable[[Held], str]] = {
     "purpose": lambda held: held.purpose,
     "outcome": lambda held: _OUTCOMES.get(held.outcome, str(held.outcome)),
     "month": lambda held: next(iter(held.months)),
-    "gpu_type": lambda held: (held.gpu_type or "GPUs of no type") if held.gpus else "no GPU",
+    "gpu_type": _gpu_type,
 }
 
 
@@ -164,7 +175,7 @@ def total(attempts: Iterable[Held], prices: Prices) -> Line:
 
 
 def lines_by(by: By, attempts: Iterable[Held], prices: Prices) -> list[Line]:
-    """A line for each sweep, project and so on: months in their order, all else with the dearest first."""
+    """A line for each sweep, project and so on: months in their order, all others with the dearest first."""
     lines: dict[str, Line] = {}
     if by == "month":
         attempts = [part for held in attempts for part in held.by_month()]
@@ -180,8 +191,8 @@ def saved_cost(attempts: Iterable[Held], saved: Iterable[tuple[str, int, float]]
     """The cost of the training that early stopping left out.
 
     Args:
-        attempts: what trials held.
-        saved: trial, the attempt with whose resources it would have trained, and seconds of training.
+        attempts: the resources that trials held.
+        saved: trial, the attempt whose resources it would have had, and the seconds of training.
     """
     held = {(attempt_held.trial, attempt_held.attempt): attempt_held for attempt_held in attempts}
     return sum(

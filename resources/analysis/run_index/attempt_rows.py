@@ -1,4 +1,4 @@
-"""What the attempts at a run that is no trial's occupied: how long, how many machines, which GPUs."""
+"""How long the attempts of a run held which machines and GPUs; only of runs that are not trials."""
 
 import re
 from collections.abc import Callable
@@ -28,7 +28,8 @@ def attempt_rows(info: RunInfo, last_sign: Callable[[int], float | None]) -> lis
     """The rows of a run's attempts; none for a trial's own run, whose attempts the catalog has.
 
     Args:
-        last_sign: gives when an attempt that left no end was last heard of, in seconds since the epoch.
+        last_sign: a function of an attempt's number, that gives the time of its last point, in seconds since
+            the epoch. It is called for attempts whose end is not recorded.
     """
     if "sweep" in info.parent and "tracked" not in info.parent:
         return []
@@ -82,10 +83,16 @@ def _machines(info: RunInfo, start: dict[str, Any]) -> AttemptColumns:
     if not hardware or {"imported", "tracked"} & info.parent.keys():
         return {"kind": ELSEWHERE, "nodes": 1, "gpus": 0, "cpus": 0.0, "gpu_type": None}
     gpus = seen_gpus(hardware, ranks.get("visible_gpus") or ())
+    kind = SCRIPT
+    if "rerun_of" in info.parent:
+        kind = RERUN
+    gpu_type = gpus.kind
+    if gpu_type is not None:
+        gpu_type = known_text(gpu_type)
     return {
-        "kind": RERUN if "rerun_of" in info.parent else SCRIPT,
+        "kind": kind,
         "nodes": int(ranks.get("nodes") or 1),
         "gpus": gpus.number,
         "cpus": float(hardware.get("cpus") or 0.0),
-        "gpu_type": None if gpus.kind is None else known_text(gpus.kind),
+        "gpu_type": gpu_type,
     }

@@ -27,18 +27,18 @@ def select_columns(
     projects: Collection[str] | None = None,
     limit: int = 1_000,
 ) -> dict[str, list[dict[str, Any]]]:
-    """The fields of every run, and the names of params, metrics and tags, those of most runs first.
+    """The fields of every run, and the names of params, metrics and tags, the most frequent first.
 
     Args:
-        chosen: only names in runs that it selects; None is all.
-        prefix: only names that begin so, ``lr`` or ``params.lr``; upper and lower case are the same.
-        projects: only names in runs of these; None is all.
-        limit: how many names of each kind at most.
+        chosen: a filter, to get only names in the runs that it selects; None for all runs.
+        prefix: the beginning of the names, ``lr`` or ``params.lr``; upper and lower case are the same.
+        projects: the projects whose runs' names are given; None for all.
+        limit: the number of names of each kind, at most.
 
     Returns:
         ``fields`` as ``{"name", "type", "about"}``; ``params``, ``metrics`` and ``tags`` as ``{"name",
-        "count", "type"}``: how many runs have the name, and whether its values are number, text, bool or
-        mixed.
+        "count", "type"}``, where ``count`` is the number of runs that have the name, and ``type`` is
+        ``number``, ``text``, ``bool`` or ``mixed``.
     """
     kinds: Collection[str] = KINDS
     begins = prefix
@@ -56,13 +56,10 @@ def select_columns(
         runs = choose(session, chosen, names_of(session, chosen.fields), projects)
         if chosen.limit is None:
             runs = runs.order_by(None)
-    return {
-        "fields": fields,
-        **{
-            kind: _names(session, kind, begins, runs, projects, limit) if kind in kinds else []
-            for kind in KINDS
-        },
-    }
+    columns: dict[str, list[dict[str, Any]]] = {"fields": fields, **{kind: [] for kind in KINDS}}
+    for kind in kinds:
+        columns[kind] = _names(session, kind, begins, runs, projects, limit)
+    return columns
 
 
 def _names(

@@ -66,11 +66,12 @@ class Operand:
     """A field as SQL: the type of its value, and the value.
 
     Attributes:
-        present: whether the run has a value; NaN counts as one.
-        type: the type of the value; None where only one is possible.
-        of_type: for each possible type, the condition that the value has it. None where no other type is
-            possible, so that a comparison needs no such condition.
-        number: null where the value is NaN.
+        present: whether the run has a value; NaN is a value too.
+        type: the type of the value; None if only one type is possible.
+        of_type: for each possible type, the condition that the value is of it; None if no other type is
+            possible, because a comparison needs no such condition then.
+        number: the value as a number; null for NaN.
+        text: the value as a text.
         can_be_nan: whether a number can be NaN.
         is_time: whether the number is a time, which literals state as text.
         is_whole: whether the number is an integer of 64 bits.
@@ -90,7 +91,9 @@ class Operand:
         if kind not in self.of_type:
             return false()
         has_type = self.of_type[kind]
-        return condition if has_type is None else and_(has_type, condition)
+        if has_type is None:
+            return condition
+        return and_(has_type, condition)
 
     @property
     def is_nan(self) -> Clause:
@@ -100,6 +103,13 @@ class Operand:
         if self.type is not None:
             return self.number.is_(None)
         return and_(self.present, self.number.is_(None))
+
+    @property
+    def key(self) -> Clause:
+        """The column that orders and groups runs by this field, if only one type is possible."""
+        if TEXT in self.of_type:
+            return self.text
+        return self.number
 
 
 class Sources:
@@ -206,7 +216,9 @@ class Sources:
                 column = column.collate("C")  # like the index's own texts
         else:
             column = RunRow.__table__.c[field.name]
-        kind = TEXT if field.type == "text" else NUMBER
+        kind = NUMBER
+        if field.type == "text":
+            kind = TEXT
         is_whole = isinstance(column.type, BigInteger)
         return Operand(
             column.is_not(None),
@@ -220,7 +232,7 @@ class Sources:
 
 
 def where(chosen: RunFilter, projects: Collection[str] | None, sources: Sources) -> list[Any]:
-    """The conditions that select the runs; to be made before the tables of ``sources`` are joined."""
+    """The conditions that select the runs; call it before :meth:`Sources.join`, since it adds tables."""
     conditions: list[Any] = []
     if projects is not None:
         conditions.append(RunRow.project.in_(sorted(projects)))
@@ -255,19 +267,26 @@ def _falsity(condition: Condition, sources: Sources) -> Clause:
 def _leaf(condition: Comparison | Between | In | Like | IsNull, sources: Sources, *, negated: bool) -> Clause:
     operand = sources.operand(condition.field)
     if operand is None:
-        return true() if isinstance(condition, IsNull) and not negated else false()
+        if isinstance(condition, IsNull) and not negated:
+            return true()
+        return false()
     if isinstance(condition, IsNull):
-        return operand.present if negated else ~operand.present
+        if negated:
+            return operand.present
+        return ~operand.present
     if isinstance(condition, Like):
         # SQLite's LIKE, and Postgres' ILIKE with the collation C, ignore the case of A to Z alone.
         like = operand.text.ilike if sources.is_postgres else operand.text.like
-        matched = like(condition.pattern, escape="\\")
-        return operand.is_of(TEXT, ~matched if negated else matched)
+        matches = like(condition.pattern, escape="\\")
+        if negated:
+            matches = ~matches
+        return operand.is_of(TEXT, matches)
     if isinstance(condition, In):
         return _in(operand, condition.values, negated=negated)
+    if isinstance(condition, Comparison) and negated:
+        return operand.is_of(*_is_false(operand, condition.operator, condition.value))
     if isinstance(condition, Comparison):
-        compare_literal = _is_false if negated else _is_true
-        return operand.is_of(*compare_literal(operand, condition.operator, condition.value))
+        return operand.is_of(*_is_true(operand, condition.operator, condition.value))
     if negated:
         kind, low = _is_false(operand, ">=", condition.low)
         return operand.is_of(kind, or_(low, _is_false(operand, "<=", condition.high)[1]))
@@ -284,10 +303,14 @@ def _is_true(operand: Operand, sign: str, value: Value) -> tuple[int, Clause]:
     if isinstance(value, str):
         return TEXT, OPERATORS[sign](operand.text, value)
     if value != value:  # NaN; a whole number may be too large for isnan()
-        return NUMBER, operand.is_nan if sign == "=" else operand.number.is_not(None)
+        if sign == "=":
+            return NUMBER, operand.is_nan
+        return NUMBER, operand.number.is_not(None)
     if operand.is_whole:
         return NUMBER, compare_whole(operand.number, sign, value)
-    key = operand.text if operand.type is not None else None
+    key = None
+    if operand.type is not None:
+        key = operand.text
     comparison = compare(operand.number, key, sign, value)
     if sign == "!=" and operand.can_be_nan:
         comparison = or_(comparison, operand.is_nan)
@@ -303,12 +326,14 @@ def _is_false(operand: Operand, sign: str, value: Value) -> tuple[int, Clause]:
 
 def _in(operand: Operand, values: tuple[Value, ...], *, negated: bool) -> Clause:
     """SQL for: the operand equals one of the values or, negated, none of those of its type."""
-    sign = "!=" if negated else "="
-    combine = and_ if negated else or_
+    sign = "="
+    if negated:
+        sign = "!="
     by_type: dict[int, list[Clause]] = {}
     for value in values:
         kind, comparison = _is_true(operand, sign, value)
         by_type.setdefault(kind, []).append(comparison)
+    combine = and_ if negated else or_
     return or_(*(operand.is_of(kind, combine(*clauses)) for kind, clauses in by_type.items()))
 
 
@@ -323,9 +348,9 @@ def is_among(column: Clause, ids: Sequence[int], *, is_postgres: bool) -> Clause
 
 
 def leading_key(orders: Iterable[Order], sources: Sources) -> tuple[Clause, bool] | None:
-    """The column that an order begins with, and whether it descends; None if it begins with several.
+    """The column that an order begins with, and whether it descends.
 
-    That is so of params, which are ordered by type first.
+    None if one field is ordered by several columns, as params are: by type first.
     """
     for order in orders:
         operand = sources.operand(order.field)
@@ -333,7 +358,7 @@ def leading_key(orders: Iterable[Order], sources: Sources) -> tuple[Clause, bool
             continue
         if operand.type is not None:
             return None
-        return operand.text if TEXT in operand.of_type else operand.number, order.descending
+        return operand.key, order.descending
     return RunRow.__table__.c.started, True
 
 
@@ -344,9 +369,12 @@ def order_by(orders: Iterable[Order], sources: Sources) -> list[Clause]:
         operand = sources.operand(order.field)
         if operand is None:
             continue
-        keys = [operand.text if TEXT in operand.of_type else operand.number]
+        keys = [operand.key]
         if operand.type is not None:  # Types come one after another. NaN has none, as if there were no value.
             kind = case((operand.type == TEXT, TEXT), (operand.number.is_(None), None), else_=operand.type)
             keys = [kind, operand.number, operand.text]
-        clauses += [(key.desc() if order.descending else key.asc()).nulls_last() for key in keys]
+        if order.descending:
+            clauses += [key.desc().nulls_last() for key in keys]
+        else:
+            clauses += [key.asc().nulls_last() for key in keys]
     return [*clauses, RunRow.started.desc(), RunRow.project.desc(), RunRow.run.desc()]

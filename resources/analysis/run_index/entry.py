@@ -1,4 +1,4 @@
-"""Reading what the index keeps of one run from the store."""
+"""Reading a run's entry of the index from the store."""
 
 import hashlib
 import json
@@ -68,7 +68,9 @@ def next_look(row: dict[str, Any], now: float) -> float:
     """
     if row["status"] == RUNNING:
         return now + min(max((now - row["started"]) * _YOUNG_SHARE, _YOUNG_SECONDS), OPEN_SECONDS)
-    ended = row["ended"] if row["ended"] is not None else row["started"] + (row["seconds"] or 0.0)
+    ended = row["ended"]
+    if ended is None:
+        ended = row["started"] + (row["seconds"] or 0.0)
     return now + min(max((now - ended) * _SHARE, _MIN_PAUSE), _MAX_PAUSE)
 
 
@@ -85,7 +87,9 @@ def read_entry(store: Store, project: str, run: str, row: dict[str, Any] | None 
     listed = ListedRun(store, project, run)
     signature = _signature(listed)
     segments = sum(parse_segment_name(name) is not None for name in listed.live)
-    unchanged_status = row["status"] if row is not None and row["signature"] == signature else None
+    unchanged_status = None
+    if row is not None and row["signature"] == signature:
+        unchanged_status = row["status"]
     if unchanged_status is not None and unchanged_status not in (RUNNING, UNFINISHED):
         return None
     info = read_run(listed, project, run)
@@ -96,9 +100,9 @@ def read_entry(store: Store, project: str, run: str, row: dict[str, Any] | None 
 
 
 def _signature(run: ListedRun) -> str:
-    """Digest of the run's listings.
+    """The digest of the run's listings.
 
-    They were taken before anything was read, so what changes meanwhile is noticed next time.
+    They were taken before any file was read, so a later change gives another digest at the next look.
     """
     return hashlib.sha256(json.dumps([run.records, run.metrics, run.live]).encode()).hexdigest()[:32]
 
@@ -107,13 +111,16 @@ def _row(info: RunInfo) -> dict[str, Any]:
     newest = info.attempts[-1]
     git = info.provenance.get("git") or {}
     parent = info.parent
+    ended = None
+    if newest.ended is not None:
+        ended = seconds_of(newest.ended)
     return {
         "project": info.project,
         "run": info.run,
         "status": known_text(info.status),
         "lifecycle": info.lifecycle,
         "started": seconds_of(info.started),
-        "ended": None if newest.ended is None else seconds_of(newest.ended),
+        "ended": ended,
         "seconds": info.seconds,
         "epoch": _integer(newest.epoch),
         "attempt": _attempt(newest.number),
@@ -163,11 +170,15 @@ def _name(name: str) -> str:
 
 
 def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
+    if math.isnan(value):
+        return None
+    return value
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else known_text(str(value))
+    if value is None:
+        return None
+    return known_text(str(value))
 
 
 def _attempt(number: int) -> int:
@@ -177,5 +188,6 @@ def _attempt(number: int) -> int:
 
 
 def _integer(value: Any) -> int | None:
-    fits = isinstance(value, int) and not isinstance(value, bool) and -_INTEGERS <= value < _INTEGERS
-    return value if fits else None
+    if isinstance(value, int) and not isinstance(value, bool) and -_INTEGERS <= value < _INTEGERS:
+        return value
+    return None

@@ -1,7 +1,7 @@
 """Exact comparison of whole numbers from 2**53 on, in an index that keeps doubles.
 
-A double does not tell such a number from its neighbours. So beside its nearest double the number has a key, a
-text that sorts as the numbers do. Where doubles are equal the keys decide, in conditions, orders and groups.
+A double does not tell such a number from its neighbours. So the index has a key beside the nearest double, a
+text that sorts as the numbers do. If doubles are equal, keys decide, in conditions, orders and groups.
 """
 
 import math
@@ -21,11 +21,12 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 MAX_DIGITS = 600
-"""A number with more digits is a text to filters."""
+"""The number of digits from which on filters take a number as a text."""
 _MIN_KEYED = 2.0**53
 _INTEGERS = 2**63  # integers of a database are below it
 # Negative numbers have complemented digits, so that the greater in size comes first.
 _COMPLEMENT = str.maketrans("0123456789", "9876543210")
+_INFINITIES = {math.inf: "Q", -math.inf: "M"}  # their keys
 
 
 def nearest(value: int | float) -> float:
@@ -33,7 +34,9 @@ def nearest(value: int | float) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.inf if value > 0 else -math.inf
+        if value > 0:
+            return math.inf
+        return -math.inf
 
 
 def key_of(value: int | float) -> str | None:
@@ -41,7 +44,7 @@ def key_of(value: int | float) -> str | None:
     if not abs(nearest(value)) >= _MIN_KEYED:
         return None
     if isinstance(value, float) and math.isinf(value):
-        return "Q" if value > 0 else "M"
+        return _INFINITIES[value]
     digits = str(abs(int(value)))
     if value > 0:
         return f"P{len(digits):03d}{digits}"
@@ -50,10 +53,12 @@ def key_of(value: int | float) -> str | None:
 
 def value_of(number: float, key: str | None) -> int | float:
     """The number that a double and a key stand for: the exact integer where the double differs from it."""
-    if key is None or key in ("M", "Q"):
+    if key is None or key in _INFINITIES.values():
         return number
     exact = int(key[4:]) if key[0] == "P" else -int(key[4:].translate(_COMPLEMENT))
-    return number if number == exact else exact
+    if number == exact:
+        return number
+    return exact
 
 
 def compare(number: Clause, key: Clause | None, sign: str, value: int | float) -> Clause:
@@ -70,21 +75,32 @@ def compare(number: Clause, key: Clause | None, sign: str, value: int | float) -
     if key is not None:
         tie = OPERATORS[sign](func.coalesce(key, key_of(near)), own)
     else:
-        tie = true() if OPERATORS[sign](near, value) else false()
+        tie = _constant(OPERATORS[sign](near, value))
     is_near = and_(number == near, tie)
     if sign == "=":
         return is_near
-    strict = "!=" if sign == "!=" else sign[0]
-    return or_(OPERATORS[strict](number, near), is_near)
+    if sign == "!=":
+        return or_(number != near, is_near)
+    return or_(OPERATORS[sign[0]](number, near), is_near)
 
 
 def compare_whole(column: Clause, sign: str, value: int | float) -> Clause:
     """SQL for a comparison of a column of 64-bit integers with a number that is not NaN."""
     if not -_INTEGERS <= value < _INTEGERS:  # infinities too
-        return column.is_not(None) if OPERATORS[sign](0, value) else false()
+        return and_(column.is_not(None), _constant(OPERATORS[sign](0, value)))
     floor = math.floor(value)
     if floor == value:
         return OPERATORS[sign](column, literal(floor))
-    if sign in ("=", "!="):
-        return column.is_not(None) if sign == "!=" else false()
-    return column <= literal(floor) if sign[0] == "<" else column > literal(floor)
+    if sign == "=":
+        return false()
+    if sign == "!=":
+        return column.is_not(None)
+    if sign[0] == "<":
+        return column <= literal(floor)
+    return column > literal(floor)
+
+
+def _constant(holds: bool) -> Clause:
+    if holds:
+        return true()
+    return false()

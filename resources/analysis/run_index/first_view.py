@@ -19,8 +19,8 @@ class FirstView(NamedTuple):
     """A view of the table.
 
     Attributes:
-        filter: the order. Empty where sweeps optimise different things; then the newest run comes first.
-        columns: fields as a filter names them, the objective before params.
+        filter: the order by the objective; "", for the newest run first, if sweeps have different ones.
+        columns: the fields as a filter names them, the objective before params.
     """
 
     filter: str
@@ -28,12 +28,12 @@ class FirstView(NamedTuple):
 
 
 def first_view(session: Session, projects: Collection[str] | None) -> FirstView | None:
-    """The view that the newest suitable sweep suggests; None where there is no such sweep.
+    """The view for the newest suitable sweep; None if there is none.
 
-    It varies a param, and a run of it has a value of the objective.
+    A sweep is suitable if it varies a param, and if one of its runs has a value of the objective.
 
     Args:
-        projects: only sweeps of these; None is all.
+        projects: the projects whose sweeps count; None for all.
     """
     statement = (
         select(SweepRow.id, SweepRow.spec)
@@ -50,8 +50,11 @@ def first_view(session: Session, projects: Collection[str] | None) -> FirstView 
     ]
     if not specs:
         return None
+    columns = [str(field) for field in _columns(specs[0])]
     orders = {_order_by(spec) for spec in specs}
-    return FirstView(orders.pop() if len(orders) == 1 else "", [str(field) for field in _columns(specs[0])])
+    if len(orders) > 1:
+        return FirstView("", columns)
+    return FirstView(orders.pop(), columns)
 
 
 def _spec_of(stored: object) -> SweepSpec | None:
@@ -84,8 +87,10 @@ def _objective(spec: SweepSpec) -> Field:
 
 
 def _order_by(spec: SweepSpec) -> str:
-    direction = " desc" if spec.objective.maximize else ""
-    return f"order by {_objective(spec)}{direction}"
+    order = f"order by {_objective(spec)}"
+    if spec.objective.maximize:
+        order += " desc"
+    return order
 
 
 def _columns(spec: SweepSpec) -> list[Field]:

@@ -11,10 +11,10 @@ from halving.query.run_filter import Field, RunFilter
 from resources.analysis.run_index.conditions import Clause, Names, Operand, Sources, names_of, where
 from resources.analysis.run_index.select import choose, time_of, value_of_row
 from resources.catalog import RunRow
-from resources.catalog.index_tables import NUMBER, TEXT
+from resources.catalog.index_tables import NUMBER
 
 _GREATEST = 1e150
-"""Greater values, infinities too, are left out of means: a database cannot represent their squares."""
+"""The greatest value that counts in means; a database cannot represent the squares of greater ones."""
 
 
 def select_groups(
@@ -31,14 +31,14 @@ def select_groups(
     Args:
         by: the fields in which the runs of a group are equal. Runs without a value form a group too. NaN is
             a value of a param, but not of a metric.
-        columns: fields to compute mean and standard deviation of, over the runs with a finite number there.
-        projects: only runs of these; None is all.
-        limit: how many groups at most.
+        columns: the fields whose mean and standard deviation are computed, over runs with a finite number.
+        projects: the projects whose runs count; None for all.
+        limit: the number of groups, at most.
 
     Returns:
         ``{"key": {field: value or None}, "count": runs, "values": {field: {"mean", "std", "count"}}}`` for
-        each group. Fields are the texts of ``by`` and ``columns``; ``count`` is how many runs have the value.
-        ``std`` is that of a sample, and None for fewer than two runs.
+        each group. Fields are the texts of ``by`` and ``columns``. The ``count`` of a value is the number of
+        runs that have it; ``std`` is that of a sample, and None for fewer than two runs.
     """
     names = names_of(session, [*chosen.fields, *by, *columns])
     sources = Sources(session, names)
@@ -116,28 +116,35 @@ def _where_chosen(
 
 
 def _key(operand: Operand | None) -> list[Clause]:
-    """The columns that are equal exactly where values are."""
+    """The columns that are equal for equal values, and only for those."""
     if operand is None:
         return []
     if operand.type is not None:
         return [operand.type, operand.number, operand.text]
-    return [operand.text if TEXT in operand.of_type else operand.number]
+    return [operand.key]
 
 
 def _key_value(field: Field, cells: list[Any]) -> Any:
     """The value that a group's runs share in a field."""
     if len(cells) == 3:
         kind, number, text = cells
-        return None if kind is None else value_of_row(kind, number, text)
-    cell = cells[0] if cells else None
-    return time_of(cell) if field.type == "time" else cell
+        if kind is None:
+            return None
+        return value_of_row(kind, number, text)
+    if not cells:
+        return None
+    if field.type == "time":
+        return time_of(cells[0])
+    return cells[0]
 
 
 def _number(operand: Operand | None) -> Clause | None:
-    """The value where it is a number that can be averaged."""
+    """SQL for the value as a number; null if it cannot be averaged. None if the field is no number."""
     if operand is None or NUMBER not in operand.of_type:
         return None
-    number = cast(operand.number, Double) if operand.is_whole else operand.number
+    number = operand.number
+    if operand.is_whole:
+        number = cast(number, Double)
     return case((operand.is_of(NUMBER, number.between(-_GREATEST, _GREATEST)), number))
 
 

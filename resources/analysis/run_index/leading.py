@@ -1,7 +1,7 @@
 """The first runs of a long answer, without ordering all of it.
 
-First it is determined which value the wanted number of runs reach in the column that the order begins with.
-Only the few runs that reach it, ties included, are then ordered by all columns.
+The first step finds the value that the wanted number of runs reach in the first column of the order. Only the
+few runs that reach it, ties included, are then ordered by all columns.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,21 +15,23 @@ from resources.analysis.run_index.conditions import Clause, Names, Sources, lead
 from resources.catalog import RunRow, RunValueRow
 
 _RUNS = RunRow.__table__
-_MANY = 5_000  # runs; the values of fewer are looked up in an index sooner than all runs are scanned
+_MANY = 5_000  # With fewer runs, looking up their values in an index is faster than scanning all runs.
 MAX_LEADING = 5_000
-"""Runs that are ordered this way.
+"""The number of runs up to which this is done.
 
-For more it is quicker to order all. Each is a parameter of a statement as well, and databases limit those.
+For more it is faster to order all. Also, each run is a parameter of a statement, and databases limit those.
 """
 _MAX_TIES = 1_000
 
 
 def are_many(session: Session, chosen: RunFilter, projects: Collection[str] | None) -> bool:
-    """Whether many runs satisfy the conditions on runs themselves, leaving those on their values aside."""
+    """Whether many runs meet the filter's conditions on fields of runs; its other conditions are ignored."""
     own = tuple(
         part for part in _parts(chosen) if all(field.kind == "run" for field in RunFilter(part).fields)
     )
-    of_runs = RunFilter(And(own) if own else None)
+    of_runs = RunFilter(None)
+    if own:
+        of_runs = RunFilter(And(own))
     sources = Sources(session, {})
     conditions = where(of_runs, projects, sources)
     some = sources.join(select(_RUNS.c.id)).where(*conditions).limit(_MANY).subquery()
@@ -39,9 +41,9 @@ def are_many(session: Session, chosen: RunFilter, projects: Collection[str] | No
 def leading_of(
     session: Session, chosen: RunFilter, names: Names, projects: Collection[str] | None, many: int
 ) -> tuple[int, list[int]] | None:
-    """How many runs a filter selects, and the ids of the first ones of its order, at least ``many``.
+    """The number of runs that a filter selects, and the ids of the first ones, at least ``many``.
 
-    None where only ordering all of them in full can tell.
+    None if these can only be found by ordering all runs in full.
     """
     sources = Sources(session, names)
     conditions = where(chosen, projects, sources)
@@ -50,7 +52,9 @@ def leading_of(
     if leading is None:
         return None
     column, descends = leading
-    first = _needed_value(chosen, names) if projects is None and column is not _RUNS.c.started else None
+    first = None
+    if projects is None and column is not _RUNS.c.started:
+        first = _needed_value(chosen, names)
     key = column.label("key")
     if first is not None and chosen.where is not None:
         every = sources.of_values(first, key).where(truth(chosen.where, sources)).cte("chosen")
@@ -58,7 +62,7 @@ def leading_of(
         every = sources.join(select(_RUNS.c.id, key)).where(*conditions).cte("chosen")
     total = select(func.count().label("total")).select_from(every).subquery("counted")
     last = _last(every.c.key, many, descends=descends).scalar_subquery()
-    leads = every.c.key >= last if descends else every.c.key <= last
+    leads = _reaches(every.c.key, last, descends=descends)
     statement = select(total.c.total, every.c.id).outerjoin_from(total, every, leads)
     rows = session.execute(statement.limit(many + _MAX_TIES)).all()
     if (rows[0].total and rows[0].id is None) or len(rows) == many + _MAX_TIES:
@@ -70,7 +74,9 @@ def _parts(chosen: RunFilter) -> Sequence[Condition]:
     """The conditions that must all be true."""
     if isinstance(chosen.where, And):
         return chosen.where.parts
-    return [chosen.where] if chosen.where else []
+    if chosen.where:
+        return [chosen.where]
+    return []
 
 
 def _needed_value(chosen: RunFilter, names: Names) -> Field | None:
@@ -90,24 +96,32 @@ def leading_of_all(session: Session, first: Order, names: Names, many: int) -> S
     None where ``first`` is no metric, or fewer than ``many`` runs have it. Only values are read, which lie
     together, and no rows of runs.
     """
-    name_id = names.get(("metrics", first.field.name)) if first.field.kind == "metrics" else None
+    if first.field.kind != "metrics":
+        return None
+    name_id = names.get(("metrics", first.field.name))
     if name_id is None:
         return None
     values = RunValueRow.__table__.c
-    value = values.number if first.field.part == "last" else values[first.field.part]
+    value = values.number
+    if first.field.part != "last":
+        value = values[first.field.part]
     last = session.scalar(_last(value, many, descends=first.descending).where(values.name_id == name_id))
     if last is None:
         return None
-    leads = value >= last if first.descending else value <= last
+    leads = _reaches(value, last, descends=first.descending)
     return select(values.run_id).where(values.name_id == name_id, leads)
 
 
+def _reaches(key: Clause, last: Any, *, descends: bool) -> Clause:
+    """SQL for: the key is the last one or comes before it."""
+    if descends:
+        return key >= last
+    return key <= last
+
+
 def _last(key: Clause, many: int, *, descends: bool) -> Select[Any]:
-    """Select the last key of a table's first ``many`` rows; nothing where fewer rows have a key."""
-    return (
-        select(key)
-        .where(key.is_not(None))
-        .order_by(key.desc() if descends else key)
-        .offset(many - 1)
-        .limit(1)
-    )
+    """Select the last key of a table's first ``many`` rows; nothing if fewer rows have a key."""
+    order = key
+    if descends:
+        order = key.desc()
+    return select(key).where(key.is_not(None)).order_by(order).offset(many - 1).limit(1)

@@ -17,15 +17,15 @@ LEASE_SECONDS = 30.0
 def new_holder() -> str:
     """A new name for this process as holder of the lease.
 
-    It tells other processes on this machine whether the holder still lives.
+    By this name other processes on this machine can see whether the holder still runs.
     """
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
 
 
 def hold_lease(catalog: Catalog, name: str) -> bool:
-    """Take or renew the lease; give whether the process of that name has it now.
+    """Take or renew the lease for the process of that name; return whether it has the lease now.
 
-    The lease of a killed process on this machine is free at once.
+    The lease of a process on this machine that was killed is free at once.
     """
     now = catalog.now()
     with catalog.read() as session:
@@ -36,7 +36,9 @@ def hold_lease(catalog: Catalog, name: str) -> bool:
     latest = _latest_end(now)
     if holder == name and until is not None and now + LEASE_SECONDS / 2 < until <= latest:
         return True  # renewed when half of it is over: each write waits for the disk
-    ours = [name, holder] if _has_died(holder) else [name]
+    ours = [name]
+    if _has_died(holder):
+        ours.append(holder)
     if until is not None and now < until <= latest and holder not in ours:
         return False
     is_over = or_(

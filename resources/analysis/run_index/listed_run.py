@@ -14,8 +14,7 @@ from halving.store.store import Store
 class ListedRun(Store):
     """A store that has listed one run's folders.
 
-    Each listing is given out once. Whoever asks again has noticed that a file of it is gone by now, and gets
-    a new listing.
+    Each listing is returned once. A second call means that a file of it is gone by now, and lists anew.
 
     Attributes:
         records, metrics, live: the names in the folders of the run's records, of its metric files and of its
@@ -47,8 +46,9 @@ class ListedRun(Store):
         self._listings = {records: self.records, metrics: self.metrics, live: self.live}
 
     def names(self, prefix: str) -> list[str]:
-        listed = self._listings.pop(prefix, None)
-        return listed if listed is not None else super().names(prefix)
+        if prefix in self._listings:
+            return self._listings.pop(prefix)
+        return super().names(prefix)
 
 
 def _visible_names(names: Iterable[str]) -> list[str]:

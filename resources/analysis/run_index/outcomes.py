@@ -1,7 +1,7 @@
-"""Status of trials that their sweep stopped after they had paused.
+"""The status of trials that their sweep stopped after they had paused.
 
-Their records say ``paused``, because the process that trained could not know that they never go on. The
-catalog knows: the trial has stopped, or its sweep has ended. The index and ``halving runs`` then say
+Their records say ``paused``, because the training process could not know that they never go on. The catalog
+knows it, if the trial has stopped or its sweep has ended. The index and ``halving runs`` then say
 ``stopped``; the records stay as they are.
 """
 
@@ -45,16 +45,17 @@ def with_stopped_runs(catalog: Catalog, runs: Sequence[RunInfo]) -> list[RunInfo
     """The runs with status ``stopped`` for paused trials that never go on."""
     paused = [_trial_of_paused(run) for run in runs]
     stopped = _stopped_trials(catalog, [trial for trial in paused if trial])
-    return [_as_stopped(run) if trial in stopped else run for run, trial in zip(runs, paused, strict=True)]
-
-
-def _as_stopped(run: RunInfo) -> RunInfo:
-    newest = replace(run.attempts[-1], status=STOPPED)
-    return replace(run, attempts=(*run.attempts[:-1], newest))
+    decided = []
+    for run, trial in zip(runs, paused, strict=True):
+        if trial in stopped:
+            newest = replace(run.attempts[-1], status=STOPPED)
+            run = replace(run, attempts=(*run.attempts[:-1], newest))
+        decided.append(run)
+    return decided
 
 
 def _stopped_trials(catalog: Catalog, trials: Sequence[Trial]) -> set[Trial]:
-    """Those of the trials that never go on. Without trials the catalog is not queried."""
+    """The trials among these that never go on; without trials the catalog is not queried."""
     if not trials:
         return set()
     never_goes_on = or_(TrialRow.status == Status.STOPPED.value, _ENDED_WITH_ITS_SWEEP)
@@ -68,9 +69,9 @@ def _stopped_trials(catalog: Catalog, trials: Sequence[Trial]) -> set[Trial]:
 
 
 def stop_ended(catalog: Catalog) -> int:
-    """Set paused runs to ``stopped`` where their sweep has ended meanwhile; give how many there were.
+    """Set paused runs to ``stopped`` if their sweep has ended since; return how many there were.
 
-    Runs that are still to be read again are left out: a new revision would mark them as read.
+    Runs that are still to be read again are left out, because a new revision would mark them as read.
     """
     total = 0
     while True:
@@ -98,15 +99,19 @@ def _ended_runs() -> Select[int]:
 
 
 def _paused_trial(entry: Entry) -> Trial | None:
-    return _trial(entry.row["sweep"], entry.row["trial"]) if entry.row["status"] == PAUSED else None
+    if entry.row["status"] != PAUSED:
+        return None
+    return _trial(entry.row["sweep"], entry.row["trial"])
 
 
 def _trial_of_paused(run: RunInfo) -> Trial | None:
-    return _trial(run.parent.get("sweep"), run.parent.get("trial")) if run.status == PAUSED else None
+    if run.status != PAUSED:
+        return None
+    return _trial(run.parent.get("sweep"), run.parent.get("trial"))
 
 
 def _trial(sweep: Any, number: Any) -> Trial | None:
-    """The trial that a record names; None if it is none that the catalog could have."""
+    """The trial that a record names; None if the catalog cannot have it."""
     is_number = isinstance(number, int) and not isinstance(number, bool)
     if isinstance(sweep, str) and is_number and 0 <= number < 2**31:
         return sweep, number

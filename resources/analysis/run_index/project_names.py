@@ -40,5 +40,7 @@ def by_names(condition: Condition, names: Callable[[str], Sequence[str]]) -> Con
         return replace(condition, values=tuple(dict.fromkeys(all_names)))
     if isinstance(condition, Comparison) and condition.operator in ("=", "!="):
         same = In(condition.field, tuple(names(str(condition.value))))
-        return same if condition.operator == "=" else Not(same)
+        if condition.operator == "=":
+            return same
+        return Not(same)
     return condition

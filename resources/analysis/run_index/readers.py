@@ -1,8 +1,8 @@
 """Reading runs for the index: one after the other, by threads, or by several processes.
 
-Reading a run is mostly computing, which threads of one process do not do at the same time. With an object
-store a process has many threads all the same: a run takes eight to ten requests there, one after the other,
-and waits far longer than it computes.
+Reading a run is mostly computing, which threads of one process cannot do at the same time. With an object
+store a process has many threads nevertheless, because a run takes eight to ten requests there, one after the
+other, and these wait far longer than they compute.
 """
 
 import os
@@ -39,7 +39,7 @@ class Look:
 
 
 Reading = Entry | Exception | None
-"""What was read of a run: its entry, why it cannot be read, or None if it has not changed."""
+"""The result of reading a run: its entry, the error, or None if it has not changed."""
 
 
 class Readers:
@@ -51,7 +51,7 @@ class Readers:
         self._pool: ProcessPoolExecutor | None = None
 
     def read(self, looks: Sequence[Look]) -> Iterator[tuple[Sequence[Look], Sequence[Reading]]]:
-        """Read runs part by part, in order; give each part with what was read.
+        """Read runs part by part, in order; yield each part with its readings.
 
         Raises:
             StoreUnavailable: the store does not answer.
@@ -65,7 +65,10 @@ class Readers:
         if self._pool is None:
             yield from ((part, _read_part(self._store, part)) for part in _parts(looks, _PART))
             return
-        parts = _parts(looks, _PART if self._store.folder is not None else _PART_OF_OBJECTS)
+        size = _PART
+        if self._store.folder is None:
+            size = _PART_OF_OBJECTS
+        parts = _parts(looks, size)
         yield from zip(parts, self._pool.map(_read_part, [self._store] * len(parts), parts), strict=True)
 
     def close(self) -> None:
@@ -76,7 +79,7 @@ class Readers:
 
 
 def _begin() -> None:
-    """Let Arrow wait for as many answers at once as there are threads, instead of eight."""
+    """Let Arrow wait for as many requests at a time as there are threads, instead of eight."""
     import pyarrow
 
     pyarrow.set_io_thread_count(_THREADS)
@@ -88,8 +91,11 @@ def _parts(looks: Sequence[Look], size: int) -> list[Sequence[Look]]:
 
 def _read_part(store: Store, looks: Sequence[Look]) -> list[Reading]:
     def read(look: Look) -> Reading:
+        row = look.row
+        if look.stale:
+            row = None
         try:
-            return read_entry(store, look.project, look.run, None if look.stale else look.row)
+            return read_entry(store, look.project, look.run, row)
         except StoreUnavailable:
             raise
         except NotFound as error:

@@ -1,4 +1,4 @@
-"""A view of the index for users' questions, each of which is ended if it takes too long."""
+"""A view of the index for users' queries, which ends a query that takes too long."""
 
 import sqlite3
 import time
@@ -13,7 +13,7 @@ from halving.errors import InvalidInput
 from resources.catalog import Catalog
 
 MAX_SECONDS = 10.0
-"""How long one question may take."""
+"""How long one query may take."""
 _INSTRUCTIONS = 10_000  # of SQLite's machine between two checks of the clock; well below a millisecond
 _CANCELED = "57014"  # the SQLSTATE with which Postgres ends a statement that took too long
 
@@ -30,12 +30,15 @@ _LIMITS = text(
 SIDE_BY_SIDE = ("enable_nestloop", "enable_hashjoin", "max_parallel_workers_per_gather", "jit")
 """Settings to switch off so that Postgres reads runs and the names' values side by side, in their order."""
 IN_PARALLEL = ("max_parallel_workers_per_gather",)
-"""Parallel workers; starting them takes about as long as reading a name's values of 100,000 runs."""
+"""The setting for parallel workers; starting them takes as long as reading 100,000 values of a name."""
 
 
 @contextmanager
 def without(session: Session, settings: Sequence[str]) -> Iterator[None]:
-    """Have Postgres plan with these settings switched off."""
+    """Have Postgres plan with these settings switched off; does nothing on SQLite, which has none of them."""
+    if not settings or session.get_bind().dialect.name != "postgresql":
+        yield
+        return
     session.execute(text("".join(f"SET LOCAL {setting} TO 0; " for setting in settings)))
     yield
     session.execute(text("".join(f"SET LOCAL {setting} TO DEFAULT; " for setting in settings)))
@@ -43,10 +46,10 @@ def without(session: Session, settings: Sequence[str]) -> Iterator[None]:
 
 @contextmanager
 def reading(catalog: Catalog, seconds: float = MAX_SECONDS) -> Iterator[Session]:
-    """A consistent view of the catalog for questions to the index, whose time is bounded.
+    """A consistent view of the catalog for queries of the index, whose time is bounded.
 
     Raises:
-        InvalidInput: a question takes longer than ``seconds``.
+        InvalidInput: a query takes longer than ``seconds``.
     """
     with catalog.read() as session:
         try:

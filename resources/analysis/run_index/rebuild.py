@@ -13,14 +13,14 @@ from resources.catalog import Catalog, RunIndexRow
 def rebuild(
     store: Store, catalog: Catalog, progress: Callable[[Refreshed], None] | None = None, *, processes: int = 1
 ) -> Refreshed:
-    """Read every run of the store again, and say what was done.
-
-    Args:
-        progress: called now and then.
-        processes: how many processes read runs.
+    """Read every run of the store again; return what was done.
 
     Each row stays as it was until it is replaced, so readers never see an empty index. If this process is
     killed, the next refresh goes on from there.
+
+    Args:
+        progress: called after each part of the runs, with what was done so far.
+        processes: the number of processes that read runs.
 
     Raises:
         StoreError: the store cannot be listed, or does not answer any more.
@@ -30,7 +30,7 @@ def rebuild(
 
 
 def mark_stale(catalog: Catalog) -> None:
-    """Have refreshes read every run again that is in the index now."""
+    """Mark all runs of the index, so that refreshes read them again."""
     with catalog.write() as session:
         revision = count_revision(session)
         session.execute(update(RunIndexRow).values(stale_below=revision + 1))

@@ -1,12 +1,11 @@
 """Keeping the index of runs up to date: reading new and changed runs, and deleting vanished ones.
 
-Nothing is scanned as a whole. New runs are noticed by the names of their folders. A run that ended is looked
-at again when a tenth of the time since then has passed, so the number of looks grows with the logarithm of
-its age. Any number of processes may refresh at once, and each may be killed anywhere: the next one does what
-was not written.
+New runs are noticed by the names of their folders. A run that ended is looked at again when a tenth of the
+time since then has passed, so the number of looks grows with the logarithm of its age. Any number of
+processes may refresh at the same time, and each may be killed at any time: the next one does the rest.
 
-Where very many runs are to be read, other processes can read them
-(:mod:`resources.analysis.run_index.readers`) while this one writes.
+If very many runs are to be read, other processes can read them (:mod:`resources.analysis.run_index.readers`)
+while this one writes.
 """
 
 import logging
@@ -46,15 +45,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Refreshed:
-    """What a refresh did.
+    """What a refresh has done.
 
     Attributes:
-        runs: how many runs the store has.
-        added, changed, deleted: how many runs of the index were.
-        looked: how many runs were looked at.
-        problems: runs that could not be read, with the reason.
-        left: how many new runs were not read when its time was over.
-        complete: whether nothing at all was left to do then.
+        runs: the number of runs in the store.
+        added, changed, deleted: the numbers of runs that were added to the index, changed in it, deleted.
+        looked: the number of runs that were looked at.
+        problems: the reason for each run that could not be read.
+        left: the number of new runs that were not read before its time was over.
+        complete: whether nothing was left to do then.
+        seconds: how long the refresh took.
     """
 
     runs: int = 0
@@ -72,8 +72,8 @@ class Refresher:
     """Refreshes a catalog's index from a store; only one thread may use it at a time.
 
     Args:
-        clock: gives seconds since the epoch; by default the database's clock.
-        processes: how many processes read runs where there are very many; with 1 this one reads.
+        clock: a function that returns seconds since the epoch; by default the database's clock.
+        processes: the number of processes that read runs if there are very many; with 1 this one reads.
     """
 
     def __init__(
@@ -83,7 +83,9 @@ class Refresher:
         self._catalog = catalog
         self._clock = clock or catalog.now
         self._readers = Readers(store, processes)
-        self._at_once = _AT_ONCE if processes == 1 else _AT_ONCE_IN_PROCESSES
+        self._at_once = _AT_ONCE
+        if processes > 1:
+            self._at_once = _AT_ONCE_IN_PROCESSES
         self._noted = 0.0
         self._directions: dict[str, dict[str, str]] = {}
         # Runs that cannot be read and so are not in the index: when to try again, and after which pause.
@@ -92,11 +94,11 @@ class Refresher:
     def refresh(
         self, seconds: float = float("inf"), progress: Callable[[Refreshed], None] | None = None
     ) -> Refreshed:
-        """Look at what is new.
+        """Look at new runs, and at those that are due; return what was done.
 
         Args:
-            seconds: after how long no more runs are looked at.
-            progress: called now and then.
+            seconds: the time after which no more runs are looked at.
+            progress: called after each part of the runs, with what was done so far.
 
         Raises:
             StoreError: the store cannot be listed, or does not answer any more.
@@ -136,7 +138,7 @@ class Refresher:
         return done
 
     def _list(self, done: Refreshed) -> list[Look]:
-        """Delete vanished runs from the index, and give the new ones, the newest last."""
+        """Delete vanished runs from the index; return the new ones, the newest last."""
         with self._catalog.read() as session:
             # Before the store is listed, so that a run of the index that is not in the list has vanished.
             indexed = {(project, run) for project, run in session.execute(select(RunRow.project, RunRow.run))}
@@ -155,7 +157,7 @@ class Refresher:
         return [Look(*pair) for pair in sorted(new, key=lambda pair: pair[::-1])]
 
     def _find_resumed(self) -> list[Look]:
-        """Runs of trials that have begun another attempt according to the catalog.
+        """Find the runs of trials that have begun another attempt according to the catalog.
 
         A trial may be promoted long after it paused, when its run is rarely looked at.
         """
@@ -176,7 +178,7 @@ class Refresher:
             )
 
     def _find_due(self, now: float) -> list[Look]:
-        """Some of the runs that are to be looked at again; a visit makes them due later."""
+        """Find some of the runs that are to be looked at again; a visit makes them due later."""
         with self._catalog.read() as session:
             stale_below = session.scalar(select(RunIndexRow.stale_below)) or 0
             due = RunRow.look_again <= now
@@ -205,8 +207,11 @@ class Refresher:
                 elif isinstance(reading, NotFound):  # its record was deleted, and its folder will be
                     done.deleted += delete_runs(self._catalog, [(look.project, look.run)])
                 else:
-                    looks_at = confirmed if look.stale else later
-                    looks_at[look.row["id"]] = self._note_problem(look, reading, done)
+                    again = self._note_problem(look, reading, done)
+                    if look.stale:
+                        confirmed[look.row["id"]] = again
+                    else:
+                        later[look.row["id"]] = again
             if sum(len(entry.values) for entry in entries) >= _MAX_VALUES:  # bounds memory
                 self._write(entries, done)
                 entries = []
@@ -215,7 +220,7 @@ class Refresher:
         confirm(self._catalog, confirmed)
 
     def _note_problem(self, look: Look, error: Exception | None, done: Refreshed) -> float:
-        """Note a run that cannot be read, and give when to try again; the pauses double."""
+        """Note a run that cannot be read; return when to try again, after pauses that double."""
         key = (look.project, look.run)
         pause = min(2 * self._later.get(key, (0.0, _FIRST_RETRY / 2))[1], _LAST_RETRY)
         again = self._clock() + pause
@@ -272,9 +277,10 @@ class Refresher:
 
     def _with_best(self, entry: Entry) -> Entry:
         """The entry with the best of those metrics that its sweep's objectives name."""
-        directions = self._directions_of(entry.row["sweep"]) if entry.row["sweep"] else {}
+        if not entry.row["sweep"]:
+            return entry
         values = dict(entry.values)
-        for metric, direction in directions.items():
+        for metric, direction in self._directions_of(entry.row["sweep"]).items():
             if value := values.get(("metrics", metric)):
                 best = value.min if direction == "minimize" else value.max
                 values["metrics", metric] = value._replace(best=best)

@@ -6,7 +6,6 @@ then the columns of the page's runs.
 
 import math
 from collections.abc import Collection, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -62,8 +61,8 @@ class RunPage:
     """Some of the runs that a filter selects.
 
     Attributes:
-        total: how many it selects in all.
-        runs: the page's runs as plain data: ``id, project, run, status, lifecycle, started, ended, seconds,
+        total: the number of all runs that it selects.
+        runs: the page's runs as dicts: ``id, project, run, status, lifecycle, started, ended, seconds,
             epoch, attempt, sweep, trial, dataset, snapshot, commit, seed, model, version, stage`` and
             ``values``, which has the columns by the fields' texts. NaN and infinities are floats, times are
             in UTC.
@@ -85,8 +84,10 @@ def select_page(
     """A page of the runs that a filter selects, in its order.
 
     Args:
-        columns: fields to give for each run beside those that every run has.
-        projects: only runs of these; None is all.
+        columns: the fields that each run has in ``values``.
+        projects: the projects whose runs are given; None for all.
+        limit: the number of runs, at most; None for all.
+        offset: the number of runs before the page.
     """
     names = names_of(session, [*chosen.fields, *columns])
     ids, total = _select_ids(session, chosen, names, projects, limit, offset)
@@ -107,7 +108,9 @@ def select_names(
 def select_run(session: Session, project: str, run: str) -> dict[str, Any] | None:
     """One run's row, as a page without columns has it; None if the index does not have the run."""
     run_id = session.scalar(select(_RUNS.c.id).where(_RUNS.c.project == project, _RUNS.c.run == run))
-    return None if run_id is None else _rows(session, [run_id], [], {})[0]
+    if run_id is None:
+        return None
+    return _rows(session, [run_id], [], {})[0]
 
 
 def values_of(session: Session, project: str, run: str) -> dict[str, dict[str, Any]]:
@@ -149,10 +152,13 @@ def choose(
     statement = sources.join(select(_RUNS.c.id)).where(*conditions).order_by(*order)
     if chosen.limit is not None:
         left = max(chosen.limit - offset, 0)
-        limit = left if limit is None else min(limit, left)
+        if limit is None or limit > left:
+            limit = left
     if limit is not None:
         statement = statement.limit(limit)
-    return statement.offset(offset) if offset else statement
+    if offset:
+        statement = statement.offset(offset)
+    return statement
 
 
 def _select_ids(
@@ -163,35 +169,41 @@ def _select_ids(
     limit: int | None,
     offset: int,
 ) -> tuple[list[int], int]:
-    """The ids of a page's runs, and how many runs there are in all.
+    """The ids of a page's runs, and the number of all runs that the filter selects.
 
-    Where it can be, only the runs whose value in the first column of the order is among the page's are
-    ordered in full.
+    If possible, only the runs with leading values in the first column of the order are ordered in full.
     """
     statement = choose(session, chosen, names, projects, limit, offset)
-    many = 0 if limit is None else offset + limit
+    many = 0  # 0: the page has no end
+    if limit is not None:
+        many = offset + limit
     is_postgres = _is_postgres(session)
     # A database's index has the runs in this order. With a condition Postgres may use another index, as it
     # expects few runs where there are many.
     if many and not chosen.order and (chosen.where is None or not is_postgres):
         return list(session.scalars(statement)), _count(session, chosen, names, projects)
     if many and chosen.where is None:
-        with without(session, IN_PARALLEL) if is_postgres else nullcontext():
+        ids: list[int] = []
+        with without(session, IN_PARALLEL):
             few = leading_of_all(session, chosen.order[0], names, many)
-            ids = [] if few is None else list(session.scalars(statement.where(_RUNS.c.id.in_(few))))
-        end = many if chosen.limit is None else min(chosen.limit, many)
+            if few is not None:
+                ids = list(session.scalars(statement.where(_RUNS.c.id.in_(few))))
+        end = many
+        if chosen.limit is not None:
+            end = min(chosen.limit, many)
         if len(ids) == end - offset:
             return ids, _count(session, chosen, names, projects)
     is_wide = not is_postgres or are_many(session, chosen, projects)
-    with without(session, SIDE_BY_SIDE) if is_postgres and is_wide else nullcontext():
+    with without(session, SIDE_BY_SIDE if is_wide else ()):
         leading = None
         if is_wide and 0 < many <= MAX_LEADING:
             leading = leading_of(session, chosen, names, projects, many)
         if leading is None:
             # Selects and counts in one pass.
             rows = session.execute(statement.add_columns(func.count().over())).all()
-            total = rows[0][1] if rows else _count(session, chosen, names, projects)
-            return [row[0] for row in rows], total
+            if not rows:
+                return [], _count(session, chosen, names, projects)
+            return [row[0] for row in rows], rows[0][1]
     total, leading_ids = leading
     is_leading = is_among(_RUNS.c.id, leading_ids, is_postgres=is_postgres)
     return list(session.scalars(statement.where(is_leading))), total
@@ -253,7 +265,9 @@ def _values(
     by_name: dict[int, list[tuple[str, int]]] = {}
     for field in columns:
         if (name_id := names.get((field.kind, field.name))) is not None:
-            place = 0 if field.part == "last" else 5 + parts.index(field.part)
+            place = 0
+            if field.part != "last":
+                place = 5 + parts.index(field.part)
             by_name.setdefault(name_id, []).append((str(field), place))
     if not by_name:
         return {}
@@ -282,9 +296,13 @@ def _values(
 
 def value_of_row(kind: int, number: float | None, text: str | None) -> int | float | str | bool:
     """The value of a row of ``run_values``, by its type."""
-    if kind == NUMBER:
-        return math.nan if number is None else value_of(float(number), text)
-    return bool(number) if kind == BOOL else str(text)
+    if kind == BOOL:
+        return bool(number)
+    if kind != NUMBER:
+        return str(text)
+    if number is None:
+        return math.nan
+    return value_of(float(number), text)
 
 
 def _as_dict(row: Any, values: dict[str, Any]) -> dict[str, Any]:
@@ -303,9 +321,9 @@ def _as_dict(row: Any, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def time_of(seconds: float | None) -> datetime | None:
-    """A time of the index, moved into the calendar if it lies outside.
+    """A time of the index as a datetime, moved into the calendar if it lies outside.
 
-    So no run keeps the others from being listed.
+    So a run with an absurd time does not prevent others from being listed.
     """
     if seconds is None:
         return None

@@ -32,10 +32,10 @@ _Item = TypeVar("_Item")
 
 
 def write_entries(catalog: Catalog, entries: Sequence[Entry], looks: Sequence[float]) -> int:
-    """Add or replace runs; give how many rows of values changed.
+    """Add or replace runs; return how many rows of values changed.
 
     Args:
-        looks: when each of the runs is to be looked at again.
+        looks: the time of each run's next look.
     """
     if not entries:
         return 0
@@ -50,24 +50,24 @@ def write_entries(catalog: Catalog, entries: Sequence[Entry], looks: Sequence[fl
         )
         names = _put_names(session, {key for entry in entries for key in entry.values})
         attempts = {}
-        wanted = {}
+        values = {}
         for entry in entries:
             run_id = ids[entry.row["project"], entry.row["run"]]
             attempts[run_id] = entry.attempts
             for key, value in entry.values.items():
-                wanted[names[key], run_id] = value
+                values[names[key], run_id] = value
         _put_attempts(session, attempts)
-        return _put_values(session, list(ids.values()), wanted)
+        return _put_values(session, list(ids.values()), values)
 
 
 def count_revision(session: Session) -> int:
-    """Count a change of the index, and give its number; others that do so wait until this one ends."""
-    counted = update(_INDEX).values(revision=_INDEX.c.revision + 1).returning(_INDEX.c.revision)
-    return int(session.execute(counted).scalar_one())
+    """Count a change of the index and return its number; others that do so wait until this one ends."""
+    statement = update(_INDEX).values(revision=_INDEX.c.revision + 1).returning(_INDEX.c.revision)
+    return int(session.execute(statement).scalar_one())
 
 
 def postpone(catalog: Catalog, looks: Mapping[int, float]) -> None:
-    """Set when runs, by id, are to be looked at again; readers do not count it as a change."""
+    """Set the next looks of runs, by id; to readers this is no change of the index."""
     if not looks:
         return
     with catalog.write() as session:
@@ -80,9 +80,7 @@ def postpone(catalog: Catalog, looks: Mapping[int, float]) -> None:
 
 
 def bring_forward(catalog: Catalog, clock: Callable[[], float]) -> bool:
-    """Move the next looks at runs forward if the clock was set back since the last refresh.
-
-    Give whether it was.
+    """Move the next looks at runs forward if the clock was set back; return whether it was.
 
     Runs are brought forward in parts, each a transaction. Doing so twice changes nothing, so one process may
     go on where another was killed, and several may do it at once.
@@ -104,7 +102,7 @@ def bring_forward(catalog: Catalog, clock: Callable[[], float]) -> bool:
 
 
 def _bring_part_forward(session: Session, after: int, now: float) -> int | None:
-    """Bring the next runs after an id forward; give the id of the last, None where there are no more."""
+    """Bring the next runs after an id forward; return the id of the last, None if there are no more."""
     _take_turn(session)
     columns = [_RUNS.c[name] for name in ("id", "status", "started", "ended", "seconds", "look_again")]
     rows = session.execute(
@@ -118,7 +116,9 @@ def _bring_part_forward(session: Session, after: int, now: float) -> int | None:
             .where(_RUNS.c.id.in_(list(earlier)))
             .values(look_again=case(earlier, value=_RUNS.c.id))
         )
-    return rows[-1].id if rows else None
+    if not rows:
+        return None
+    return rows[-1].id
 
 
 def confirm(catalog: Catalog, looks: Mapping[int, float]) -> None:
@@ -137,7 +137,7 @@ def confirm(catalog: Catalog, looks: Mapping[int, float]) -> None:
 
 
 def delete_runs(catalog: Catalog, runs: Iterable[tuple[str, str]]) -> int:
-    """Delete runs by project and run; give how many there were."""
+    """Delete runs by project and run; return how many there were."""
     deleted = 0
     for part in _parts(runs):
         with catalog.write() as session:
@@ -157,7 +157,7 @@ def _take_turn(session: Session) -> None:
 
 
 def _put_runs(session: Session, rows: list[dict[str, Any]]) -> dict[tuple[str, str], int]:
-    """Add or replace rows of runs; give their ids by project and run."""
+    """Add or replace rows of runs; return their ids by project and run."""
     put = _insert(session, _RUNS)
     changed = {name: put.excluded[name] for name in rows[0] if name not in ("project", "run")}
     session.execute(put.on_conflict_do_update(index_elements=["project", "run"], set_=changed), rows)
@@ -180,9 +180,9 @@ def _put_attempts(session: Session, attempts_by_run: dict[int, list[AttemptColum
 
 
 def _put_names(session: Session, keys: set[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """Add the names that are new, and give the ids of all.
+    """Add the names that are new; return the ids of all.
 
-    Names are never deleted, so an id means one name for ever.
+    Names are never deleted, so an id always means the same name.
     """
     ids = find_names(session, keys)
     new = [{"kind": kind, "name": name} for kind, name in sorted(keys - ids.keys())]
@@ -193,40 +193,41 @@ def _put_names(session: Session, keys: set[tuple[str, str]]) -> dict[tuple[str, 
 
 
 def find_names(session: Session, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """The ids of those of the names that the index has, by kind and name."""
+    """The ids of these names by kind and name; a name that the index does not have is left out."""
     ids: dict[tuple[str, str], int] = {}
     for part in _parts(keys):
         by_kind: dict[str, list[str]] = {}
         for kind, name in part:
             by_kind.setdefault(kind, []).append(name)
-        wanted = or_(
+        is_key = or_(
             *(and_(_NAMES.c.kind == kind, _NAMES.c.name.in_(names)) for kind, names in by_kind.items())
         )
-        statement = select(_NAMES.c.kind, _NAMES.c.name, _NAMES.c.id).where(wanted)
+        statement = select(_NAMES.c.kind, _NAMES.c.name, _NAMES.c.id).where(is_key)
         ids |= {(kind, name): name_id for kind, name, name_id in session.execute(statement)}
     return ids
 
 
-def _put_values(session: Session, ids: list[int], wanted: dict[tuple[int, int], Value]) -> int:
-    """Replace the values of these runs; only rows that differ are written."""
+def _put_values(session: Session, ids: list[int], values: dict[tuple[int, int], Value]) -> int:
+    """Replace the values of these runs, by name and run; return how many rows were written or deleted."""
     stored: dict[tuple[int, int], Value] = {}
     columns = [_VALUES.c[name] for name in ("name_id", "run_id", *Value._fields)]
     for part in _parts(ids):
         for name_id, run_id, *rest in session.execute(select(*columns).where(_VALUES.c.run_id.in_(part))):
             stored[name_id, run_id] = Value(*rest)
-    for gone in _parts(stored.keys() - wanted.keys()):
-        session.execute(delete(_VALUES).where(tuple_(_VALUES.c.name_id, _VALUES.c.run_id).in_(gone)))
+    obsolete = stored.keys() - values.keys()
+    for keys in _parts(obsolete):
+        session.execute(delete(_VALUES).where(tuple_(_VALUES.c.name_id, _VALUES.c.run_id).in_(keys)))
     new = [
         {"name_id": name_id, "run_id": run_id, **value._asdict()}
         # sorted into the order of the table
-        for (name_id, run_id), value in sorted(wanted.items(), key=lambda item: item[0])
+        for (name_id, run_id), value in sorted(values.items(), key=lambda item: item[0])
         if stored.get((name_id, run_id)) != value
     ]
     if new:
         put = _insert(session, _VALUES)
         changed = {name: put.excluded[name] for name in Value._fields}
         session.execute(put.on_conflict_do_update(index_elements=["name_id", "run_id"], set_=changed), new)
-    return len(new) + len(stored.keys() - wanted.keys())
+    return len(new) + len(obsolete)
 
 
 def _insert(session: Session, table: Table) -> Any:

@@ -76,7 +76,7 @@ def test_what_the_store_lacks_of_the_catalog_is_named_and_no_older_backup_goes(
     assert (list(whole.missing), whole.problem, whole.manifest.missing) == ([], "", 0)
     apart.store.delete(blob_name(digests[lost]))
     made = back_up(apart.store, apart.catalog, place)
-    assert [(content.digest, content.what) for content in made.missing] == [(digests[lost], WHOSE[lost])]
+    assert [(content.digest, content.title) for content in made.missing] == [(digests[lost], WHOSE[lost])]
     assert (
         f"lacks 1 contents that the catalog names, because they are not in the store {apart.store.root}: "
         f"{WHOSE[lost]}"
