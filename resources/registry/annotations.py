@@ -9,7 +9,7 @@ from resources.registry.events import DESCRIPTION, TAG, add_event
 def describe(
     session: Session, about: RegisteredModelRow | ModelVersionRow, text: str | None, *, actor: str
 ) -> None:
-    """Give a model or a version another description, in an exclusive transaction."""
+    """Set the description of a model or a version, in an exclusive transaction."""
     if about.description != text:
         _add(session, about, DESCRIPTION, actor, before=about.description, after=text)
     about.description = text
@@ -18,18 +18,20 @@ def describe(
 def set_tag(
     session: Session, about: RegisteredModelRow | ModelVersionRow, key: str, value: str, *, actor: str
 ) -> None:
-    """Give a model or a version a tag, in an exclusive transaction."""
-    before = about.tags.get(key)
-    if before != value:
-        old = None if before is None else f"{key}={before}"
-        _add(session, about, TAG, actor, before=old, after=f"{key}={value}")
+    """Set a tag of a model or a version, in an exclusive transaction."""
+    before = None
+    if key in about.tags:
+        before = f"{key}={about.tags[key]}"
+    after = f"{key}={value}"
+    if before != after:
+        _add(session, about, TAG, actor, before=before, after=after)
     about.tags = {**about.tags, key: value}
 
 
 def delete_tag(
     session: Session, about: RegisteredModelRow | ModelVersionRow, key: str, *, actor: str
 ) -> None:
-    """Take a tag away, if there is one, in an exclusive transaction."""
+    """Delete a tag of a model or a version, if it has the tag, in an exclusive transaction."""
     if key in about.tags:
         _add(session, about, TAG, actor, before=f"{key}={about.tags[key]}")
     about.tags = {name: value for name, value in about.tags.items() if name != key}

@@ -1,4 +1,4 @@
-"""Changes that people make to versions by a command or a job: in the catalog, and then in the store."""
+"""Changes that people make to versions by a command or a job, first in the catalog and then in the store."""
 
 import getpass
 import os
@@ -30,9 +30,9 @@ class Decided(NamedTuple):
     """The result of a decision.
 
     Attributes:
-        row: the version, as it is now.
-        event: the last event that the decision wrote; None where nothing changed.
-        missing: reasons why a staging version cannot become the champion yet.
+        row: the version after the decision.
+        event: the last event that the decision wrote; None if nothing changed.
+        missing: the reasons why a staging version cannot become the champion yet.
     """
 
     row: ModelVersionRow
@@ -59,9 +59,9 @@ def promote(
     note: str | None = None,
     force: bool = False,
 ) -> Decided:
-    """Promote a version whose report and checkpoint are whole.
+    """Promote a version whose report and checkpoint are whole, and update the store.
 
-    It is :func:`resources.registry.stages.promote`, and the store is updated.
+    See :func:`resources.registry.stages.promote`.
 
     Args:
         version: with ``force`` it may be a sweep whose winner its gates hold back; the winner becomes a
@@ -84,7 +84,7 @@ def promote(
 
 
 def rollback(backend: Backend, model: str, warn: Warn, *, actor: str, note: str | None = None) -> Decided:
-    """Roll back by :func:`resources.registry.stages.rollback`, and update the store."""
+    """Go back to an earlier champion (:func:`resources.registry.stages.rollback`), and update the store."""
     return _decide(
         backend,
         model,
@@ -96,7 +96,7 @@ def rollback(backend: Backend, model: str, warn: Warn, *, actor: str, note: str 
 def archive(
     backend: Backend, model: str, version: str, warn: Warn, *, actor: str, note: str | None = None
 ) -> Decided:
-    """Archive a version by :func:`resources.registry.stages.archive`, and update the store."""
+    """Archive a version (:func:`resources.registry.stages.archive`), and update the store."""
     return _decide(
         backend,
         model,
@@ -121,7 +121,7 @@ def approve(backend: Backend, model: str, version: str, warn: Warn, *, actor: st
 
 
 def reject(backend: Backend, model: str, version: str, warn: Warn, *, actor: str, note: str) -> Decided:
-    """Reject a version by :func:`resources.registry.stages.reject`, and update the store."""
+    """Reject a version (:func:`resources.registry.stages.reject`), and update the store."""
     return _decide(
         backend,
         model,
@@ -173,7 +173,10 @@ def annotate(
         if "@" not in about or session.get(RegisteredModelRow, about) is not None:
             model = about
             version = ""
-        change(session, stages.find(session, model, version) if version else find_model(session, model))
+        if version:
+            change(session, stages.find(session, model, version))
+        else:
+            change(session, find_model(session, model))
     _publish(backend, warn)
     return model, version or None
 
@@ -183,15 +186,17 @@ def _decide(
 ) -> Decided:
     """Change a version in one transaction, then update the store.
 
-    The transaction is exclusive, so that nobody else's event comes between its own.
+    The transaction is exclusive, so that all new events are those of this change.
     """
     with backend.catalog.write(exclusive=True) as session:
         last = newest_event(session, model)
         row = change(session)
         new_events = events_of(session, model, since=last)
-        missing = blockers(session, row) if row.stage == "staging" else []
+        missing: list[str] = []
+        if row.stage == "staging":
+            missing = blockers(session, row)
     _publish(backend, warn)
-    return Decided(row, new_events[-1] if new_events else None, missing)
+    return Decided(row, next(reversed(new_events), None), missing)
 
 
 def _publish(backend: Backend, warn: Warn) -> None:

@@ -26,7 +26,8 @@ def add_version(
     """Add a version to a model, in an exclusive transaction.
 
     Args:
-        new: with ``source``, ``storage``, ``project``, ``run``, ``run_link``, ``description`` and ``tags``.
+        new: a row with ``source``, ``storage``, ``project``, ``run``, ``run_link``, ``description`` and
+            ``tags``.
     """
     new.model = model.name
     new.stage = "staging"
@@ -67,12 +68,12 @@ def change_stage(
     archive_others: bool,
     actor: str,
 ) -> None:
-    """Give a version another stage, in an exclusive transaction.
+    """Set a version's stage, in an exclusive transaction.
 
     Args:
-        stage: MLflow's. One in Production becomes our champion; others may stay in Production, and are
-            archived for us.
-        archive_others: archive what was in this stage until now.
+        stage: MLflow's stage. With Production the version becomes our champion; other versions may stay in
+            Production, but are archived for us.
+        archive_others: whether the versions that were in this stage are archived.
 
     Raises:
         PromotionRefused: it would become our champion, and its gates or people hold it back.
@@ -101,7 +102,7 @@ def change_stage(
 
 
 def delete_version(session: Session, model: RegisteredModelRow, row: ModelVersionRow, *, actor: str) -> None:
-    """Delete a version that a client registered; its number is not given again.
+    """Delete a version that a client registered; its number is not used again.
 
     Raises:
         InvalidInput: it is the winner of a sweep, which is archived instead.
@@ -119,7 +120,7 @@ def delete_version(session: Session, model: RegisteredModelRow, row: ModelVersio
 
 
 def aliases_of(session: Session, model: RegisteredModelRow) -> dict[str, int]:
-    """Numbers of versions by alias."""
+    """The numbers of versions by alias, with our champion's."""
     aliases = dict(model.aliases)
     if champion := champion_of(session, model.name):
         aliases[CHAMPION] = champion.number
@@ -175,14 +176,10 @@ def delete_alias(session: Session, model: RegisteredModelRow, alias: str, *, act
                 ModelVersionRow.model == model.name, ModelVersionRow.number == model.aliases[alias]
             )
         )
-        add_event(
-            session,
-            model.name,
-            ALIAS,
-            actor,
-            version=row,
-            before=f"{alias} = {row.version}" if row else alias,
-        )
+        before = alias
+        if row:
+            before = f"{alias} = {row.version}"
+        add_event(session, model.name, ALIAS, actor, version=row, before=before)
         model.aliases = {name: number for name, number in model.aliases.items() if name != alias}
 
 
@@ -194,15 +191,8 @@ def _promote(session: Session, row: ModelVersionRow, actor: str) -> None:
 
 def _move(session: Session, row: ModelVersionRow, stage: str, actor: str) -> None:
     if row.stage != stage:
-        add_event(
-            session,
-            row.model,
-            ARCHIVED if stage == "archived" else STAGED,
-            actor,
-            version=row,
-            before=row.stage,
-            after=stage,
-        )
+        kind = ARCHIVED if stage == "archived" else STAGED
+        add_event(session, row.model, kind, actor, version=row, before=row.stage, after=stage)
     row.stage = stage
 
 

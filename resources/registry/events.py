@@ -1,4 +1,4 @@
-"""Events of the registry, and what follows from them.
+"""Events of the registry: adding them, and what the history of a model says.
 
 Events are only ever added, each in the transaction of the change that it describes.
 """
@@ -53,23 +53,23 @@ def add_event(
     actor: str,
     *,
     version: ModelVersionRow | None = None,
-    before: Any = None,
-    after: Any = None,
+    before: str | None = None,
+    after: str | None = None,
     note: str | None = None,
 ) -> RegistryEventRow:
-    """Write down a change, in the transaction that makes it.
+    """Add the event of a change, in the transaction of that change.
 
-    The model's files in the store are out of date until it is published.
+    The model's files in the store are out of date until the model is published.
 
     Args:
-        actor: the name of a token, a user, or whatever acts by itself.
-        version: the version that changed; its report goes into the event.
+        actor: the name of a token or a user, or of what acts by itself, such as a sweep.
+        version: the version that changed; its report becomes a part of the event.
         before, after: the old and the new value.
-        note: why, in that person's words.
+        note: the reason for the change, in the words of who made it.
     """
     row = RegistryEventRow(model=model, kind=kind, actor=actor, at=utcnow(), note=note)
-    row.before = None if before is None else str(before)
-    row.after = None if after is None else str(after)
+    row.before = before
+    row.after = after
     if version is not None:
         row.version = version.version
         row.report = version.report
@@ -85,7 +85,7 @@ def events_of(session: Session, model: str, since: int = 0) -> list[RegistryEven
 
 
 def newest_event(session: Session, model: str) -> int:
-    """The id of a model's newest event; 0: it has none."""
+    """The id of a model's newest event; 0 if it has none."""
     return session.scalar(select(func.max(RegistryEventRow.id)).where(RegistryEventRow.model == model)) or 0
 
 
@@ -100,8 +100,8 @@ def event_as_dict(row: RegistryEventRow) -> dict[str, Any]:
 def champions(session: Session, model: str) -> list[str]:
     """The versions that a rollback can go back to, oldest first; the last is the present champion, if any.
 
-    A rollback takes the last off, so that several rollbacks go back one champion each. A version that people
-    archived, rejected or removed from the champion's place is not among them, since somebody thought it
+    A rollback removes the last one, so that several rollbacks go back one champion each. A version that
+    people archived, rejected or removed from the champion's place is left out, because somebody thought it
     unfit.
     """
     versions: list[str] = []
@@ -133,9 +133,9 @@ def decisions(session: Session, row: ModelVersionRow) -> dict[str, Happened]:
 def _life_of(
     session: Session, model: str, kinds: Sequence[str], version: str | None = None
 ) -> list[Happened]:
-    """Events of these kinds since a model was created, oldest first, also under its earlier names.
+    """The events of these kinds since a model was created, oldest first, including its earlier names.
 
-    A model of the same name that was deleted before is another model.
+    The events of another model of this name, which was deleted before, are left out.
     """
     events: list[Happened] = []
     name: str | None = model
@@ -156,13 +156,18 @@ def _life_of(
 def _rows(
     session: Session, model: str, kinds: Sequence[str], version: str | None, before: int | None
 ) -> list[Happened]:
-    """Events of a name, with those that begin a life; the database selects, because a history may be long."""
+    """The events of these kinds of a model's name, and those by which a model got this name.
+
+    The database selects them, because a history may be long.
+    """
     event = RegistryEventRow
-    wanted = event.kind.in_(kinds) if version is None else event.kind.in_(kinds) & (event.version == version)
+    is_kind = event.kind.in_(kinds)
+    if version is not None:
+        is_kind &= event.version == version
     query = select(
         event.id, event.version, event.kind, event.actor, event.before, event.after, event.note, event.report
     )
-    query = query.where(event.model == model, wanted | event.kind.in_((CREATED, RENAMED))).order_by(event.id)
+    query = query.where(event.model == model, is_kind | event.kind.in_((CREATED, RENAMED))).order_by(event.id)
     if before is not None:
         query = query.where(event.id < before)
     return [Happened(*row) for row in session.execute(query)]
@@ -170,9 +175,15 @@ def _rows(
 
 def what_happened(row: RegistryEventRow) -> str:
     """An event in words, without its note."""
-    text = f"{row.version} {row.kind}" if row.version else row.kind
+    text = row.kind
+    if row.version:
+        text = f"{row.version} {row.kind}"
+    if row.kind in (ALIAS, TAG, DESCRIPTION) and row.after is None:
+        return f"{text} {row.before} taken away"
     if row.kind in (ALIAS, TAG, DESCRIPTION):
-        return f"{text} {row.before} taken away" if row.after is None else f"{text} {row.after}"
+        return f"{text} {row.after}"
     if row.before and row.after:
         return f"{text}: {row.before} → {row.after}"
-    return f"{text}: {row.after}" if row.after else text
+    if row.after:
+        return f"{text}: {row.after}"
+    return text

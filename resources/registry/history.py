@@ -47,11 +47,11 @@ def newest_events(
     """A page of a model's events, oldest first, as :func:`model_story` has them.
 
     Args:
-        before: the page ends before the event of this id; None: with the newest.
-        limit: how many events there may be.
+        before: the id of the event before which the page ends; None for the newest page.
+        limit: the number of events, at most.
 
     Returns:
-        The events, and what to give as ``before`` for those that are older; None where there are none.
+        The events, and the ``before`` of the page with older ones; None if there are no older ones.
     """
     query = (
         select(RegistryEventRow)
@@ -63,7 +63,9 @@ def newest_events(
         query = query.where(RegistryEventRow.id < before)
     rows = list(session.scalars(query))
     page = rows[:limit]
-    older = page[-1].id if len(rows) > limit else None
+    older = None
+    if len(rows) > limit:
+        older = page[-1].id
     return [_event_with_words(row) for row in reversed(page)], older
 
 

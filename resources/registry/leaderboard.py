@@ -12,7 +12,7 @@ from resources.evaluation.report import report_path
 
 
 def leaderboard_of(store: Store, catalog: Catalog, sweep: str) -> dict[str, Any]:
-    """What ``halving leaderboard`` shows, complete and as JSON.
+    """The leaderboard of a sweep as JSON, with all that ``halving leaderboard`` shows.
 
     Raises:
         NotFound: no such sweep.
@@ -20,22 +20,28 @@ def leaderboard_of(store: Store, catalog: Catalog, sweep: str) -> dict[str, Any]
     summary = summarize(catalog, sweep)
     report, version = outcome_of(catalog, sweep)
     contents = report_data(store, report)
+    final_scores = None
+    if summary.final_seeds:
+        final_scores = contents.get("final")
     promoted = None
     if version is not None:
         promoted = {"model": version.model, "version": version.version, "stage": version.stage}
+    page = None
+    if store.exists(report_path(sweep)):
+        page = store.address(report_path(sweep))
     return {
         **summary.as_dict(),
         "saved": summary.saved,
-        "final_scores": contents.get("final") if summary.final_seeds else None,
-        "test_metrics": report.metrics if report else None,
+        "final_scores": final_scores,
+        "test_metrics": report and report.metrics,
         "gates": contents.get("gates"),
         "promoted": promoted,
-        "report": store.address(report_path(sweep)) if store.exists(report_path(sweep)) else None,
+        "report": page,
     }
 
 
 def outcome_of(catalog: Catalog, sweep: str) -> tuple[ReportRow | None, ModelVersionRow | None]:
-    """The sweep's report, and the version of its winner; None where it has none yet."""
+    """The sweep's report, and the version of its winner; each is None if there is none yet."""
     with catalog.read() as session:
         return session.get(ReportRow, sweep), session.scalar(
             select(ModelVersionRow).where(ModelVersionRow.sweep == sweep)
@@ -45,8 +51,10 @@ def outcome_of(catalog: Catalog, sweep: str) -> tuple[ReportRow | None, ModelVer
 def report_data(store: Store, report: ReportRow | None) -> dict[str, Any]:
     """The contents of a report; empty without a report.
 
-    ``final`` is of the final training (:func:`resources.evaluation.final_seeds.judge_seeds`), ``gates`` are
-    the gates' verdicts (:meth:`resources.registry.gates.verdict.Verdict.as_dict`).
+    ``final`` describes the final training (:func:`resources.evaluation.final_seeds.judge_seeds`), ``gates``
+    are the gates' verdicts (:meth:`resources.registry.gates.verdict.Verdict.as_dict`).
     """
-    data: dict[str, Any] = json.loads(store.get_blob(report.digest)) if report else {}
+    if report is None:
+        return {}
+    data: dict[str, Any] = json.loads(store.get_blob(report.digest))
     return data

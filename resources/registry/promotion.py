@@ -50,9 +50,9 @@ def promote_winner(
 ) -> tuple[ModelVersionRow, EvaluationReport]:
     """Register a report's winner if it passes every gate, and end its sweep.
 
-    It is judged against the version that is the champion now. When that is not the champion of
-    ``first_report``, because another sweep ended meanwhile or someone changed or archived it, the report is
-    made again, and ``made_again`` is called with it and its verdicts.
+    It is judged against the present champion. If that is not the champion of ``first_report``, because
+    another sweep has ended since or someone has promoted or archived a version, the report is made again, and
+    ``made_again`` is called with it and its verdicts.
 
     Returns:
         The version, and the report by which it passed.
@@ -62,14 +62,14 @@ def promote_winner(
         TooLittleEvidence: no gate failed, and one has too little evidence.
     """
     sweep = first_report.data["sweep"]
-    report = _with_verdicts(backend, first_report)
+    report = _complete_report(backend, first_report)
     auto_promote = stored_spec(report.data["spec"]).auto_promote
     while True:
         verdicts = judged_again(backend.store, report.data)
         if report is not first_report:
             made_again(report, verdicts)
         champion = report.data["champion"]
-        against = champion["version"] if champion else None
+        against = champion and champion["version"]
         if overall(verdicts) != PASS:
             if against and against != _champion_version(backend, report.data["name"]):
                 report = make_report(backend, sweep)
@@ -110,27 +110,29 @@ def register_held_winner(
             f"sweep {sweep} is not accepted: its winner would be a version of model {name!r}, not of "
             f"{model!r}"
         )
-    report = _with_verdicts(backend, load_report(backend.store, backend.catalog, sweep))
+    report = _complete_report(backend, load_report(backend.store, backend.catalog, sweep))
     new = new_version(backend.store, report, verdicts_in(report.data))
-    compared = report.data["champion"]
-    judged_against = compared["version"] if compared else None
+    champion = report.data["champion"]
+    judged_against = champion and champion["version"]
     return register_held(backend.catalog, new, judged_against=judged_against, actor=actor, note=note)
 
 
-def _with_verdicts(backend: Backend, report: EvaluationReport) -> EvaluationReport:
-    """The report, made again if it lacks the verdicts or the code that judged, as those of old versions do.
+def _complete_report(backend: Backend, report: EvaluationReport) -> EvaluationReport:
+    """Make a report again if it has no verdicts or no code, as those of old versions of Halving.
 
-    Its spec may be of an older form. A report by an evaluator has no code, and is not made again for that.
+    Its spec may be of an older form. A report by an evaluator never has code.
     """
     data = report.data
-    whole = data.get("gates") is not None and ("code" in data or data["spec"].get("predictor") is None)
-    return report if whole else make_report(backend, data["sweep"])
+    has_code = "code" in data or data["spec"].get("predictor") is None
+    if data.get("gates") is not None and has_code:
+        return report
+    return make_report(backend, data["sweep"])
 
 
 def _champion_version(backend: Backend, model: str) -> str | None:
     with backend.catalog.read() as session:
         champion = champion_of(session, model)
-    return champion.version if champion else None
+    return champion and champion.version
 
 
 def new_version(store: Store, report: EvaluationReport, verdicts: Sequence[Verdict]) -> ModelVersionRow:
@@ -155,7 +157,7 @@ def new_version(store: Store, report: EvaluationReport, verdicts: Sequence[Verdi
 
 
 def verdicts_of(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
-    """Verdicts as a version keeps them: their fields, and ``passed``."""
+    """Verdicts in the form of a version's column: their fields, and ``passed``."""
     return [{**verdict.as_dict(), "passed": verdict.passed} for verdict in verdicts]
 
 
@@ -164,8 +166,9 @@ def judge_again(
 ) -> tuple[ModelVersionRow, EvaluationReport]:
     """Judge a sweep's version against the present champion, and keep the new report and its verdicts.
 
-    A champion is not judged against itself. One from before manifests were kept gets its manifest, so that it
-    can be loaded, with the code of now where its report has none; its report and its verdicts stay.
+    A champion is not judged against itself. But a champion without a manifest, from before manifests were
+    kept, gets one, so that it can be loaded; if its report has no code, with the code of now. Its report and
+    its verdicts stay.
 
     Raises:
         InvalidInput: it is the champion itself, or a client registered it.
@@ -187,7 +190,8 @@ def judge_again(
         )
     report = make_report(backend, sweep)
     new = new_version(backend.store, report, verdicts_in(report.data))
-    compared = report.data["champion"]
+    champion_data = report.data["champion"]
+    judged_against = champion_data and champion_data["version"]
     with backend.catalog.write(exclusive=True) as session:
         row = find(session, model, version)
         if new.checkpoint != row.checkpoint:
@@ -195,7 +199,7 @@ def judge_again(
                 f"{model} {version} is not judged again: sweep {sweep} has another winner now, "
                 f"{new.checkpoint}"
             )
-        judge(session, row, new, compared["version"] if compared else None, actor)
+        judge(session, row, new, judged_against, actor)
     return row, report
 
 
@@ -212,6 +216,8 @@ def _write_manifest(
                 f"{manifest.checkpoint}"
             )
         row.manifest = digest
-        code = "the code that judged it" if report.data.get("code") else "the predictor's code of now"
-        add_event(session, model, MANIFEST, actor, version=row, note=f"there was none; with {code}")
+        note = "there was none; with the predictor's code of now"
+        if report.data.get("code"):
+            note = "there was none; with the code that judged it"
+        add_event(session, model, MANIFEST, actor, version=row, note=note)
     return row, report

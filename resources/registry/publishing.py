@@ -1,8 +1,8 @@
 """Publishing of models to the store, so that clients find versions while the catalog is down.
 
-It follows the transaction of each change. If the process is killed in between, or the store is down, the next
-one publishes: every command of the registry publishes what is behind when its own work is done, and every
-server when it starts.
+It comes after the transaction of each change. If the process is killed in between, or the store is down, a
+later command publishes: every command of the registry publishes all models that are behind the catalog when
+its own work is done, and every server does when it starts.
 """
 
 from typing import Any
@@ -30,9 +30,9 @@ ALIASES = "aliases"
 
 
 def publish(store: Store, catalog: Catalog) -> list[str]:
-    """Write the files of all models that are behind the catalog.
+    """Write the files of all models whose files are behind the catalog.
 
-    These are ``models/NAME/champion.json``, ``aliases.json`` and a file of each changed version.
+    These are ``models/NAME/champion.json``, ``aliases.json`` and a file for each changed version.
 
     Returns:
         A sentence for each model whose files could not be written; the change in the catalog stands.
@@ -82,7 +82,9 @@ def _publish(store: Store, catalog: Catalog, model: str) -> None:
         revision = newest_event(session, model)
         gone = session.get(RegisteredModelRow, model) is None
         since = _published_since(session, model)
-        files = {} if gone else _files(session, model, since)
+        files: dict[str, dict[str, Any] | None] = {}
+        if not gone:
+            files = _files(session, model, since)
     if gone or since is None:  # Another model may have had this name and left files.
         for name in store.names(published_folder(model)):
             if name.removesuffix(".json") not in files:
@@ -98,7 +100,10 @@ def _publish(store: Store, catalog: Catalog, model: str) -> None:
 
 
 def _published_since(session: Session, model: str) -> int | None:
-    """The event up to which a model's files are right; None where another model of the name wrote them."""
+    """The event up to which a model's files are up to date.
+
+    None if there are none, or if they are those of another model that had this name.
+    """
     published = session.get(PublishedModelRow, model)
     if published is None:
         return None
@@ -106,7 +111,9 @@ def _published_since(session: Session, model: str) -> int | None:
         RegistryEventRow.model == model, RegistryEventRow.kind == CREATED
     )
     created = session.scalar(query) or 0
-    return published.revision if published.revision >= created else None
+    if published.revision < created:
+        return None
+    return published.revision
 
 
 def _files(session: Session, model: str, since: int | None) -> dict[str, dict[str, Any] | None]:
@@ -128,13 +135,16 @@ def _files(session: Session, model: str, since: int | None) -> dict[str, dict[st
         }
     files: dict[str, dict[str, Any] | None] = {}
     for name in sorted(changed):
-        files[name] = {"version": _version_as_json(session, versions[name])} if name in versions else None
+        files[name] = None
+        if name in versions:
+            files[name] = {"version": _version_as_json(session, versions[name])}
     champion = champion_of(session, model)
     names = {version.number: version.version for version in versions.values()}
     aliases = {alias: names[number] for alias, number in row.aliases.items() if number in names}
+    files[CHAMPION] = {"version": None}
     if champion:
         aliases[CHAMPION] = champion.version
-    files[CHAMPION] = {"version": _version_as_json(session, champion) if champion else None}
+        files[CHAMPION] = {"version": _version_as_json(session, champion)}
     files[ALIASES] = {"aliases": aliases}
     return files
 
@@ -173,5 +183,5 @@ def _version_as_json(session: Session, row: ModelVersionRow) -> dict[str, Any]:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of an error; a database's errors have many lines, and the first says what happened."""
+    """The first line of an error, because a database's errors have many lines."""
     return str(getattr(error, "orig", None) or error).partition("\n")[0]

@@ -48,7 +48,7 @@ def find_model(session: Session, name: str) -> RegisteredModelRow:
 
 
 def rename_model(session: Session, row: RegisteredModelRow, name: str, *, actor: str) -> RegisteredModelRow:
-    """Give a model another name, in an exclusive transaction; returns its new row.
+    """Rename a model, in an exclusive transaction; return its new row.
 
     Raises:
         AlreadyExists: another one has the name.
@@ -76,7 +76,7 @@ def rename_model(session: Session, row: RegisteredModelRow, name: str, *, actor:
 
 
 def delete_model(session: Session, row: RegisteredModelRow, *, actor: str) -> None:
-    """Delete a model with its versions, in an exclusive transaction; what they were made of stays.
+    """Delete a model with its versions, in an exclusive transaction; their runs and files stay.
 
     Raises:
         InvalidInput: it has versions of sweeps, which are archived instead.

@@ -32,7 +32,8 @@ def promote(
     Args:
         actor: who does it.
         note: why; needed with ``force``.
-        force: promote although its gates, a newer champion or people hold it back; that is written down.
+        force: whether to promote it even if its gates, a newer champion or people hold it back; the event
+            says so.
 
     Raises:
         InvalidInput: it is forced without a note.
@@ -44,10 +45,12 @@ def promote(
         row = find(session, model, version)
         if row.stage == events.CHAMPION:
             return row
-        is_blocked = bool(blockers(session, row))
-        if is_blocked and not force:
+        kind = events.PROMOTED
+        if force and blockers(session, row):
+            kind = events.FORCED
+        if not force:
             check_promotable(session, row)
-        make_champion(session, row, actor, note=note, kind=events.FORCED if is_blocked else events.PROMOTED)
+        make_champion(session, row, actor, note=note, kind=kind)
         return row
 
 
@@ -66,13 +69,17 @@ def rollback(
             raise NotFound(f"no model {model!r}; halving models list shows those that there are")
         now = champion_of(session, model)
         earlier = [version for version in champions(session, model) if now is None or version != now.version]
-        row = session.get(ModelVersionRow, (model, earlier[-1])) if earlier else None
+        row = None
+        if earlier:
+            row = session.get(ModelVersionRow, (model, earlier[-1]))
         if row is None:
-            before = (
-                f"{now.version if now else 'this'}, so there is none to go back to; what was archived or "
-                "rejected since is passed over"
+            present = "this"
+            if now is not None:
+                present = now.version
+            raise NotFound(
+                f"model {model!r} had no champion before {present}, so there is none to go back to; what was "
+                "archived or rejected since is passed over"
             )
-            raise NotFound(f"model {model!r} had no champion before {before}")
         make_champion(session, row, actor, note=note, kind=events.ROLLED_BACK)
         return row
 
@@ -88,10 +95,10 @@ def archive(
 ) -> ModelVersionRow:
     """Take a version out of use, so that a rollback does not go back to it either.
 
-    Where that leaves no champion, the next winner that passes its gates becomes the champion.
+    If that leaves no champion, the next winner that passes its gates becomes the champion.
 
-    A version that was archived because another champion replaced it can be archived again, by a person: only
-    then a rollback passes over it.
+    A version that was archived because another champion replaced it can be archived once more by a person;
+    only then does a rollback pass over it.
 
     Raises:
         NotFound: there is no such version; the message names those that the model has.
@@ -110,7 +117,7 @@ def approve(
 ) -> ModelVersionRow:
     """Approve a version.
 
-    With the last approval that it needs it becomes the champion, where it would have without ``approval``.
+    With its last missing approval it becomes the champion, if it would have become it without ``approval``.
 
     Raises:
         InvalidInput: the note is empty, the version is the champion, or ``actor`` may not decide about it.
@@ -149,10 +156,7 @@ def make_champion(
     note: str | None = None,
     kind: str = events.PROMOTED,
 ) -> None:
-    """Make a version the champion and archive the one before, in an exclusive transaction.
-
-    Nothing is checked.
-    """
+    """Make a version the champion and archive the one before, in an exclusive transaction, without checks."""
     before = champion_of(session, row.model)
     now = now_ms()
     if before is row:
@@ -182,8 +186,10 @@ def make_champion(
 
 
 def add_archived(session: Session, row: ModelVersionRow, actor: str, note: str | None = None) -> None:
-    """Write down that somebody takes a version out of use, also where it is archived already."""
-    change = {} if row.stage == "archived" else {"before": row.stage, "after": "archived"}
+    """Add the event that somebody takes a version out of use, even if it is archived already."""
+    change = {"before": row.stage, "after": "archived"}
+    if row.stage == "archived":
+        change = {}
     add_event(session, row.model, events.ARCHIVED, actor, version=row, note=note, **change)
 
 

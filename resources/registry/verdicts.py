@@ -43,7 +43,9 @@ def blockers(session: Session, row: ModelVersionRow) -> list[str]:
         and champion is not row
         and champion.version != row.judged_against
     ):
-        against = f"champion {row.judged_against}" if row.judged_against else "no champion"
+        against = "no champion"
+        if row.judged_against:
+            against = f"champion {row.judged_against}"
         reasons.append(
             f"it was judged against {against}, and the champion is {champion.version} now: judge it again "
             "by halving models judge "
@@ -57,26 +59,27 @@ def approval_of(session: Session, row: ModelVersionRow) -> Approval:
 
     For a version that a client registered it is the spec of the model's newest sweep.
     """
-    newest = (
-        select(SweepRow)
-        .where(SweepRow.name == row.model)
-        .order_by(SweepRow.created_at.desc(), SweepRow.ordinal.desc())
-        .limit(1)
-    )
-    sweep = session.get(SweepRow, row.sweep) if row.sweep else session.scalar(newest)
-    approval = sweep.spec.get("approval") if sweep else None
-    return Approval.model_validate(approval or {})
+    if row.sweep:
+        sweep = session.get(SweepRow, row.sweep)
+    else:
+        newest = select(SweepRow).order_by(SweepRow.created_at.desc(), SweepRow.ordinal.desc()).limit(1)
+        sweep = session.scalar(newest.where(SweepRow.name == row.model))
+    if sweep is None:
+        return Approval()
+    return Approval.model_validate(sweep.spec.get("approval") or {})
 
 
 def promotes_itself(session: Session, row: ModelVersionRow) -> bool:
     """Whether a sweep's version becomes the champion as soon as nothing holds it back.
 
-    It does where the spec says so, and where the model has no champion.
+    It does if the spec says so, or if the model has no champion.
     """
-    sweep = session.get(SweepRow, row.sweep) if row.sweep else None
-    return sweep is not None and (
-        champion_of(session, row.model) is None or bool(sweep.spec.get("auto_promote"))
-    )
+    if not row.sweep:
+        return False
+    sweep = session.get(SweepRow, row.sweep)
+    if sweep is None:
+        return False
+    return champion_of(session, row.model) is None or bool(sweep.spec.get("auto_promote"))
 
 
 def check_whole(store: Store, catalog: Catalog, model: str, version: str) -> None:
@@ -84,7 +87,7 @@ def check_whole(store: Store, catalog: Catalog, model: str, version: str) -> Non
 
     Raises:
         PromotionRefused: the report was altered or is gone, or the checkpoint is.
-        StoreUnavailable: the store does not say.
+        StoreUnavailable: the store does not answer.
     """
     with catalog.read() as session:
         row = session.get(ModelVersionRow, (model, version))
@@ -98,9 +101,11 @@ def check_whole(store: Store, catalog: Catalog, model: str, version: str) -> Non
     except HalvingError as error:
         if isinstance(error, ConnectionError):
             raise
-        gone = "is gone" if isinstance(error, NotFound) else "was altered or is damaged"
+        problem = "was altered or is damaged"
+        if isinstance(error, NotFound):
+            problem = "is gone"
         raise PromotionRefused(
-            f"{model} {version} is not promoted: its report {gone} ({error}). Judge it again by halving "
+            f"{model} {version} is not promoted: its report {problem} ({error}). Judge it again by halving "
             f"models judge {model} {version}"
         ) from None
     if checkpoint is not None and not store.has_blob(checkpoint):
@@ -111,7 +116,7 @@ def check_whole(store: Store, catalog: Catalog, model: str, version: str) -> Non
 
 
 def _missing_approval(session: Session, row: ModelVersionRow) -> list[str]:
-    """Rejections of a version, or the approval that it waits for; empty where it has what it needs."""
+    """A version's rejections, or the approval that it waits for, in words; empty if nothing is missing."""
     rule = approval_of(session, row)
     decided = decisions(session, row)
     if rejections := [event for event in decided.values() if event.kind == REJECTED]:
@@ -123,11 +128,9 @@ def _missing_approval(session: Session, row: ModelVersionRow) -> list[str]:
     )
     if not rule.required or len(approvers) >= rule.at_least:
         return []
-    people = f" of {', '.join(rule.by)}" if rule.by else ""
-    so_far = f", and {', '.join(approvers)} approved so far" if approvers else ""
-    return [
-        (
-            f"it waits for the approval of {rule.at_least}{people}{so_far}: halving approve {row.model} "
-            f"{row.version} --note WHY"
-        )
-    ]
+    reason = f"it waits for the approval of {rule.at_least}"
+    if rule.by:
+        reason += f" of {', '.join(rule.by)}"
+    if approvers:
+        reason += f", and {', '.join(approvers)} approved so far"
+    return [f"{reason}: halving approve {row.model} {row.version} --note WHY"]

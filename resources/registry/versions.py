@@ -23,14 +23,14 @@ def register(
 ) -> ModelVersionRow:
     """Add a sweep's winner as a version, and promote it if nothing holds it back.
 
-    It is promoted where the model has no champion or ``auto_promote`` is set; else it stays in staging.
-    Registering a winner again returns the version that it already has. One that its gates held back until
-    now gets the new report with its verdicts.
+    It is promoted if the model has no champion or ``auto_promote`` is set; otherwise it stays in staging. If
+    the winner is a version already, that version is returned; if its gates have held it back until now, it
+    gets the new report with its verdicts.
 
     Args:
         new: the new row, without its version, its stage and the time.
-        judged_against: the version of the champion that the winner was compared with; None where there was
-            no champion.
+        judged_against: the version of the champion that the winner was compared with; None if there was no
+            champion.
 
     Raises:
         ChampionChanged: another version is the champion now, or none is.
@@ -40,7 +40,7 @@ def register(
         if registered is not None and not _waits_for_gates(registered, new):
             return registered
         champion = champion_of(session, new.model)
-        now = champion.version if champion else None
+        now = champion and champion.version
         if now != judged_against:
             raise ChampionChanged(
                 f"the winner of sweep {new.sweep} was judged against champion {judged_against}; the "
@@ -66,17 +66,19 @@ def _waits_for_gates(registered: ModelVersionRow, new: ModelVersionRow) -> bool:
 def judge(
     session: Session, row: ModelVersionRow, new: ModelVersionRow, judged_against: str | None, actor: str
 ) -> None:
-    """Give a version another report with its verdicts, in an exclusive transaction.
+    """Replace a version's report and verdicts, in an exclusive transaction.
 
     Args:
-        new: what was made of that report.
-        judged_against: the champion's version that it was compared with.
+        new: a row that was made of the new report.
+        judged_against: the champion's version in that report; None if there was no champion.
     """
     for name in ("report", "gates", "manifest", "metrics", "input_schema", "output_schema"):
         setattr(row, name, getattr(new, name))
     row.judged_against = judged_against
     failed = [gate["name"] for gate in row.gates or [] if not gate["passed"]]
-    outcome = f"{', '.join(failed)} did not pass" if failed else "all gates passed"
+    outcome = "all gates passed"
+    if failed:
+        outcome = f"{', '.join(failed)} did not pass"
     note = f"against {judged_against or 'no champion'}: {outcome}"
     add_event(session, row.model, JUDGED, actor, version=row, note=note)
 
@@ -90,7 +92,7 @@ def register_held(
 
     Args:
         new, judged_against: as in :func:`register`.
-        actor: who wants it.
+        actor: who registers it.
         note: why.
     """
     with catalog.write(exclusive=True) as session:
@@ -123,7 +125,7 @@ def next_version(earlier: list[ModelVersionRow], new: ModelVersionRow, last: str
 
     Args:
         earlier: the model's versions.
-        last: the greatest version that the model ever had, which may be deleted; None where it had none.
+        last: the greatest version that the model ever had, which may be deleted; None if it had none.
     """
     if last is None:
         return "1.0.0"
@@ -141,7 +143,7 @@ def next_version(earlier: list[ModelVersionRow], new: ModelVersionRow, last: str
 
 
 def number_version(model: RegisteredModelRow, new: ModelVersionRow) -> None:
-    """Give a new version its number, and count it for its model."""
+    """Number a new version, and count it in its model's row."""
     model.versions = model.versions + 1
     model.newest = new.version
     model.updated = now_ms()

@@ -1,5 +1,5 @@
-"""What clients track over HTTP: experiments, which are projects, and runs that change while they are known.
+"""Experiments and runs that clients track over HTTP; an experiment is a project.
 
-The store stays the truth: a change of a run is written there first, in the catalog's transaction that holds
-the run's row, and is answered when that has ended. It must not know in which protocol it was asked.
+The store has the truth: a change of a run is written there first, within the transaction of the catalog that
+locks the run's row, and is answered after the commit. This package must not know the clients' protocol.
 """

@@ -1,8 +1,8 @@
 """Artifacts of tracked runs: blobs of the store, by the paths of clients.
 
-A path can be written again, and the files of the store cannot: the next content has a record of its own
-(``NAME@2.json``), and the old record is deleted when the catalog has the new one. Records have the paths as
-names.
+Records of artifacts are named by the paths. A path can be written again, but a file of the store cannot: the
+next content has another record (``NAME@2.json``), and the old record is deleted when the catalog has the new
+one.
 """
 
 import re
@@ -22,7 +22,7 @@ _AGAIN = re.compile(r"(.*)@(\d+)")
 
 
 def check_path(path: str) -> str:
-    """Check that a path below a run's artifacts is in its normal form, and give it back.
+    """Check that a path below a run's artifacts is in its normal form, and return it.
 
     Raises:
         InvalidInput: it is not relative, has ``.`` or ``..``, or is another spelling of a path.
@@ -33,9 +33,7 @@ def check_path(path: str) -> str:
 
 
 def normal_path(path: str) -> str:
-    """The normal form of a path below a run's artifacts: ``deep/../a//b/.`` is ``a/b``.
-
-    That of the top folder is empty.
+    """The normal form of a path below a run's artifacts: ``a/b`` for ``deep/../a//b/.``, "" for the top.
 
     Raises:
         InvalidInput: it leads out of the run's artifacts, is too long, or has characters that may lead out of
@@ -60,21 +58,21 @@ def normal_path(path: str) -> str:
 def put_artifact(
     session: Session, store: Store, tracked: Tracked, path: str, digest: str, size: int
 ) -> str | None:
-    """Give a path of a locked run a content that is a blob already.
+    """Set the content of a path of a locked run; the content is a blob already.
 
     Returns:
-        The name of the path's former record, to be deleted after the commit; None without one.
+        The name of the path's old record, to be deleted after the commit; None if it had none.
 
     Raises:
         InvalidInput: a folder has this path, or a file has that of one of its folders.
     """
     run = tracked.row.id
     above = [path.rsplit("/", count)[0] for count in range(1, path.count("/") + 1)]
-    in_the_way = select(TrackedArtifactRow.path).where(
+    conflicting = select(TrackedArtifactRow.path).where(
         TrackedArtifactRow.run == run,
         or_(TrackedArtifactRow.path.in_(above), _below(path)),
     )
-    if (other := session.scalar(in_the_way.limit(1))) is not None:
+    if (other := session.scalar(conflicting.limit(1))) is not None:
         raise InvalidInput(
             f"artifact path {path!r} is not accepted: there is {other!r}, and a path is a file or a folder"
         )
@@ -104,13 +102,16 @@ def put_artifact(
 def list_artifacts(session: Session, run: str, path: str = "") -> list[tuple[str, int | None]]:
     """List a folder of a run's artifacts by name, with the bytes of files and None for folders."""
     query = select(TrackedArtifactRow.path, TrackedArtifactRow.bytes).where(TrackedArtifactRow.run == run)
-    before = f"{path}/" if path else ""
+    prefix = ""
     if path:
+        prefix = f"{path}/"
         query = query.where(_below(path))
     entries: dict[str, int | None] = {}
     for full, size in session.execute(query):
-        name, slash, _ = full[len(before) :].partition("/")
-        entries[name] = None if slash else size
+        name, is_folder, _ = full[len(prefix) :].partition("/")
+        entries[name] = size
+        if is_folder:
+            entries[name] = None
     return sorted(entries.items())
 
 
@@ -127,11 +128,16 @@ def find_artifact(session: Session, run: str, path: str) -> TrackedArtifactRow:
 
 
 def delete_artifacts(session: Session, run: str, path: str) -> list[str]:
-    """Forget a file or a folder of a run, or all (``""``); give the records to delete after the commit."""
-    below = or_(TrackedArtifactRow.path == path, _below(path))
-    condition = (TrackedArtifactRow.run == run, *([below] if path else []))
-    names = list(session.scalars(select(TrackedArtifactRow.name).where(*condition)))
-    session.execute(delete(TrackedArtifactRow).where(*condition))
+    """Delete the rows of a file or a folder of a run, or of all (``""``).
+
+    Returns:
+        The names of the records, to be deleted after the commit.
+    """
+    condition = TrackedArtifactRow.run == run
+    if path:
+        condition &= or_(TrackedArtifactRow.path == path, _below(path))
+    names = list(session.scalars(select(TrackedArtifactRow.name).where(condition)))
+    session.execute(delete(TrackedArtifactRow).where(condition))
     return names
 
 
@@ -143,11 +149,13 @@ def delete_records(store: Store, tracked: Tracked, names: Sequence[str]) -> None
 
 
 def _below(path: str) -> ColumnElement[bool]:
-    """SQL for paths in a folder, compared byte by byte and not by LIKE, which ignores case on SQLite."""
+    """SQL for paths in a folder, compared byte by byte, because SQLite's LIKE ignores case."""
     # The character after the slash is 0.
     return and_(TrackedArtifactRow.path > f"{path}/", TrackedArtifactRow.path < f"{path}0")
 
 
 def _next(name: str) -> str:
     match = _AGAIN.fullmatch(name)
-    return f"{match[1]}@{int(match[2]) + 1}" if match else f"{name}@2"
+    if match is None:
+        return f"{name}@2"
+    return f"{match[1]}@{int(match[2]) + 1}"

@@ -17,17 +17,18 @@ DELETED = amendments.DELETED
 
 
 def now_ms() -> int:
-    """Now, in ms since 1970."""
+    """The current time in ms since 1970."""
     return round(1000 * time.time())
 
 
 def project_of(session: Session, name: str) -> str:
-    """The project for a new experiment: its name if that is accepted, else one derived from it and unused."""
-    candidate = project_like(name)
-    taken = session.scalar(
-        select(func.count()).select_from(ExperimentRow).where(ExperimentRow.project == candidate)
-    )
-    return check_name("project", candidate if not taken else run_name(name, name))
+    """The project for a new experiment: its name if that is accepted, else an unused one derived from it."""
+    project = project_like(name)
+    if session.scalar(
+        select(func.count()).select_from(ExperimentRow).where(ExperimentRow.project == project)
+    ):
+        project = run_name(name, name)
+    return check_name("project", project)
 
 
 def project_like(name: str) -> str:
@@ -41,7 +42,7 @@ def create_experiment(
     """Add an experiment, in an exclusive transaction.
 
     Args:
-        artifacts: where its clients write artifacts; None: through this server.
+        artifacts: the address where its clients write artifacts; None if they write through this server.
 
     Raises:
         AlreadyExists: there is one of this name, which may be deleted.
@@ -65,20 +66,25 @@ def create_experiment(
 
 
 def find_experiment(session: Session, experiment: int, *, lock: bool = False) -> ExperimentRow:
-    """An experiment, deleted ones too; with ``lock`` nobody else changes it until the transaction ends.
+    """Find an experiment by its id, even a deleted one.
+
+    Args:
+        lock: whether nobody else can change it until the transaction ends.
 
     Raises:
         NotFound: there is none of this id.
     """
     query = select(ExperimentRow).where(ExperimentRow.id == experiment)
-    row = session.scalar(query.with_for_update() if lock else query)
+    if lock:
+        query = query.with_for_update()
+    row = session.scalar(query)
     if row is None:
         raise NotFound(f"No Experiment with id={experiment} exists")
     return row
 
 
 def named_experiment(session: Session, name: str) -> ExperimentRow:
-    """The experiment of a name.
+    """Find an experiment by its name, even a deleted one.
 
     Raises:
         NotFound: there is none.
@@ -90,7 +96,7 @@ def named_experiment(session: Session, name: str) -> ExperimentRow:
 
 
 def list_experiments(session: Session, stages: Iterable[str]) -> list[ExperimentRow]:
-    """All experiments in these stages, the newest first."""
+    """List the experiments in these stages, the newest first."""
     return list(
         session.scalars(
             select(ExperimentRow)
@@ -101,32 +107,31 @@ def list_experiments(session: Session, stages: Iterable[str]) -> list[Experiment
 
 
 def rename_experiment(session: Session, row: ExperimentRow, name: str) -> None:
-    """Give a locked experiment another name, in an exclusive transaction; its project stays.
+    """Rename a locked experiment, in an exclusive transaction; its project stays.
 
     Raises:
         InvalidInput: it is deleted.
-        AlreadyExists: another one has the name.
+        AlreadyExists: another experiment has the name.
     """
     check_active(row)
-    if (
-        session.scalar(select(ExperimentRow.id).where(ExperimentRow.name == name, ExperimentRow.id != row.id))
-        is not None
-    ):
+    others = select(ExperimentRow.id).where(ExperimentRow.name == name, ExperimentRow.id != row.id)
+    if session.scalar(others) is not None:
         raise AlreadyExists(f"Experiment(name={name}) already exists.")
     row.name = name
     row.updated = now_ms()
 
 
 def set_stage(row: ExperimentRow, stage: str) -> None:
-    """Delete or restore a locked experiment whose runs have been
-    (:func:`resources.retention.lifecycle.set_lifecycle_of_some`).
+    """Mark a locked experiment as deleted or restored.
+
+    Its runs come first (:func:`resources.retention.lifecycle.set_lifecycle_of_some`).
     """
     row.stage = stage
     row.updated = now_ms()
 
 
 def check_stage(row: ExperimentRow, stage: str) -> None:
-    """Refuse to delete or restore an experiment once more.
+    """Refuse to delete a deleted experiment, and to restore an active one.
 
     Raises:
         NotFound: it is in this stage already.
@@ -136,10 +141,10 @@ def check_stage(row: ExperimentRow, stage: str) -> None:
 
 
 def check_active(row: ExperimentRow) -> None:
-    """Refuse an experiment that is deleted.
+    """Refuse a deleted experiment.
 
     Raises:
-        InvalidInput: it is.
+        InvalidInput: the experiment is deleted.
     """
     if row.stage != ACTIVE:
         raise InvalidInput(

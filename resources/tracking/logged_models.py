@@ -1,6 +1,6 @@
-"""Models that runs have made, as MLflow 3 keeps them beside its registry.
+"""Models that runs have logged, which MLflow 3 keeps beside its registry.
 
-What is known of one is in its run's folder, too.
+Each model's data is in the catalog, and in its run's folder in the store.
 """
 
 import json
@@ -19,15 +19,14 @@ from resources.tracking import runs
 from resources.tracking.experiments import ACTIVE, DELETED, now_ms
 from resources.tracking.runs import Tracked
 
-_KEPT = 4  # amendments
+_KEPT = 4  # files of a model, of which only the newest counts
 _ALONE = {"mlflow.note.content": "Made for a model that was logged outside of a run."}
 Message = dict[str, Any]
 """A model in the form of MLflow's message: ``info`` and ``data``."""
 
 
 def run_of_model(session: Session, store: Store, experiment: ExperimentRow, name: str) -> Tracked:
-    """A run for a model that is logged outside of one: it has ended already, and holds the model's record and
-    files.
+    """Create a finished run for a model that is logged outside of a run, to hold its data and files.
 
     Raises:
         InvalidInput: the experiment is deleted.
@@ -44,7 +43,12 @@ def run_of_model(session: Session, store: Store, experiment: ExperimentRow, name
 def create_model(
     session: Session, store: Store, tracked: Tracked, info: Mapping[str, Any], params: list[dict[str, str]]
 ) -> Message:
-    """Add a model of a locked run."""
+    """Add a model to a locked run.
+
+    Args:
+        info: fields of the message's ``info`` that come from the client.
+        params: the params as a list of ``{"key": …, "value": …}``.
+    """
     model = f"m-{uuid.uuid4().hex}"
     now = now_ms()
     message: Message = {
@@ -55,11 +59,14 @@ def create_model(
             "last_updated_timestamp_ms": now,
             "artifact_uri": f"{tracked.artifacts.rstrip('/')}/models/{model}/artifacts",
             "status": "LOGGED_MODEL_PENDING",
-            **({} if tracked.row.of_model else {"source_run_id": tracked.row.id}),
-            **info,
         },
-        "data": {"params": params} if params else {},
+        "data": {},
     }
+    if not tracked.row.of_model:
+        message["info"]["source_run_id"] = tracked.row.id
+    message["info"] |= info
+    if params:
+        message["data"]["params"] = params
     row = LoggedModelRow(
         id=model, run=tracked.row.id, experiment=tracked.experiment, stage=ACTIVE, created=now, message=""
     )
@@ -70,10 +77,13 @@ def create_model(
 
 
 def find_model(session: Session, model: str, *, deleted: bool = False) -> LoggedModelRow:
-    """A model; with ``deleted`` also one that is.
+    """Find a model by its id.
+
+    Args:
+        deleted: whether a deleted model is returned, too.
 
     Raises:
-        NotFound: there is none.
+        NotFound: there is none of this id.
     """
     row = session.get(LoggedModelRow, model)
     if row is None or (row.stage != ACTIVE and not deleted):
@@ -84,24 +94,30 @@ def find_model(session: Session, model: str, *, deleted: bool = False) -> Logged
 def lock_models(
     session: Session, models: Iterable[str], run: str = ""
 ) -> tuple[dict[str, LoggedModelRow], dict[str, Tracked]]:
-    """Models by id, as they are while nobody else changes them, and their runs by id, with ``run`` among
-    them.
+    """Lock models until the transaction ends.
 
-    A model's lock is that of its run. The runs are locked in the same order by everybody, so that nobody
-    waits in a circle.
+    A model's lock is that of its run. All callers lock runs in the same order, so that no two of them wait
+    for each other.
+
+    Args:
+        run: another run to lock; "" for none.
+
+    Returns:
+        The models by id, read after they were locked, and the locked runs by id.
 
     Raises:
-        NotFound: one of them is not there.
+        NotFound: one of the models or runs does not exist, or is a deleted model.
     """
-    of = {model: find_model(session, model).run for model in models}
-    locked = {each: runs.find_run(session, each, lock=True) for each in sorted({*of.values(), run} - {""})}
-    for model in of:
+    run_by_model = {model: find_model(session, model).run for model in models}
+    run_ids = sorted({*run_by_model.values(), run} - {""})
+    locked = {run_id: runs.find_run(session, run_id, lock=True) for run_id in run_ids}
+    for model in run_by_model:
         session.refresh(session.get_one(LoggedModelRow, model))
-    return {model: find_model(session, model) for model in of}, locked
+    return {model: find_model(session, model) for model in run_by_model}, locked
 
 
 def list_models(session: Session, experiments: list[int]) -> list[Message]:
-    """All models of experiments, the newest first."""
+    """List the models of these experiments, the newest first; deleted ones are left out."""
     query = select(LoggedModelRow.message).where(
         LoggedModelRow.experiment.in_(experiments), LoggedModelRow.stage == ACTIVE
     )
@@ -112,7 +128,7 @@ def list_models(session: Session, experiments: list[int]) -> list[Message]:
 
 
 def change_model(store: Store, tracked: Tracked, row: LoggedModelRow, message: Message) -> None:
-    """Give a model of a locked run another message."""
+    """Replace the message of a model of a locked run."""
     message["info"]["last_updated_timestamp_ms"] = now_ms()
     _write(store, tracked, row, message)
 

@@ -1,8 +1,9 @@
 """A tracked run's files in the store: its record, segments of points, and amendments.
 
-An amendment (:mod:`halving.records.amendments`) has what changed since the run began. Only the newest counts;
-the last few stay for those who are reading them. All functions need the run's row locked: numbers are taken
-from what the store has, even from a server that was killed before its transaction ended.
+An amendment (:mod:`halving.records.amendments`) has the changes since the run began. Only the newest counts;
+the last few are kept for processes that are reading them. All functions need the run's row locked, because
+numbers of files follow those in the store, which may be those of a server that was killed before its
+transaction ended.
 """
 
 import contextlib
@@ -20,10 +21,10 @@ from halving.records.run_record import RunRecords
 from halving.store.store import Store
 
 MAX_LIVE = 200
-"""Segments of a run that are not compacted; with more a compaction is worth it."""
+"""The number of segments of a run that are not compacted, from which on a compaction is worth it."""
 
 _KEPT = 8  # amendments
-# Tags of MLflow itself that become tags here, with their names here; an import of its runs uses the same.
+# MLflow's own tags that are kept, with their names here; an import of its runs uses the same names.
 _OURS = {
     "mlflow.note.content": "notes",
     "mlflow.parentRunId": "parent_run",
@@ -53,8 +54,8 @@ def begin(
     """Write the run's record.
 
     Args:
-        started: ms since 1970.
-        facts: as :func:`amend` takes them.
+        started: the start in ms since 1970.
+        facts: the run's facts; see :func:`amend`.
     """
     tags: dict[str, str] = facts["tags"]
     git = {ours: tags[theirs] for ours, theirs in _GIT.items() if tags.get(theirs)}
@@ -84,7 +85,7 @@ def begin(
 
 
 def _trial_of(tags: Mapping[str, str]) -> dict[str, Any]:
-    """The sweep and the trial that the client's tags name, so that they lead to this run, too."""
+    """The sweep and the trial that the client's tags name, so that these lead to this run."""
     sweep = tags.get("halving.sweep")
     if not sweep:
         return {}
@@ -96,7 +97,7 @@ def _trial_of(tags: Mapping[str, str]) -> dict[str, Any]:
 
 
 def add_points(store: Store, project: str, run: str, attempt: int, points: Sequence[TrackedPoint]) -> int:
-    """Write points as the attempt's next segment; give how many segments of the run are not compacted."""
+    """Write points as the attempt's next segment; return how many segments of the run are not compacted."""
     import numpy as np
 
     keys = sorted({point.key for point in points})
@@ -111,7 +112,9 @@ def add_points(store: Store, project: str, run: str, attempt: int, points: Seque
     segment = encode(points_table(run, attempt, keys, codes[order], *(column[order] for column in columns)))
     files = run_files(store, project, run)
     own = segments_of(files, attempt)
-    sequence = max(own) + 1 if own else files.manifest.absorbed.get(attempt, Absorbed(0)).segments
+    sequence = files.manifest.absorbed.get(attempt, Absorbed(0)).segments
+    if own:
+        sequence = max(own) + 1
     store.create(f"{live_folder(project, run)}/{segment_name(attempt, sequence)}", segment)
     return len(files.segments) + 1
 
@@ -121,7 +124,7 @@ def amend(store: Store, project: str, run: str, facts: Mapping[str, Any], by: st
 
     Args:
         facts: ``name``, ``params`` and ``tags`` (all of them, by key), ``stage`` (active, archived or
-            deleted), ``status`` (null if that of the newest attempt is right), that ``attempt``, and
+            deleted), ``status`` (null if it is that of the newest attempt), ``attempt`` (the newest one), and
             ``inputs``.
         by: who changed the stage.
     """
@@ -135,8 +138,9 @@ def amend(store: Store, project: str, run: str, facts: Mapping[str, Any], by: st
 
     def change(before: amendments.Amendment) -> amendments.Amendment:
         after = {**before, **columns, "facts": dict(facts)}
-        is_staged = before.get("lifecycle", amendments.ACTIVE) == facts["stage"]
-        return after if is_staged else amendments.with_lifecycle(after, facts["stage"], by)
+        if before.get("lifecycle", amendments.ACTIVE) == facts["stage"]:
+            return after
+        return amendments.with_lifecycle(after, facts["stage"], by)
 
     amendments.amend(store, folder, change)
     numbers = sorted(
@@ -147,9 +151,9 @@ def amend(store: Store, project: str, run: str, facts: Mapping[str, Any], by: st
 
 
 def end_attempt(store: Store, project: str, run: str, attempt: int, status: str, ended: int) -> str:
-    """Write the attempt's end, and give its status.
+    """Write the attempt's end; return its status in the store.
 
-    That is another status if a server wrote one and was killed before its transaction ended.
+    That is another status if a server wrote one before, and was killed before its transaction ended.
     """
     records = RunRecords(store, project, run)
     try:
@@ -160,7 +164,7 @@ def end_attempt(store: Store, project: str, run: str, attempt: int, status: str,
 
 
 def begin_attempt(store: Store, project: str, run: str, attempt: int, started: int) -> None:
-    """Write that the run goes on after its end."""
+    """Write the begin of another attempt, of a run that goes on after its end."""
     records = RunRecords(store, project, run)
     record = records.read()
     with contextlib.suppress(AlreadyExists):  # a server wrote it and was killed before its transaction ended
@@ -169,7 +173,7 @@ def begin_attempt(store: Store, project: str, run: str, attempt: int, started: i
 
 
 def _tags_of(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Tags as pages show them, and as an import of the same run would have them."""
+    """The tags as pages show them, which are those of an import of the same run."""
     tags: dict[str, str] = {}
     for name, value in facts["tags"].items():
         if name in _OURS or not name.startswith("mlflow."):

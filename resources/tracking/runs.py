@@ -1,8 +1,8 @@
 """Tracked runs: rows of the catalog whose changes are written to the store first.
 
-Every change is one transaction that locks the run's row. What the change depends on (stage, params) is
-checked, the files are written, then the row, and the client gets its answer after the commit. If the server
-is killed in between, a file is left that no client heard of, and the next change skips it.
+Every change is one transaction that locks the run's row. It checks the stage and the params, writes the
+files, then the row, and the client gets its answer after the commit. If the server is killed in between, it
+leaves a file that no client knows of, and the next change skips it.
 """
 
 import json
@@ -73,7 +73,10 @@ def create_run(
 
 
 def find_run(session: Session, run: str, *, lock: bool = False) -> Tracked:
-    """Find a run, even a deleted one; ``lock`` its row on request.
+    """Find a run by its id, even a deleted one.
+
+    Args:
+        lock: whether to lock its row until the transaction ends.
 
     Raises:
         NotFound: there is none of this id.
@@ -89,13 +92,15 @@ def find_run(session: Session, run: str, *, lock: bool = False) -> Tracked:
 
 
 def free_run(session: Session, *, lock: bool = False) -> Tracked:
-    """The run that owns the artifacts of no run, in the default experiment.
+    """The run that owns artifacts without a run, in the default experiment.
 
-    It has no record in the store, so nothing shows it as a run. It is in the catalog after it has been added
-    to the session.
+    It has no record in the store, so it is never listed. It may be missing in the catalog; the caller adds
+    its row to the session if it is needed there.
     """
     query = select(TrackedRunRow).where(TrackedRunRow.id == _FREE)
-    row = session.scalar(query.with_for_update() if lock else query)
+    if lock:
+        query = query.with_for_update()
+    row = session.scalar(query)
     experiment = session.get_one(ExperimentRow, 0)
     return Tracked(
         row or _new(_FREE, 0, _FREE, "", 0, {}, of_model=True),
@@ -139,10 +144,13 @@ def log(
     model_inputs: Sequence[dict[str, Any]] = (),
     outputs: Sequence[dict[str, Any]] = (),
 ) -> int:
-    """Add to a locked run; give how many of its segments are not compacted, 0 if it got no points.
+    """Add points, params, tags, inputs and outputs to a locked run.
+
+    Returns:
+        The number of its segments that are not compacted; 0 if there are no points.
 
     Raises:
-        InvalidInput: it is deleted, or a param has another value already.
+        InvalidInput: the run is deleted, or a param has another value already.
     """
     row = tracked.row
     check_run_active(row)
@@ -150,7 +158,9 @@ def log(
     logged = of_items(row.params)
     new = _new_params(row.id, logged, params)
     changed = of_items(row.tags) | dict(tags)
-    live = run_files.add_points(store, tracked.project, row.id, row.attempt, points) if points else 0
+    live = 0
+    if points:
+        live = run_files.add_points(store, tracked.project, row.id, row.attempt, points)
     amended = bool(new or inputs or model_inputs or outputs) or changed != of_items(row.tags)
     if points:
         row.metrics = _with_latest(row.metrics, points)
@@ -190,11 +200,11 @@ def update(
 ) -> None:
     """Change the name or the status of a locked run.
 
-    One that runs again after its end begins another attempt.
+    A run that has ended and runs again begins another attempt.
 
     Args:
         status: one of :data:`STATUSES`.
-        ended: ms since 1970; None is now, where the status says that it ended.
+        ended: the end in ms since 1970; None for now, if the status says that the run has ended.
 
     Raises:
         InvalidInput: it is deleted.
@@ -232,17 +242,19 @@ def set_stage(store: Store, tracked: Tracked, stage: amendments.Lifecycle, by: s
     row = tracked.row
     if row.stage != stage:
         row.stage = stage
-        row.deleted_at = now_ms() if stage == DELETED else None
+        row.deleted_at = None
+        if stage == DELETED:
+            row.deleted_at = now_ms()
     run_files.amend(store, tracked.project, row.id, _facts(row), by)  # the store may be behind the row
 
 
 def set_stage_of_some(
     session: Session, store: Store, experiment: ExperimentRow, stage: amendments.Lifecycle, by: str
 ) -> list[str]:
-    """Delete or restore some of an experiment's runs, and give their ids; none: nothing is left to do.
+    """Delete or restore some of an experiment's runs; return their ids, none if nothing is left to do.
 
-    Each run is a file of the store, so a transaction takes only a few, and other writers need not wait for
-    thousands of them.
+    A file is written for each run. So a transaction takes only a few of them, because other writers wait for
+    it.
     """
     query = select(TrackedRunRow).where(
         TrackedRunRow.experiment == experiment.id, TrackedRunRow.stage != stage, TrackedRunRow.id != _FREE
@@ -259,10 +271,10 @@ def set_stage_of_some(
 
 
 def check_run_active(row: TrackedRunRow) -> None:
-    """Refuse a run that is deleted.
+    """Refuse a deleted run.
 
     Raises:
-        InvalidInput: it is.
+        InvalidInput: the run is deleted.
     """
     if row.stage == DELETED:
         raise InvalidInput(f"The run {row.id} must be in the 'active' state. Current state is {row.stage}.")
@@ -284,7 +296,9 @@ def plain_number(value: float) -> float | str:
         return value
     if math.isnan(value):
         return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
+    if value > 0:
+        return "Infinity"
+    return "-Infinity"
 
 
 def _new_params(run: str, logged: Mapping[str, str], params: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -302,7 +316,7 @@ def _new_params(run: str, logged: Mapping[str, str], params: Iterable[tuple[str,
 
 
 def _with_latest(text: str, points: Iterable[TrackedPoint]) -> str:
-    """The latest value of each metric: by greatest step, then by latest time, then by greatest value."""
+    """The column with the latest value of each metric: by step, then by time, then by value."""
     latest = {item["key"]: item for item in json.loads(text)}
     for point in points:
         before = latest.get(point.key)
@@ -320,7 +334,7 @@ def _with_latest(text: str, points: Iterable[TrackedPoint]) -> str:
 
 
 def _with_models(text: str, models: Sequence[dict[str, Any]]) -> str:
-    """Models with the new ones, once each."""
+    """The column with more models, each of them once."""
     if not models:
         return text
     by_id = {model["model_id"]: model for model in [*json.loads(text), *models]}
@@ -328,11 +342,13 @@ def _with_models(text: str, models: Sequence[dict[str, Any]]) -> str:
 
 
 def _order(step: int, time: int, value: float) -> tuple[int, int, float]:
-    return step, time, -math.inf if math.isnan(value) else value  # NaN compares with nothing
+    if math.isnan(value):  # NaN has no order.
+        value = -math.inf
+    return step, time, value
 
 
 def _with_inputs(text: str, inputs: Iterable[dict[str, Any]]) -> str:
-    """Inputs with the new ones; a dataset, by its name and digest, is among them only once."""
+    """The column with more inputs; a dataset, by its name and digest, is in it only once."""
     by_dataset: dict[tuple[str, str], dict[str, Any]] = {}
     for item in [*json.loads(text), *inputs]:
         dataset = item["dataset"]
@@ -345,12 +361,14 @@ def _amend(store: Store, tracked: Tracked) -> None:
 
 
 def _facts(row: TrackedRunRow) -> dict[str, Any]:
-    overridden = row.ended is not None and row.ended != row.status
+    status = None
+    if row.ended is not None and row.ended != row.status:
+        status = row.status
     return {
         "name": row.name,
         "user": row.user,
         "stage": row.stage,
-        "status": row.status if overridden else None,
+        "status": status,
         "attempt": row.attempt,
         "params": of_items(row.params),
         "tags": of_items(row.tags),

@@ -31,9 +31,9 @@ class Pair:
     """The winner and the champion on the same rows.
 
     Attributes:
-        report: what is known of both.
-        ours, theirs: their predictions of the rows; theirs is None where there is no champion, or none that
-            could be evaluated.
+        report: the report's data, on both.
+        ours: the winner's predictions.
+        theirs: the champion's predictions; None if there is no champion, or if it could not be evaluated.
         groups: the slices of the rows.
     """
 
@@ -106,11 +106,11 @@ def judge_improvement(gate: Improvement, pair: Pair) -> Verdict:
 def judge_slices_against(gate: SliceGate, pair: Pair) -> Verdict:
     """Judge whether the winner is worse than the champion by less than the margin in each slice.
 
-    The gate passes where the evidence shows this for every slice. That needs no correction: to pass wrongly,
-    the slice that is worse must pass (Berger, "Multiparameter hypothesis testing and acceptance sampling",
-    Technometrics 24 (1982)). It fails where a slice is worse by more than the margin, by Holm's p-values over
-    all slices, because among many slices one would look worse by chance. A slice that could not be judged
-    leaves the gate undecided.
+    The gate passes if the evidence shows this for every slice. That needs no correction, because a worse
+    slice must pass its own test to make the gate pass wrongly (Berger, "Multiparameter hypothesis testing and
+    acceptance sampling", Technometrics 24 (1982)). It fails if a slice is worse by more than the margin, by
+    Holm's p-values over all slices, because one of many slices would look worse by chance. A slice that could
+    not be judged leaves the gate undecided.
     """
 
     def judge(metric: str, theirs: Predictions) -> Verdict:
@@ -121,7 +121,9 @@ def judge_slices_against(gate: SliceGate, pair: Pair) -> Verdict:
         )
         aside = ""
         if small:
-            verb = "is" if small == 1 else "are"
+            verb = "are"
+            if small == 1:
+                verb = "is"
             aside = f" ({small} of fewer than {SMALL} rows {verb} not judged)"
         if not large and unjudged:
             return Verdict("slices", UNDECIDED, f"no slice could be judged{aside}: {unjudged}", metric)
@@ -196,9 +198,9 @@ def judge_slices_against(gate: SliceGate, pair: Pair) -> Verdict:
 
 
 def _metric_in_slice(metric: str, pair: Pair, theirs: Predictions, rows: NDArray[np.int64]) -> float:
-    """The champion's metric in a slice, or of the whole split where it is 0 or not finite in the slice.
+    """The champion's metric in a slice; if that is 0 or not finite, its metric of the whole split.
 
-    A percentage of 0 would be no margin.
+    A margin is a percentage of it, and a percentage of 0 would be no margin.
     """
     value = measure(theirs, metric).on(rows)
     if value and math.isfinite(value):
@@ -217,7 +219,7 @@ def _has_classes(metric: str, theirs: Predictions, rows: NDArray[np.int64]) -> b
 def _compare(
     name: str, pair: Pair, metric_of_gate: str | None, judge: Callable[[str, Predictions], Verdict]
 ) -> Verdict:
-    """Judge by ``judge``, unless there is no champion or no metric to compare with."""
+    """Judge by ``judge``, unless there is no champion, or no metric of both."""
     champion = pair.report["champion"]
     metric = pair.metric_or_main(metric_of_gate)
     if champion is None:
@@ -305,9 +307,9 @@ def _verdict(
 
 
 def _seeds_needed(report: Mapping[str, Any], metric: str, distance: float) -> int | None:
-    """How many seeds of both recipes would show the difference; None without a final training.
+    """The number of seeds of both recipes that would show the difference; None without a final training.
 
-    The spread is that of the seeds of the final training.
+    The deviation from seed to seed is that of the final training.
     """
     deviation = ((report.get("final") or {}).get("std") or {}).get(metric)
     if deviation is None or not math.isfinite(deviation) or not distance > 0:

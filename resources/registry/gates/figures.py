@@ -1,4 +1,4 @@
-"""Gates with a limit for a figure of the winner: ``finite_metrics``, ``bounds``, ``latency``, ``size``."""
+"""Gates with a limit on a number of the winner: ``finite_metrics``, ``bounds``, ``latency``, ``size``."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from halving.errors import HalvingError
 from resources.evaluation.comparison import value_of
 from resources.evaluation.predictions import Predictions
 from resources.evaluation.statistics.too_few import MIN_TELLING
-from resources.evaluation.statistics.verdict import Conclusion, within
+from resources.evaluation.statistics.verdict import Conclusion, Outcome, within
 from resources.registry.gates.verdict import FAIL, PASS, UNDECIDED, Verdict
 from resources.sweep_spec.gates import Latency, MetricBounds, Size
 
@@ -39,14 +39,14 @@ def judge_search_bounds(report: Mapping[str, Any]) -> Verdict:
     accepted = ", ".join(
         _in_words(name, bound.get("min"), bound.get("max")) for name, bound in bounds.items()
     )
-    outcome = PASS if winner["violation"] == 0 else FAIL
+    outcome = _pass_if(winner["violation"] == 0)
     return Verdict("bounds", outcome, f"{values}; accepted are {accepted}", ", ".join(bounds))
 
 
 def judge_bounds(gate: MetricBounds, report: Mapping[str, Any], ours: Predictions) -> Verdict:
-    """Judge whether a test metric is within bounds, with its whole interval where it has one."""
+    """Judge whether a test metric is within bounds, with its whole interval if it has one."""
     metric = gate.metric
-    wanted = _in_words(gate.metric, gate.min, gate.max)
+    accepted = _in_words(gate.metric, gate.min, gate.max)
     value = report["metrics"].get(metric)
     limit = _limit(gate, value)
     if value is None:
@@ -57,17 +57,12 @@ def judge_bounds(gate: MetricBounds, report: Mapping[str, Any], ours: Prediction
             metric,
         )
     if not _finite(value):
-        return Verdict("bounds", FAIL, f"{metric} is not finite; accepted is {wanted}", metric, value, limit)
+        reason = f"{metric} is not finite; accepted is {accepted}"
+        return Verdict("bounds", FAIL, reason, metric, value, limit)
     if metric not in report["intervals"]:  # An evaluator's single figure has no interval.
         inside = (gate.min is None or value >= gate.min) and (gate.max is None or value <= gate.max)
-        return Verdict(
-            "bounds",
-            PASS if inside else FAIL,
-            f"{metric} {value:.4f}; accepted is {wanted}",
-            metric,
-            value,
-            limit,
-        )
+        reason = f"{metric} {value:.4f}; accepted is {accepted}"
+        return Verdict("bounds", _pass_if(inside), reason, metric, value, limit)
     try:
         conclusion = within(value_of(ours, metric), gate.min, gate.max)
     except HalvingError as error:
@@ -77,19 +72,25 @@ def judge_bounds(gate: MetricBounds, report: Mapping[str, Any], ours: Prediction
     interval = ""
     if math.isfinite(low) and math.isfinite(high):
         interval = f" (at 95 % from {low:.4f} to {high:.4f})"
-    reason = f"{metric} {value:.4f}{interval}; accepted is {wanted}"
+    reason = f"{metric} {value:.4f}{interval}; accepted is {accepted}"
     if conclusion.outcome == UNDECIDED:
-        rows = "test rows" if conclusion.n == ours.rows else "rows of the class that is to be found"
+        rows = "rows of the class that is to be found"
+        if conclusion.n == ours.rows:
+            rows = "test rows"
         reason += f": whether it is within cannot be told; {rows_needed(conclusion, rows)}"
-    needed = -(-conclusion.needed * ours.rows // conclusion.n) if conclusion.needed else None
+    needed = None
+    if conclusion.needed:
+        needed = -(-conclusion.needed * ours.rows // conclusion.n)
     return Verdict("bounds", conclusion.outcome, reason, metric, value, limit, low, high, needed)
 
 
 def _limit(gate: MetricBounds, value: Any) -> float | None:
-    """The bound that a value is held to: of two the nearer one."""
-    if gate.min is None or gate.max is None or not _finite(value):
-        return gate.min if gate.min is not None else gate.max
-    return gate.min if value - gate.min < gate.max - value else gate.max
+    """The bound that a value is compared with: of two bounds the nearer one."""
+    if gate.min is None:
+        return gate.max
+    if gate.max is None or not _finite(value) or value - gate.min < gate.max - value:
+        return gate.min
+    return gate.max
 
 
 def judge_latency(gate: Latency, report: Mapping[str, Any]) -> list[Verdict]:
@@ -101,7 +102,9 @@ def judge_latency(gate: Latency, report: Mapping[str, Any]) -> list[Verdict]:
         return [_verdict_unmeasured("latency", "the predictor's latency", serving)]
     verdicts = []
     rows = measured["rows"]
-    noun = "row" if rows == 1 else "rows"
+    noun = "rows"
+    if rows == 1:
+        noun = "row"
     for quantile in ("p50_ms", "p99_ms"):
         limit = getattr(gate, quantile)
         if limit is None:
@@ -111,8 +114,7 @@ def judge_latency(gate: Latency, report: Mapping[str, Any]) -> list[Verdict]:
             f"{quantile[:3]} of {measured['calls']:,} calls with {rows:,} {noun}: {value:.3g} ms, "
             f"at most {limit:g} ms accepted"
         )
-        outcome = PASS if value <= limit else FAIL
-        verdicts.append(Verdict("latency", outcome, reason, quantile, value, limit))
+        verdicts.append(Verdict("latency", _pass_if(value <= limit), reason, quantile, value, limit))
     return verdicts
 
 
@@ -129,7 +131,7 @@ def judge_size(gate: Size, report: Mapping[str, Any]) -> list[Verdict]:
             continue
         value = serving[key] / _MIB
         reason = f"{noun} is {value:.3g} MiB, at most {limit:g} MiB accepted"
-        verdicts.append(Verdict("size", PASS if value <= limit else FAIL, reason, noun, value, limit))
+        verdicts.append(Verdict("size", _pass_if(value <= limit), reason, noun, value, limit))
     return verdicts
 
 
@@ -139,7 +141,7 @@ def _verdict_unmeasured(name: str, noun: str, serving: Mapping[str, Any]) -> Ver
 
 
 def rows_needed(conclusion: Conclusion, rows: str = "test rows") -> str:
-    """How many rows would settle a question, in words; rounded up to two digits, as it is no more exact.
+    """A text on how many rows would settle a question, rounded up to two digits, as it is no more exact.
 
     Args:
         rows: the name of the rows that were judged.
@@ -150,7 +152,9 @@ def rows_needed(conclusion: Conclusion, rows: str = "test rows") -> str:
         units = rows
         if conclusion.clusters:
             units = "groups"
-            total = f"{conclusion.clusters:,} groups" if conclusion.clusters > 1 else "1 group"
+            total = f"{conclusion.clusters:,} groups"
+            if conclusion.clusters == 1:
+                total = "1 group"
         few = (
             f"too few {units} tell anything: of {total} {conclusion.telling} differ, and of fewer than "
             f"{MIN_TELLING} nothing is concluded; "
@@ -174,4 +178,10 @@ def _finite(value: Any) -> bool:
 
 
 def _number(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return str(value)
+
+
+def _pass_if(condition: bool) -> Outcome:
+    return PASS if condition else FAIL

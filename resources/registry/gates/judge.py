@@ -1,4 +1,4 @@
-"""All gates of a spec, judged by a report and by the rows that it is of."""
+"""Judging a winner by all gates of its spec, from the report and the test split's rows."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,19 +31,21 @@ from resources.sweep_spec.gates import KINDS, Gate, Leakage
 
 
 def judge_gates(store: Store, catalog: Catalog, report: dict[str, Any], groups: Groups) -> list[Verdict]:
-    """Judge a winner by the gates of its spec; verdicts come in the order of :data:`KINDS`, one a gate.
+    """Judge a winner by the gates of its spec; verdicts are in the order of :data:`KINDS`.
 
     Every winner is judged by ``finite_metrics`` and ``lineage``, whichever gates its spec names.
 
     Args:
-        report: all but ``gates``: the winner, the champion, and the digests of both's predictions.
+        report: the report's data without ``gates``, with the digests of both models' predictions.
         groups: the rows of each slice, by their position in the test split.
     """
     spec = stored_spec(report["spec"])
     champion = report["champion"]
     digest = champion and champion["predictions"]
     ours = stored.read(store, report["predictions"])
-    theirs = stored.read(store, digest) if digest else None
+    theirs = None
+    if digest:
+        theirs = stored.read(store, digest)
     pair = Pair(report, ours, theirs, groups)
     verdicts = [verdict for gate in spec.gates for verdict in _judge(gate, store, catalog, report, pair)]
     if spec.bounds:
@@ -65,7 +67,7 @@ def judged_again(store: Store, report: dict[str, Any], *, with_rows: bool = True
     """A report's verdicts, with the lineage judged again, because a checkpoint may have been deleted since.
 
     Args:
-        with_rows: as :func:`resources.registry.gates.lineage.judge_lineage` has it.
+        with_rows: see :func:`resources.registry.gates.lineage.judge_lineage`.
     """
     lineage = judge_lineage(store, report, with_rows=with_rows)
     return [lineage if verdict.name == "lineage" else verdict for verdict in verdicts_in(report)]

@@ -1,4 +1,4 @@
-"""The gate ``lineage``: all that a winner was made of can be found."""
+"""The gate ``lineage``: all that a winner was made of still exists."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,12 +35,12 @@ MAX_FILES_IN_REASON = 5
 
 
 def judge_lineage(store: Store, report: dict[str, Any], *, with_rows: bool = True) -> Verdict:
-    """Judge whether all that the winner was made of can be found.
+    """Judge whether all that the winner was made of still exists.
 
-    A pass names the files beside the code that were not recorded.
+    The reason of a pass names the files beside the code that were not recorded.
 
     Args:
-        with_rows: also look for every shard of the snapshot, which takes many requests to an object store.
+        with_rows: whether every shard of the snapshot is looked for, with many requests to an object store.
 
     Raises:
         StoreUnavailable: the store cannot be read, which is no verdict on the winner.
@@ -66,7 +66,7 @@ def judge_lineage(store: Store, report: dict[str, Any], *, with_rows: bool = Tru
 def _missing(
     records: RunRecords, record: Mapping[str, Any], report: Mapping[str, Any], *, with_rows: bool
 ) -> list[str]:
-    """What is missing of the winner's code, checkpoint, snapshot and final training, a sentence each."""
+    """A sentence for each missing part of the winner's code, checkpoint, snapshot and final training."""
     missing = []
     store = records.store
     winner = report["winner"]
@@ -98,7 +98,8 @@ def _missing(
         )
     if record["parent"].get("snapshot") != report["snapshot"]["digest"]:
         missing.append(f"snapshot: the run trained on {record['parent'].get('snapshot')}")
-    missing += _missing_of_snapshot(store, report["snapshot"]) if with_rows else []
+    if with_rows:
+        missing += _missing_of_snapshot(store, report["snapshot"])
     for title, digest in (("checkpoint", winner["checkpoint"]), ("dirty patch", git.get("patch"))):
         if digest and not store.has_blob(digest):
             missing.append(f"{title}: no blob {digest} in the store {store.root}")
@@ -108,7 +109,7 @@ def _missing(
 
 
 def _missing_of_snapshot(store: Store, snapshot: Mapping[str, Any]) -> list[str]:
-    """What is missing of the snapshot's files, by their names; damage shows when they are read."""
+    """A sentence on missing files of the snapshot; damaged ones are noticed when they are read."""
     dataset = Dataset(store, snapshot["key"].partition("@")[0], snapshot["digest"])
     try:
         manifest = dataset.manifest
@@ -120,12 +121,11 @@ def _missing_of_snapshot(store: Store, snapshot: Mapping[str, Any]) -> list[str]
     gone = [name for name, exists in zip(names, in_threads(store.exists, names), strict=True) if not exists]
     if not gone:
         return []
-    return [
-        (
-            f"snapshot: {len(gone)} of its shards are gone, such as {gone[0]}; halving datasets fetch brings "
-            "them back from another store"
-        )
-    ]
+    problem = (
+        f"snapshot: {len(gone)} of its shards are gone, such as {gone[0]}; halving datasets fetch brings "
+        "them back from another store"
+    )
+    return [problem]
 
 
 def _git_of(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,9 +133,9 @@ def _git_of(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_code(entry: Mapping[str, Any]) -> bool:
-    """Whether a file that the record lacks is code: by its ending, or a repository with changes of its own.
+    """Whether an unrecorded file is code: by its ending, or as a repository with changes of its own.
 
-    A settings file that holds secrets is none.
+    A settings file with secrets is not code.
     """
     return entry["path"].endswith(("/", *_CODE)) and not _is_settings_of_secrets(entry["path"])
 
@@ -146,9 +146,10 @@ def _is_settings_of_secrets(path: str) -> bool:
 
 
 def _unrecorded_beside_code(git: Mapping[str, Any]) -> str:
-    """What the record lacks of the changes over the commit, in words; empty where it has all."""
-    left_out = git.get("left_out") or []
-    words = [_name_files(left_out)] if left_out else []
+    """The changes over the commit that the record lacks, in words; "" if it has all."""
+    words = []
+    if left_out := git.get("left_out"):
+        words.append(_name_files(left_out))
     if git.get("patch_redacted"):
         words.append(f"{git['patch_redacted']} changed lines, since each holds a secret")
     return ", ".join(words)
@@ -157,8 +158,10 @@ def _unrecorded_beside_code(git: Mapping[str, Any]) -> str:
 def _name_files(left_out: list[dict[str, Any]]) -> str:
     names = []
     for entry in left_out[:MAX_FILES_IN_REASON]:
-        is_repository = entry["path"].endswith("/")
-        names.append(entry["path"] if is_repository else f"{entry['path']} ({size(entry['bytes'])})")
+        name = entry["path"]
+        if not name.endswith("/"):  # A repository has no size.
+            name += f" ({size(entry['bytes'])})"
+        names.append(name)
     text = ", ".join(names)
     if len(left_out) > MAX_FILES_IN_REASON:
         text += f" and {len(left_out) - MAX_FILES_IN_REASON} more"

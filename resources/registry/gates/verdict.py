@@ -23,17 +23,18 @@ class TooLittleEvidence(GateFailed):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a gate says of a winner.
+    """The verdict of a gate on a winner.
 
     Attributes:
-        name: the gate's kind, and the name of its asset check.
-        reason: in words, with what to do next where it did not pass.
-        about: the metric, or what else was looked at.
-        figure, threshold: what was measured, and what it is held to; None where the gate has no number.
-        low, high: the figure's interval at 95 %; None where it has none.
-        needed: how many rows of the test split would settle it, where there was too little evidence.
-        needed_seeds: how many seeds of each recipe would tell such a difference of the recipes, where seeds
-            were trained.
+        name: the gate's kind, which is also the name of its asset check.
+        reason: the reason for people, with a remedy if it did not pass.
+        about: the metric, or what else was judged.
+        figure: the number that was measured; None if the gate has no number.
+        threshold: the number that ``figure`` was compared with.
+        low, high: the interval of ``figure`` at 95 %; None if it has none.
+        needed: the rows of the test split that would settle it, if there was too little evidence.
+        needed_seeds: the seeds of each recipe that would show such a difference of the recipes, if there was
+            a final training.
     """
 
     name: str
@@ -48,12 +49,8 @@ class Verdict:
     needed_seeds: int | None = None
 
     def __post_init__(self) -> None:
-        for field in (
-            "figure",
-            "threshold",
-            "low",
-            "high",
-        ):  # Verdicts are written as JSON, which has no NaN.
+        # Verdicts are written as JSON, which has no NaN.
+        for field in ("figure", "threshold", "low", "high"):
             value = getattr(self, field)
             if value is not None and not math.isfinite(value):
                 object.__setattr__(self, field, None)
@@ -67,7 +64,7 @@ class Verdict:
 
 
 def overall(verdicts: Sequence[Verdict]) -> Outcome:
-    """The outcome of all gates: a failure outweighs all, and an undecided gate outweighs those that pass."""
+    """The outcome of all gates together: a fail, if any gate fails, else undecided, if any gate is."""
     outcomes = {verdict.outcome for verdict in verdicts}
     for outcome in (FAIL, UNDECIDED):
         if outcome in outcomes:
@@ -77,7 +74,9 @@ def overall(verdicts: Sequence[Verdict]) -> Outcome:
 
 def ended_as(verdicts: Sequence[Verdict]) -> Literal["rejected", "held"]:
     """The status of a sweep whose winner did not pass."""
-    return "rejected" if overall(verdicts) == FAIL else "held"
+    if overall(verdicts) == FAIL:
+        return "rejected"
+    return "held"
 
 
 def refusal(sweep: str, verdicts: Sequence[Verdict], page: str) -> GateFailed:

@@ -225,7 +225,7 @@ def test_an_evaluators_report_from_before_reports_had_code_is_not_made_again(tmp
     report = EvaluationReport(
         {"spec": spec, "sweep": sweep, "gates": []}, "sha256:data", "sha256:page", "page.html"
     )
-    assert promotion._with_verdicts(backend, report) is report
+    assert promotion._complete_report(backend, report) is report
 
 
 @pytest.mark.slow
