@@ -122,11 +122,13 @@ def training_run(
         saved, unavailable = _checkpoints(store, project, run)
         if not unavailable:
             points = _system_points(store, project, run, kept)
-    spent = None
-    skips = None
+    time_data = None
+    skip_data = None
     if points is not None:
-        spent = time_spent(points)
-        skips = skips_of(store, project, run, points, saved)
+        if spent := time_spent(points):
+            time_data = spent.as_dict()
+        if skips := skips_of(store, project, run, points, saved):
+            skip_data = skips.as_dict()
     error = None
     params = {name: parameter.get("constant") for name, parameter in content["space"].items()}
     seconds = 0.0
@@ -142,8 +144,13 @@ def training_run(
     if saved:
         epoch = saved[-1].epoch
     snapshot = content.get("snapshot")
+    finished_at = None
     if sweep:
         snapshot = sweep.snapshot
+        finished_at = sweep.finished_at
+    intent_id = None
+    if intent:
+        intent_id = intent.id
     return TrainingRun(
         id=f"{project}/{run}",
         project=project,
@@ -161,8 +168,8 @@ def training_run(
         snapshot=snapshot,
         dataset=content["dataset"]["name"],
         created_at=origin.created_at,
-        finished_at=sweep and sweep.finished_at,
-        intent=intent and intent.id,
+        finished_at=finished_at,
+        intent=intent_id,
         restored_from=content.get("restored_from"),
         attempts=attempts,
         checkpoints=[
@@ -175,8 +182,8 @@ def training_run(
             for checkpoint in saved
         ],
         unavailable=unavailable,
-        time_spent=spent and spent.as_dict(),
-        skips=skips and skips.as_dict(),
+        time_spent=time_data,
+        skips=skip_data,
     )
 
 

@@ -1,6 +1,4 @@
-"""The catalog's tables of the server: tokens, its own secrets, the audit, and answers that may be asked for
-again.
-"""
+"""The catalog's tables of the server: tokens, secrets, the log of writes, and answers to repeated writes."""
 
 from datetime import datetime
 
@@ -11,12 +9,10 @@ from resources.catalog.tables import Base, Excerpt
 
 
 class TokenRow(Base):
-    """A token: ``digest`` is its SHA-256, and the token itself is nowhere.
+    """A token of the server; only its SHA-256 (``digest``) is stored.
 
-    ``projects`` null: it may see all of them.
-
-    A name is used once: what the audit says was done by it was done with one token. ``last_used_at`` is at
-    most ten minutes behind.
+    ``projects`` are those that it gives access to; null for all. A name is never used for a second token, so
+    that an actor in the log of writes is one token. ``last_used_at`` is at most ten minutes old.
     """
 
     __tablename__ = "tokens"
@@ -32,7 +28,7 @@ class TokenRow(Base):
 
 
 class SecretRow(Base):
-    """A secret that all replicas of the server share, such as the key that they sign sessions with."""
+    """A secret that all replicas of the server share, such as the key by which sessions are signed."""
 
     __tablename__ = "secrets"
 
@@ -42,9 +38,7 @@ class SecretRow(Base):
 
 
 class WriteLogRow(Base):
-    """One write that was asked of the server: by whom, when, what, and the HTTP status that it was answered
-    with.
-    """
+    """A request that writes: who sent it, when, to which route, and the HTTP status of the answer."""
 
     __tablename__ = "audit"
     __table_args__ = (Index("audit_by_time", "at"),)
@@ -59,9 +53,7 @@ class WriteLogRow(Base):
 
 
 class AnswerRow(Base):
-    """The answer to a write that was sent with a key (``Idempotency-Key``): sent again, it is answered so,
-    and not done again.
-    """
+    """The answer to a write with an ``Idempotency-Key``, which is sent again if the write is repeated."""
 
     __tablename__ = "answers"
     __table_args__ = (Index("answers_by_time", "created_at"),)

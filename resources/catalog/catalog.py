@@ -6,7 +6,7 @@ import select as select_ready
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -29,55 +29,56 @@ if TYPE_CHECKING:
     from alembic.config import Config as AlembicConfig
 
 _MIGRATIONS = Path(__file__).with_name("migrations")
-# any numbers, the same in every process
+# Keys of Postgres' advisory locks: arbitrary numbers, the same in every process.
 _MIGRATION_LOCK = 4_719_025
 _EXCLUSIVE_LOCK = 4_719_026
 _PUBLISHING_LOCK = 4_719_027
-_PUBLISHING_SECONDS = 5.0  # that another process is waited for, which may wait for the store itself
-# Every process asks this when it opens a catalog; SQLAlchemy's inspector would put its own question together
-# for each engine anew.
+_PUBLISHING_SECONDS = 5.0  # How long to wait for another process, which may itself wait for the store.
+# Every process executes this when it opens a catalog; SQLAlchemy's inspector would take longer.
 _HAS_REVISION = {
     "postgresql": "SELECT to_regclass('alembic_version')::text",
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'alembic_version'",
 }
 _LOCK_NOT_AVAILABLE = "55P03"  # Postgres' code for a lock that was not had in time
 _CLOCK = "extract(epoch FROM clock_timestamp())::float8"  # of Postgres, in seconds since the epoch
-# that it counts as away for all threads of an impatient process after one has waited for it in vain
+# After one thread of an impatient process has waited in vain, all its threads take the database as
+# unavailable for so long.
 _AWAY_SECONDS = 1.0
 
-# of each SQLite file that this process has open
+# The lock of each SQLite file that this process has open.
 _WRITERS: WeakValueDictionary[Path, FairLock] = WeakValueDictionary()
 
 
 class Catalog:
-    """Control state and index of everything, transactional.
+    """The SQL database with control state and index, and its transactions.
 
     A process keeps one connection to Postgres open, and opens up to four more while several of its threads
-    ask at once (a worker asks from three threads). So Postgres' ``max_connections`` must be above the number
-    of workers, or workers connect through PgBouncer; its transaction mode suffices, for nothing here lasts
-    longer than a transaction.
+    need one (a worker has three such threads). So Postgres' ``max_connections`` must be above the number of
+    workers, or workers connect through PgBouncer, whose transaction mode suffices.
 
     Args:
         url: an SQLAlchemy URL: ``sqlite:////path/catalog.db`` or ``postgresql+psycopg://user@host/database``.
             Options of the driver in it, for example ``?connect_timeout=30``, replace the defaults here.
-        patience: seconds that a new connection is waited for, and half of those that a writer waits for
-            another in SQLite; by default as long as a worker can wait. Who answers people should not.
-        connections: to Postgres that are kept open.
+        patience: how many seconds to wait for a new connection; on SQLite a writer waits twice as long for
+            another one. The default is for workers; processes that answer people should wait less.
+        connections: the number of connections to Postgres that are kept open.
 
     Raises:
-        InvalidInput: it is not a URL of SQLite or Postgres, or the catalog there has the schema of a later
+        InvalidInput: the URL is not one of SQLite or Postgres, or the catalog there has the schema of a later
             version.
         StoreError: the folder of the SQLite file cannot be made.
     """
 
     def __init__(self, url: str, *, patience: float | None = None, connections: int = 1) -> None:
         safe_url = mask_password(url)
-        patience = self._patience = retry.CONNECT_SECONDS if patience is None else patience
+        if patience is None:
+            patience = retry.CONNECT_SECONDS
+        self._patience = patience
         try:
             parsed = make_url(url)
-            self._file = (
-                Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
-            )
+            self._file: Path | None = None
+            if parsed.get_backend_name() == "sqlite" and parsed.database:
+                self._file = Path(parsed.database)
             if self._file is None and parsed.get_backend_name() != "postgresql":
                 raise ArgumentError("another database")
             if self._file:
@@ -119,14 +120,14 @@ class Catalog:
         return f"Catalog({mask_password(self.url)!r})"
 
     def upgrade(self) -> None:
-        """Bring the schema to the newest revision; processes that do so at the same time wait for each other.
+        """Upgrade the schema to the newest revision; processes that do so at the same time take turns.
 
         Raises:
-            InvalidInput: it is of a later version, which this one does not know.
+            InvalidInput: the schema is that of a later version of Halving.
         """
         head = newest_revision()
-        # The first connection to a new SQLite file switches it to WAL. SQLite does not let others wait for
-        # that, so the lock must.
+        # The first connection to a new SQLite file switches it to WAL. SQLite does not make others wait for
+        # that, so the lock is needed.
         is_new = self._file is not None and not (self._file.exists() and self._file.stat().st_size)
         if not is_new and self._checked_revision(head) == head:
             return
@@ -167,7 +168,7 @@ class Catalog:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A consistent view; changes made in it are discarded."""
+        """Open a session with a consistent view; changes made in it are discarded."""
         with Session(self.engine, expire_on_commit=False) as session:
             if not self._file:  # SQLite's transactions are snapshots anyway
                 session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
@@ -175,12 +176,13 @@ class Catalog:
 
     @contextmanager
     def write(self, *, exclusive: bool = False, within: Session | None = None) -> Iterator[Session]:
-        """One transaction: committed at the end, rolled back on any error; or a part of the transaction
-        ``within``, which ends it.
+        """Open a transaction that writes; it is committed at the end, and rolled back on any error.
 
-        SQLite has one writer at a time anyway. On Postgres ``exclusive`` makes this transaction wait for
-        other exclusive ones. That is needed where a row is added that depends on the rows there are (a
-        sweep's ordinal, a version's number).
+        Args:
+            exclusive: whether to wait for other exclusive transactions. That is needed to add a row that
+                depends on other rows, such as one with a sweep's ordinal or a version's number. SQLite has
+                only one writer at a time anyway.
+            within: a transaction to be a part of, which commits or rolls back later.
         """
         if within is not None:
             self._lock(within, exclusive)
@@ -197,11 +199,13 @@ class Catalog:
             session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _EXCLUSIVE_LOCK})
 
     def at_once(self, statement: Update | Select[Any], values: dict[str, Any]) -> list[Any]:
-        """Execute one statement as a transaction of its own, and give its rows with columns by name.
+        """Execute one statement as a transaction of its own; return its rows, with columns by name.
 
         On Postgres that takes one round trip.
         """
-        with nullcontext() if isinstance(statement, Select) else self._turn_to_write():
+        if isinstance(statement, Select):
+            return at_once(self.engine, statement, values)
+        with self._turn_to_write():
             return at_once(self.engine, statement, values)
 
     @contextmanager
@@ -215,8 +219,8 @@ class Catalog:
         """Wait for the turn to write; on SQLite this process's threads write in the order in which they come.
 
         SQLite has no queue: a writer that has to wait sleeps for up to a tenth of a second and tries again,
-        while another one may come first. With this queue only processes meet there. A thread waits without a
-        connection, because readers need them.
+        while another one may come first. With this queue only one thread of each process has to compete. A
+        thread waits without a connection, because readers need them.
         """
         if self._file is None:
             yield
@@ -231,7 +235,9 @@ class Catalog:
 
     def now(self) -> float:
         """Seconds since the epoch by the database's clock, so that several machines can compare times."""
-        return time.time() if self._file else self._server_clock.now()
+        if self._file:
+            return time.time()
+        return self._server_clock.now()
 
     def read_clock(self, within: Session | Connection) -> None:
         """Read the database's clock now; to be called before acting on a time that is too far ahead."""
@@ -243,21 +249,28 @@ class Catalog:
         self.engine.dispose()
 
     def sweep(self, session: Session, sweep: str, *, lock: bool = False) -> SweepRow:
-        """A sweep's row; with ``lock`` no other transaction decides about this sweep until this one ends.
+        """A sweep's row.
+
+        Args:
+            lock: whether no other transaction can decide about this sweep until this one ends.
 
         Raises:
             NotFound: no such sweep; the message names the newest ones.
         """
         query = select(SweepRow).where(SweepRow.id == sweep)
-        row = session.scalar(query.with_for_update() if lock else query)
+        if lock:
+            query = query.with_for_update()
+        row = session.scalar(query)
         if row is None:
             newest = list(session.scalars(select(SweepRow.id).order_by(SweepRow.created_at.desc()).limit(10)))
             raise NotFound(f"no sweep {sweep!r} in the catalog; the newest are {newest}")
         return row
 
     def end_sweep(self, sweep: str, status: str, *, only_from: str | None = None) -> None:
-        """Set a sweep's last status, finished, rejected, held or failed; with ``only_from`` only if it has
-        that status now.
+        """Set a sweep's last status: finished, rejected, held or failed.
+
+        Args:
+            only_from: the status that the sweep must have now, or nothing is done; None for any.
         """
         with self.write() as session:
             row = self.sweep(session, sweep, lock=True)
@@ -284,13 +297,12 @@ class Catalog:
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
-        """While one process writes into the store what the catalog says, others wait, but not for long: the
-        store may be away and hold it up.
+        """Hold the lock for writing the catalog's models into the store; it ends with its process.
 
-        The lock ends with its process.
+        Other processes wait for it, but not for long, because the store may be unavailable.
 
         Raises:
-            StoreUnavailable: another process is at it for longer.
+            StoreUnavailable: another process holds the lock for longer.
         """
         with self._process_lock(_PUBLISHING_LOCK, ".publishing.lock", _PUBLISHING_SECONDS):
             yield
@@ -302,7 +314,7 @@ class Catalog:
 
     @contextmanager
     def _process_lock(self, key: int, suffix: str, seconds: float | None = None) -> Iterator[None]:
-        """Hold a lock among processes; with ``seconds`` it is not waited for any longer."""
+        """Hold a lock among processes; with ``seconds`` it is waited for no longer than that."""
         if self._file:
             with self._file.with_suffix(suffix).open("w") as lock:
                 _lock_file(lock, seconds)
@@ -316,7 +328,7 @@ class Catalog:
             except OperationalError as error:
                 if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
                     raise
-                raise _held(seconds) from None
+                raise _busy_error(seconds) from None
             yield
 
 
@@ -330,11 +342,11 @@ def _lock_file(file: IO[str], seconds: float | None) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         if time.monotonic() >= end:
-            raise _held(seconds)
+            raise _busy_error(seconds)
         time.sleep(0.02)
 
 
-def _held(seconds: float | None) -> StoreUnavailable:
+def _busy_error(seconds: float | None) -> StoreUnavailable:
     return StoreUnavailable(f"another process has written into it for {seconds:g} s and is not done")
 
 
@@ -361,26 +373,24 @@ def _use_sqlite_safely(engine: Engine) -> None:
 
     @event.listens_for(engine, "begin")
     def _on_begin(connection: Connection) -> None:
-        # IMMEDIATE: a transaction that reads and then writes would otherwise fail when another wrote in
-        # between.
-        connection.exec_driver_sql(
-            "BEGIN IMMEDIATE" if connection.get_execution_options().get("write") else "BEGIN"
-        )
+        if connection.get_execution_options().get("write"):
+            # Otherwise a transaction that reads and then writes would fail if another one wrote in between.
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        else:
+            connection.exec_driver_sql("BEGIN")
 
 
 @cache
 def newest_revision() -> str:
-    """Of the schema: migrations are numbered, and the file of each begins with its revision
-    (:mod:`resources.catalog.migrate`).
-    """
+    """The newest revision of the schema: the number by which the file of the last migration begins."""
     return max(path.name for path in (_MIGRATIONS / "versions").glob("[0-9]*.py")).partition("_")[0]
 
 
 def _connect_when_possible(engine: Engine, clock: ServerClock, patience: float) -> None:
     """Wait while Postgres refuses connections, and never use one that the server closed while it was idle.
 
-    It is waited for at most ``patience`` seconds. The clock is set by the server's with each new connection,
-    and before one is used where it was not for a while.
+    Each new connection is waited for at most ``patience`` seconds, and sets the clock by the server's. The
+    clock is also set before a connection is used, if that was not done for a while.
     """
 
     impatient = patience < retry.CONNECT_SECONDS
@@ -394,7 +404,9 @@ def _connect_when_possible(engine: Engine, clock: ServerClock, patience: float) 
         try:
             return retry.connect_with_retry(lambda: dialect.connect(*arguments, **options), patience)
         except Exception as error:
-            away = (time.monotonic() + _AWAY_SECONDS, error) if impatient else None
+            away = None
+            if impatient:
+                away = (time.monotonic() + _AWAY_SECONDS, error)
             raise
 
     @event.listens_for(engine, "connect")

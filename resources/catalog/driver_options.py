@@ -26,8 +26,14 @@ _IMPATIENT = {
 
 
 def driver_options(url: URL, *, patient: bool = True) -> dict[str, Any]:
-    """Options of libpq without those that the URL has; a process that answers people is not patient."""
-    options = _OPTIONS if patient else _OPTIONS | _IMPATIENT
+    """The options of libpq, without those that the URL sets.
+
+    Args:
+        patient: whether the process can wait; one that answers people cannot.
+    """
+    options = _OPTIONS
+    if not patient:
+        options = _OPTIONS | _IMPATIENT
     return {name: value for name, value in options.items() if name not in url.query}
 
 

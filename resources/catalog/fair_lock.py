@@ -7,28 +7,32 @@ from contextlib import contextmanager
 
 
 class FairLock:
-    """Held by one thread at a time; whoever waits longest is next.
+    """A lock for one thread at a time; the thread that has waited longest is next.
 
-    Python's own locks go to whichever thread is first to look, so that under load one of many that wait may
-    wait for seconds. A thread that holds it must not ask for it again.
+    Python's own locks go to any of the waiting threads, so that under load one of many may wait for seconds.
+    A thread that holds the lock must not take it again.
     """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        # one for each thread, opened when it is its turn; the first is the holder's
+        # A lock for each thread, released when it is the thread's turn; the first is that of the holder.
         self._queue: deque[threading.Lock] = deque()
 
     @contextmanager
     def held(self, seconds: float = -1) -> Iterator[bool]:
-        """Hold it for the length of the ``with`` block: True.
+        """Hold the lock during the ``with`` block.
 
-        False where it could not be had within ``seconds``, if any are given.
+        Args:
+            seconds: how long to wait for the lock; below 0 without a limit.
+
+        Yields:
+            Whether the lock is held; False if it was not available within ``seconds``.
         """
         turn = threading.Lock()
         turn.acquire()
         try:
-            # from before it is in the queue: an interruption, which may come anywhere, must not leave it
-            # there
+            # The try block begins before the turn is in the queue, because an interruption may come at any
+            # point and must not leave it there.
             with self._guard:
                 self._queue.append(turn)
                 if self._queue[0] is turn:

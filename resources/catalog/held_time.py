@@ -1,9 +1,9 @@
-"""What an attempt holds and for how long, which the ledger counts.
+"""For how long attempts hold resources, which costs and GPU-hours are computed from.
 
-A worker reports for how long its trial has trained, by a clock of its own that only goes forward. For an
-attempt that ends without its worker (a lease that ran out, a trial that a sensor ends) the catalog's clock
-counts: from when the attempt was taken to now, but not beyond the end of its last lease. So neither a
-scheduler that was away for a week nor a clock that jumps makes such an attempt long.
+A worker reports for how long its trial has trained, by a monotonic clock. An attempt that ends without its
+worker (its lease ran out, or a sensor ended the trial) is timed by the catalog's clock: from when the attempt
+was taken until now, but not beyond the end of its last lease. So neither a scheduler that was down for a week
+nor a clock that jumps makes such an attempt long.
 """
 
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from resources.catalog import statements
 from resources.sweep_spec.requirements import Resources
 
 
-def held_by(resources: Resources, granted: int) -> dict[str, Any]:
+def resource_columns(resources: Resources, granted: int) -> dict[str, Any]:
     """The columns of ``attempts`` with the resources of an attempt that trains up to ``granted`` epochs."""
     resources_of_trial = resources.at(granted)
     return {
@@ -28,42 +28,49 @@ def held_by(resources: Resources, granted: int) -> dict[str, Any]:
 
 
 def held_seconds(since: datetime | None, now: float, lease_until: float | None) -> float:
-    """For how long an attempt has held its resources, by the catalog's clock; 0 if nobody has taken it.
+    """For how long an attempt has held its resources, by the catalog's clock; 0 if no worker has taken it.
 
     Args:
         since: when it was taken.
-        now, lease_until: seconds since the epoch.
+        now: the present, in seconds since the epoch.
+        lease_until: the end of its last lease, in seconds since the epoch.
     """
     if since is None:
         return 0.0
-    until = now if lease_until is None else min(now, lease_until)
+    until = now
+    if lease_until is not None:
+        until = min(now, lease_until)
     return max(0.0, until - since.timestamp())
 
 
-def held_between(held_since: datetime, ended_at: datetime | None, seconds: float) -> tuple[float, float]:
-    """When an attempt began and ended to hold its resources, in seconds since the epoch.
+def held_interval(held_since: datetime, ended_at: datetime | None, seconds: float) -> tuple[float, float]:
+    """The begin and the end of the time for which an attempt holds resources, in seconds since the epoch.
 
-    A running one holds them for ``seconds``.
+    The end of a running attempt is ``seconds`` after its begin.
     """
     since = held_since.timestamp()
-    return since, since + seconds if ended_at is None else ended_at.timestamp()
+    if ended_at is None:
+        return since, since + seconds
+    return since, ended_at.timestamp()
 
 
 def month_of(now: float) -> tuple[datetime, datetime]:
-    """The calendar month (UTC) of a time in seconds since the epoch: its begin, and that of the next one."""
+    """The begin of the calendar month (UTC) of a time in seconds since the epoch, and of the next month."""
     begin = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return begin, begin.replace(year=begin.year + begin.month // 12, month=begin.month % 12 + 1)
 
 
 def seconds_within(seconds: float, since: float, until: float, begin: float, end: float) -> float:
-    """The share of an attempt's seconds between ``begin`` and ``end``, in proportion to the time it was held.
+    """The part of an attempt's seconds that fall between ``begin`` and ``end``.
 
     The time from ``since`` to ``until`` need not be as long as ``seconds``, which another clock may have
-    measured. By the proportion, consecutive parts add up to all seconds. All arguments are in seconds, times
-    since the epoch.
+    measured. So the part is in proportion to that time, and consecutive parts add up to ``seconds``. Times
+    are in seconds since the epoch.
     """
+    if until <= since and begin <= since < end:
+        return seconds
     if until <= since:
-        return seconds if begin <= since < end else 0.0
+        return 0.0
     return seconds * max(0.0, min(until, end) - max(since, begin)) / (until - since)
 
 
@@ -81,12 +88,12 @@ def _name_of(month: datetime) -> str:
     return month.isoformat()[:7]
 
 
-def untold_seconds(connection: Connection, of: dict[str, Any], now: float) -> float:
-    """The seconds of a running attempt that its worker has not reported.
+def unreported_seconds(connection: Connection, attempt: dict[str, Any], now: float) -> float:
+    """The seconds of a running attempt that its worker has not reported yet.
 
     Args:
-        of: the parameters ``of_sweep``, ``of_trial`` and ``of_attempt``.
-        now: by the catalog's clock.
+        attempt: the parameters ``of_sweep``, ``of_trial`` and ``of_attempt``.
+        now: the present by the catalog's clock, in seconds since the epoch.
     """
-    row = connection.execute(statements.HELD, of).one()
+    row = connection.execute(statements.HELD_TIME, attempt).one()
     return max(0.0, held_seconds(row.held_since, now, row.lease_until) - row.reported)

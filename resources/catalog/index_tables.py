@@ -1,11 +1,9 @@
-"""The tables of the index of runs.
+"""The tables of the index of runs, which can be rebuilt from the store (:mod:`resources.analysis.run_index`).
 
-All in them can be made again from the store: see :mod:`resources.analysis.run_index`.
-
-Rows of one name lie side by side (``run_values`` is clustered by name and run), because a filter or an order
-asks for a few names of very many runs, and a page of the table for many names of very few. In Postgres, which
-keeps rows as they came, the primary keys of ``run_values`` and ``runs`` have the columns that questions ask
-for in them, so that both are read in the order of runs.
+``run_values`` is clustered by name and run, because a filter or an order needs few names of very many runs,
+and a page of the table needs many names of very few runs. Postgres keeps rows in the order in which they were
+written, so there the primary keys of ``run_values`` and ``runs`` include the columns that queries need; both
+can then be read in the order of runs.
 """
 
 from sqlalchemy import BigInteger, Index, Integer, SmallInteger, Text, UniqueConstraint, text
@@ -14,26 +12,24 @@ from sqlalchemy.orm import Mapped, mapped_column
 from resources.catalog.tables import Base
 
 Ordered = Text().with_variant(Text(collation="C"), "postgresql")
-"""Text that is compared and ordered by its characters' numbers, as Python and SQLite do it, not by a
-language's rules.
-"""
+"""Text that is ordered by its characters' code points, as in Python and SQLite, not by a language's rules."""
 
 NUMBER = 0
 TEXT = 1
 BOOL = 2
-"""The types of a value, :attr:`RunValueRow.type`; also the order of values of different types."""
+"""The types of a value, :attr:`RunValueRow.type`; values of different types are in this order."""
 
 _HAS_SEGMENTS = text("segments <> 0")
 _IS_PAUSED = text("status = 'paused'")
 
 
 class RunIndexRow(Base):
-    """The one row of the index as a whole.
+    """The one row on the whole index.
 
-    ``revision`` counts the transactions that changed rows; who changes some counts it first, so such
-    transactions take turns. Rows of a revision below ``stale_below`` are to be read again, whatever is known
-    of them. ``refreshed_at`` is when a look at what is new was last complete. Until ``lease_until``,
-    ``refresher`` is the process that looks. Times are in seconds since the epoch.
+    ``revision`` counts the transactions that changed rows; each increments it first, so that they take turns.
+    Rows with a revision below ``stale_below`` are to be read again in any case. ``refreshed_at`` is the time
+    of the last complete refresh. Until ``lease_until``, ``refresher`` is the process that refreshes the
+    index. Times are in seconds since the epoch.
     """
 
     __tablename__ = "run_index"
@@ -47,27 +43,28 @@ class RunIndexRow(Base):
 
 
 class RunRow(Base):
-    """A run of the store. lifecycle: active, archived or deleted. Times are in seconds since the epoch.
+    """A run of the store. Times are in seconds since the epoch.
 
-    ``signature`` is what the run's listings were when it was read: while they are the same there is nothing
-    new. ``look_again`` is when they are to be listed again. ``segments`` is how many segments its listing
-    had, -1 where that is not known: such runs wait for compaction. ``compact_at`` is when compaction is to
-    look at it, by the database's clock: who compacts it moves that on, so that no other process does, and
-    somebody does if this one dies.
+    ``lifecycle`` is active, archived or deleted. ``signature`` is the digest of the run's listings when it
+    was read; while they are the same, nothing is new. ``look_again`` is the time of the next listing.
+    ``segments`` is the number of segments in its listing, -1 if that is not known; runs with segments wait
+    for compaction. ``compact_at`` is the time, by the database's clock, from which on it may be compacted. A
+    process that compacts it sets a later time, so that no other process does the same, but one will if this
+    process dies.
     """
 
     __tablename__ = "runs"
     __table_args__ = (
         UniqueConstraint("project", "run"),
         Index("runs_to_compact", "compact_at", sqlite_where=_HAS_SEGMENTS, postgresql_where=_HAS_SEGMENTS),
-        # of those, the sweeps that have ended
+        # Finds the paused runs of sweeps that have ended.
         Index("runs_paused", "sweep", sqlite_where=_IS_PAUSED, postgresql_where=_IS_PAUSED),
-        # nearly every question asks for active ones
+        # Nearly every query is for active runs.
         Index("runs_by_start", "lifecycle", "started", "project", "run"),
         Index("runs_of_project_by_start", "project", "lifecycle", "started", "run"),
     )
 
-    # Postgres takes a number for each row that is put, also where the run is there already: 32 bits of them
+    # Postgres uses a number for each row that is written, even if the run has a row already, so that 32 bits
     # would be used up in months.
     id: Mapped[int] = mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)
     project: Mapped[str] = mapped_column(Ordered)
@@ -93,15 +90,16 @@ class RunRow(Base):
 
 
 class RunAttemptRow(Base):
-    """What an attempt at a run held in a month that is no trial's, as its record tells it: attempts of trials
-    are in ``attempts``.
+    """The resources that an attempt at a run held in a month, according to the run's record.
 
-    kind: script, rerun, or elsewhere: another tool trained it, or its record does not say on what. ``month``
-    is by UTC, as 2026-11; ``last`` says that it is the one in which the attempt ended, or gave its last sign
-    of life. ``estimated``: it left no end, so its ``seconds`` go to its last sign of life. It had ``nodes``
-    machines, each with ``gpus`` that its processes could see (of ``gpu_type``, as the driver calls the first
-    one) and ``cpus``. ``sweep`` and ``trial`` are what its id says if it is a trial's key, as that of a run
-    is that an external loop records.
+    Only runs that are not trials have such rows; the attempts of trials are in ``attempts``.
+
+    ``kind`` is script, rerun, or elsewhere (another tool trained it, or its record does not name the
+    hardware). ``month`` is a month of UTC, as 2026-11; ``last`` is true for the month in which the attempt
+    ended, or logged its last point. ``estimated`` is true if no end was recorded, so that its ``seconds``
+    count until its last point. It had ``nodes`` machines, each with ``cpus``, and with ``gpus`` that its
+    processes could see; ``gpu_type`` is the driver's name of the first one. ``sweep`` and ``trial`` are set
+    if the run's id is a trial's key, as with runs that an external loop records.
     """
 
     __tablename__ = "run_attempts"
@@ -123,7 +121,7 @@ class RunAttemptRow(Base):
 
 
 class RunNameRow(Base):
-    """The name of a param, metric or tag. kind: params, metrics or tags, as in a filter."""
+    """The name of a param, metric or tag; ``kind`` is params, metrics or tags, as in a filter."""
 
     __tablename__ = "run_names"
     __table_args__ = (UniqueConstraint("kind", "name"),)
@@ -134,13 +132,14 @@ class RunNameRow(Base):
 
 
 class RunValueRow(Base):
-    """What a run has under a name.
+    """The value of a param, metric or tag of a run.
 
-    ``number`` is a number, or 1 and 0 for true and false. SQLite has no NaN: it is of the type number and
-    null. ``text`` is a text, of a long one its beginning; of a param's number from 2**53 on it is the key
-    that tells it from its neighbours (:mod:`resources.analysis.run_index.exact_numbers`). Of a metric
-    ``number`` is the last value, ``min`` and ``max`` are over finite values, and ``best`` is the one of both
-    that its sweep's objective aims at, null where none does.
+    ``number`` is a number, or 1 or 0 for true or false; it is null for NaN, which SQLite does not have.
+    ``text`` is a text, or the beginning of a long one. For a param's number from 2**53 on, ``text`` is the
+    key that tells it from its neighbours (:mod:`resources.analysis.run_index.exact_numbers`).
+
+    The ``number`` of a metric is its last value; ``min`` and ``max`` are those of its finite values. ``best``
+    is the one of these two that the sweep's objective aims at; null if the metric is no objective.
     """
 
     __tablename__ = "run_values"

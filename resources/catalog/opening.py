@@ -15,8 +15,7 @@ def open_catalog(store: Store, url: str | None = None, **options: Any) -> Catalo
 
     Args:
         url: an SQLAlchemy URL (default: ``HALVING_CATALOG``, then ``catalog.db`` in the store's folder).
-        options: of :class:`~resources.catalog.catalog.Catalog`, for a process that wants others than workers
-            do.
+        options: other arguments of :class:`~resources.catalog.catalog.Catalog`, whose defaults suit workers.
 
     Raises:
         InvalidInput: no URL is given and the store is not a folder, which could hold an SQLite file.
@@ -43,7 +42,9 @@ def catalog_at_hand(store: Store, **options: Any) -> Catalog | None:
 
     The options are those of :func:`open_catalog`.
     """
-    return open_catalog(store, **options) if has_catalog(store) else None
+    if not has_catalog(store):
+        return None
+    return open_catalog(store, **options)
 
 
 def has_catalog(store: Store) -> bool:
@@ -55,8 +56,5 @@ def has_catalog(store: Store) -> bool:
 
 @cache
 def _open_once(url: str, **options: Any) -> Catalog:
-    """Open a catalog once in a process.
-
-    Dagster makes its resources anew for every tick and step, and would open new connections each time.
-    """
+    """Open a catalog once in a process, because Dagster makes its resources anew for every tick and step."""
     return Catalog(url, **options)

@@ -1,7 +1,6 @@
-"""Statements sent straight to psycopg, several in one round trip, for what trials do every few seconds.
+"""Statements sent directly to psycopg, several in one round trip, for requests of trials every few seconds.
 
-SQLAlchemy compiles them and pools the connections, but does not execute them: that would take as long again
-as the driver needs.
+SQLAlchemy compiles them and pools the connections, but does not execute them, which would double the time.
 """
 
 import sys
@@ -18,7 +17,7 @@ Statement = tuple[Any, dict[str, Any]]
 
 
 def at_once(engine: Engine, statement: Any, values: dict[str, Any]) -> list[Any]:
-    """Execute a statement as a transaction of its own, and give its rows with columns by name.
+    """Execute a statement as a transaction of its own; return its rows, with columns by name.
 
     On Postgres that takes one round trip.
 
@@ -48,15 +47,16 @@ def at_once(engine: Engine, statement: Any, values: dict[str, Any]) -> list[Any]
 
 @contextmanager
 def transaction(engine: Engine) -> Iterator[Connection]:
-    """A transaction that writes: committed at the end, rolled back on any error.
+    """Open a transaction that writes; it is committed at the end, and rolled back on any error.
 
     On Postgres its BEGIN is sent with the first statements that are executed :func:`together`, and its COMMIT
     with the ``last``.
     """
     with engine.connect().execution_options(write=True) as connection:
-        driver: Any = connection.connection.driver_connection if _is_postgres(engine.dialect) else None
-        if driver:
-            driver.autocommit = True  # otherwise psycopg sends BEGIN by itself, and waits for the answer
+        driver: Any = None
+        if _is_postgres(engine.dialect):
+            driver = connection.connection.driver_connection
+            driver.autocommit = True  # Otherwise psycopg sends BEGIN by itself, and waits for the answer.
         try:
             with connection.begin():
                 yield connection
@@ -66,7 +66,7 @@ def transaction(engine: Engine) -> Iterator[Connection]:
 
 
 def together(connection: Connection, bound: list[Statement], *, last: bool = False) -> Iterator[list[Any]]:
-    """Execute statements in a connection's transaction, one after another; give the rows of each.
+    """Execute statements in a connection's transaction, one after another; return the rows of each.
 
     On Postgres they are sent and answered together, in one round trip; ``last`` commits the
     :func:`transaction` in the same round trip. On SQLite, where there are no round trips to save, a statement
@@ -97,11 +97,16 @@ def together(connection: Connection, bound: list[Statement], *, last: bool = Fal
 
 
 def _rows(result: Any) -> list[Any]:
-    return list(result) if result.returns_rows else []
+    if not result.returns_rows:
+        return []
+    return list(result)
 
 
 def _fetch_rows(cursor: Any) -> list[Any]:
-    return cursor.fetchall() if cursor.description else []
+    if not cursor.description:
+        return []
+    rows: list[Any] = cursor.fetchall()
+    return rows
 
 
 def _is_postgres(dialect: Dialect) -> bool:
@@ -109,7 +114,7 @@ def _is_postgres(dialect: Dialect) -> bool:
 
 
 def _is_lost(driver: Any) -> bool:
-    """Whether the connection is closed, or broke while a pipeline was left, which psycopg calls open."""
+    """Whether the connection is closed, or broke inside a pipeline, which psycopg still calls open."""
     return (
         driver.closed
         or driver.info.pipeline_status.name != "OFF"
@@ -156,8 +161,8 @@ def _errors_of(dialect: Any, bound: list[Statement], driver: Any = None) -> Iter
 def _interruption_before(error: BaseException, handled: BaseException | None) -> BaseException | None:
     """The interruption that made leaving the pipeline fail with ``error``; None if there was none.
 
-    It is what a signal's handler raised while psycopg waited. ``handled`` was being handled before, and does
-    not count.
+    It is an exception that a signal's handler raised while psycopg waited. ``handled`` is the exception that
+    was being handled before, which does not count.
     """
     earlier = error.__context__
     while earlier is not None and earlier is not handled:

@@ -1,4 +1,4 @@
-"""Waiting for a database that is unavailable for a moment: it restarts, or has no connection to spare."""
+"""Retrying while a database is unavailable, because it restarts or has no free connection."""
 
 import logging
 import sqlite3
@@ -11,24 +11,23 @@ from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 CONNECT_SECONDS = 30.0
-"""How long a new connection is waited for; a sensor's tick has 60 seconds."""
+"""How long opening a connection is retried; less than the 60 seconds of a sensor's tick."""
 WORKER_SECONDS = 300.0
-"""How long a worker tries a transaction again: meanwhile its trial waits at its rung, and is not lost."""
+"""How long a worker retries a transaction; meanwhile its trial waits at its rung, and is not lost."""
 
-# From 0 to a bound that doubles up to 2 s, evenly drawn: workers that lost the database in the same instant
-# must not all come back in the same instant. And a worker is back well within the time that its lease is
-# doubted.
+# A random pause up to a bound that doubles to 2 s, because workers that lost the database at the same moment
+# must not all come back at the same moment. It is much shorter than the time for which a lease is doubted.
 _PAUSE = wait_random_exponential(multiplier=0.1, max=2.0)
 _WARN_EVERY = 10  # tries
 # SQLSTATE classes: connection exception, insufficient resources, operator intervention (shutdown, crash,
 # starting up); and serialization failure, deadlock.
 _TRANSIENT = ("08", "53", "57", "40001", "40P01")
-# SQLite's, in its own words: another process writes, or there may be space later. A table that is missing
-# stays missing.
+# Parts of SQLite's messages while another process writes, or while there is no space. All its other errors,
+# such as that of a missing table, last.
 _TRANSIENT_IN_SQLITE = ("is locked", "locking protocol", "disk is full")
-# psycopg gives no SQLSTATE when a connection is refused, or when nobody answers.
+# psycopg gives no SQLSTATE when a connection is refused, or when the server does not answer.
 _REFUSED = ("OperationalError", "ConnectionTimeout")
-# These refusals last until somebody changes something.
+# Refusals with these messages last until somebody changes the configuration.
 _LASTING = (
     "authentication failed",
     "no password supplied",
@@ -38,36 +37,35 @@ _LASTING = (
 )
 
 _log = logging.getLogger(__name__)
-_Done = TypeVar("_Done")
+_Result = TypeVar("_Result")
 
 
-def retry_transient(work: Callable[[], _Done], seconds: float) -> _Done:
-    """Do ``work``, and do it again from its beginning while the database is unavailable, for at most so many
-    seconds.
+def retry_transient(work: Callable[[], _Result], seconds: float) -> _Result:
+    """Call ``work``, again from its beginning while the database is unavailable, for at most ``seconds``.
 
-    ``work`` may be done twice although it was committed: the answer to a COMMIT can be lost.
+    ``work`` may be called again although it was committed, because the answer to a COMMIT can be lost.
     """
     return _retry(work, lambda error: isinstance(error, DBAPIError) and is_transient(error), seconds)
 
 
-def connect_with_retry(connect: Callable[[], _Done], seconds: float = CONNECT_SECONDS) -> _Done:
-    """The same for the driver's own connecting; its errors are the driver's."""
+def connect_with_retry(connect: Callable[[], _Result], seconds: float = CONNECT_SECONDS) -> _Result:
+    """Call ``connect``, again while the database is unavailable; errors are the driver's own."""
     return _retry(connect, _may_connect_later, seconds)
 
 
 def catalog_is_away(error: Exception) -> bool:
-    """Whether the catalog could not be asked, and may be asked again."""
+    """Whether an error says that the catalog is unavailable for now."""
     return isinstance(error, NoConnectionLeft) or (isinstance(error, DBAPIError) and is_transient(error))
 
 
 def is_transient(error: DBAPIError) -> bool:
-    """Whether the same transaction may succeed a moment later."""
+    """Whether the same transaction may succeed if it is tried again."""
     state = getattr(error.orig, "sqlstate", None)
     if state:
         return str(state).startswith(_TRANSIENT)
     if isinstance(error.orig, sqlite3.Error):
         return any(transient in str(error.orig) for transient in _TRANSIENT_IN_SQLITE)
-    # psycopg's without a state: the connection was refused, or broke.
+    # psycopg's errors without a state: the connection was refused, or is broken.
     return error.connection_invalidated or _may_connect_later(error.orig)
 
 
@@ -75,23 +73,25 @@ def _may_connect_later(error: BaseException | None) -> bool:
     return type(error).__name__ in _REFUSED and not any(lasting in str(error) for lasting in _LASTING)
 
 
-def _retry(work: Callable[[], _Done], may_pass: Callable[[BaseException], bool], seconds: float) -> _Done:
+def _retry(
+    work: Callable[[], _Result], may_retry: Callable[[BaseException], bool], seconds: float
+) -> _Result:
     began = time.monotonic()
     try:
-        return work()  # nearly always the end; tenacity would add 12 µs
+        return work()  # Nearly every call ends here, without the 12 µs that tenacity takes.
     except Exception as error:
-        if not may_pass(error):
+        if not may_retry(error):
             raise
-        failed = [error]
+        first_error = [error]
 
-    def again() -> _Done:
-        if failed:
-            raise failed.pop()
+    def work_again() -> _Result:
+        if first_error:  # The first try, for tenacity, is the one above.
+            raise first_error.pop()
         return work()
 
-    def warn(tried: RetryCallState) -> None:
-        if tried.attempt_number % _WARN_EVERY == 1 and tried.outcome:
-            error = tried.outcome.exception()
+    def warn(call: RetryCallState) -> None:
+        if call.attempt_number % _WARN_EVERY == 1 and call.outcome:
+            error = call.outcome.exception()
             _log.warning(
                 "the catalog does not answer; trying again, for at most %.0f s in all: %s",
                 seconds,
@@ -100,5 +100,5 @@ def _retry(work: Callable[[], _Done], may_pass: Callable[[BaseException], bool],
 
     stop = stop_after_delay(seconds - (time.monotonic() - began))
     return Retrying(
-        retry=retry_if_exception(may_pass), wait=_PAUSE, stop=stop, before_sleep=warn, reraise=True
-    )(again)
+        retry=retry_if_exception(may_retry), wait=_PAUSE, stop=stop, before_sleep=warn, reraise=True
+    )(work_again)

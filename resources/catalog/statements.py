@@ -1,4 +1,4 @@
-"""The statements of a decision about a sweep, built once, because a worker waits for each of them.
+"""The SQL statements of a decision about a sweep, built only once, because a worker waits for each of them.
 
 Parameters that begin with ``of_`` choose rows; the others are values of columns.
 """
@@ -29,12 +29,12 @@ def _table(row: Any) -> Table:
 
 
 def _at(table: Table, *names: str) -> list[ColumnElement[bool]]:
-    """The condition that these columns have the values of the parameters ``of_NAME``."""
+    """The conditions that each of these columns has the value of the parameter ``of_NAME``."""
     return [table.c[name] == bindparam(f"of_{name}") for name in names]
 
 
 def _set(*names: str) -> dict[str, Any]:
-    """These columns get the values of the parameters of their names."""
+    """The assignments of these columns to the parameters of the same names."""
     return {name: bindparam(name) for name in names}
 
 
@@ -47,13 +47,13 @@ _SWEEP = SWEEPS.c.id == bindparam("of_sweep")
 _TRIAL = (TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.number == bindparam("of_trial"))
 _ATTEMPT = _at(ATTEMPTS, "sweep", "trial", "attempt")
 
-# Out of its project's hours it is paused, whatever its user wants but a stop.
+# A sweep whose project has no GPU-hours left is paused, unless its user stops it.
 _CONTROL = case(
     (and_(SWEEPS.c.control == "run", SWEEPS.c.out_of_gpu_hours.is_not(None)), "pause"), else_=SWEEPS.c.control
 ).label("control")
 
-# Whether projects share the machines is asked along: where none has a row, that costs a decision no statement
-# of its own.
+# The number of projects with a row tells whether projects share the machines. It is selected with the sweep,
+# so that it takes a decision no statement of its own.
 _SHARED = select(func.count()).select_from(_table(ProjectRow)).scalar_subquery().label("projects")
 _OF_SWEEP = SWEEPS.c[
     "revision", "max_trials", "status", "sampler_attrs", "waiting", "asked_at", "out_of_gpu_hours"
@@ -91,25 +91,24 @@ RUNNING = (
 )
 WORKER = select(TRIALS.c.worker).where(*_TRIAL)
 STATUS = select(TRIALS.c.attempt, TRIALS.c.status).where(*_TRIAL)
-GIVEN_TO = select(ATTEMPTS.c.trial, ATTEMPTS.c.attempt, ATTEMPTS.c.rung).where(
+ATTEMPTS_OF_WORKER = select(ATTEMPTS.c.trial, ATTEMPTS.c.attempt, ATTEMPTS.c.rung).where(
     *_at(ATTEMPTS, "sweep", "worker")
 )
 _REACHED = (
     select(func.max(RESULTS.c.reached_at)).where(*_at(RESULTS, "sweep", "trial", "attempt")).scalar_subquery()
 )
-LAST_TOLD = select(func.coalesce(_REACHED, ATTEMPTS.c.started_at).label("moment")).where(*_ATTEMPT)
+LAST_REPORT = select(func.coalesce(_REACHED, ATTEMPTS.c.started_at).label("reported_at")).where(*_ATTEMPT)
 DECISION = select(RESULTS.c.decision).where(*_at(RESULTS, "sweep", "trial", "attempt", "epochs"))
 OUTCOME = select(ATTEMPTS.c.outcome).where(
     *_ATTEMPT, ATTEMPTS.c.error.is_not_distinct_from(bindparam("error", type_=Excerpt))
 )
 
-# A lease that would end after the latest time at which one that begins now can is from before the clock was
-# set back.
+# No lease that begins now ends after the latest time; one that does was taken before the clock was set back.
 _NOT_HELD = or_(TRIALS.c.lease_until < bindparam("now"), TRIALS.c.lease_until > bindparam("latest"))
 _OVERDUE = (TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.status == "running", _NOT_HELD)
 _HOLDS = (TRIALS.c.number, TRIALS.c.attempt, TRIALS.c.worker, TRIALS.c.lease_until, TRIALS.c.doubted_until)
 OVERDUE = select(*_HOLDS).where(*_OVERDUE).order_by(TRIALS.c.number)
-OVERDUE_LOCKED = OVERDUE.with_for_update()  # a heartbeat is seen by it, or refused after it
+OVERDUE_LOCKED = OVERDUE.with_for_update()  # A heartbeat comes before it and counts, or after it is refused.
 _NOT_DOUBTED = or_(TRIALS.c.doubted_until.is_(None), TRIALS.c.doubted_until > bindparam("latest_doubt"))
 DOUBT = update(TRIALS).where(*_OVERDUE, _NOT_DOUBTED).values(doubted_until=bindparam("until"))
 
@@ -141,11 +140,11 @@ _RENEWED = {"lease_until": bindparam("lease_until"), "doubted_until": null()}
 
 
 def _control(wanted: ColumnElement[str], spent: ColumnElement[bool]) -> ColumnElement[str]:
-    """What a running trial is to do, by what its sweep's user wants and whether its project's GPU-hours are
-    used up.
+    """SQL for what a running trial is to do.
 
-    A trial whose place a more important sweep wants, or that has no GPU-hours left, yields when it has saved
-    its epoch and not within a grace period, unless the sweep's user wants something else of it.
+    It is what the sweep's user wants. But instead of running on, a trial yields whose place a more important
+    sweep needs, or whose project has no GPU-hours left: it ends when it has saved its epoch, without the
+    limit of a grace period.
     """
     return case((and_(wanted == "run", or_(TRIALS.c.asked_back, spent)), "yield"), else_=wanted).label(
         "control"
@@ -165,9 +164,8 @@ RENEW_LEASE = (
         _of_its_sweep(SWEEPS.c.gpu_hours_looked_at).label("looked_at"),
     )
 )
-# On Postgres without waiting for the disk: a heartbeat that is lost with the machine is followed by the next
-# one. The sweep's row is looked up once, not for each of its columns; SQLite can return no column of another
-# table that is updated from.
+# The same on Postgres without waiting for the disk, because a lost heartbeat is followed by the next one. The
+# sweep's row is read once, and not for each of its columns; SQLite cannot return another table's columns.
 RENEW_LEASE_LIGHTLY = (
     update(TRIALS)
     .where(*_RUNNING_ATTEMPT, SWEEPS.c.id == bindparam("of_sweep"))
@@ -201,7 +199,7 @@ CLAIM_ATTEMPT = update(ATTEMPTS).where(*_ATTEMPT).values(_set("worker", "held_si
 BEGIN_HOLDING = (
     update(ATTEMPTS).where(*_ATTEMPT, ATTEMPTS.c.ended_at.is_(None)).values(_set("held_since", "nodes"))
 )
-HELD = (
+HELD_TIME = (
     select(ATTEMPTS.c.held_since, TRIALS.c.lease_until, _REPORTED.label("reported"))
     .join(TRIALS, and_(TRIALS.c.sweep == ATTEMPTS.c.sweep, TRIALS.c.number == ATTEMPTS.c.trial))
     .where(*_ATTEMPT)

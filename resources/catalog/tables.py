@@ -19,7 +19,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-_LONGEST_EXCERPT = 20_000  # characters
+_MAX_EXCERPT = 20_000  # characters
 _IS_CHAMPION = text("stage = 'champion'")
 
 
@@ -42,21 +42,24 @@ class UtcTime(TypeDecorator[datetime]):
 def _in_utc(value: datetime | None) -> datetime | None:
     if value is None:
         return None
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    if value.tzinfo is None:
+        return value.replace(tzinfo=UTC)
+    return value.astimezone(UTC)
 
 
 class Excerpt(TypeDecorator[str]):
-    """Text from elsewhere (an exception, an image's output, a cluster's reason) as a database takes it; of a
-    long one, its end.
+    """A text from elsewhere, such as an exception or an image's output, in a form that databases accept.
+
+    Only the end of a long text is stored.
     """
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
-        # Postgres takes no NUL, and neither database takes a surrogate, which Python makes of a file name
-        # that is not UTF-8.
-        return value and value[-_LONGEST_EXCERPT:].encode(errors="replace").decode().replace("\0", "")
+        # Postgres accepts no NUL, and neither database accepts surrogates, as in names of files that are not
+        # UTF-8.
+        return value and value[-_MAX_EXCERPT:].encode(errors="replace").decode().replace("\0", "")
 
 
 class Base(DeclarativeBase):
@@ -72,8 +75,8 @@ class Base(DeclarativeBase):
 class SnapshotRow(Base):
     """An immutable dataset snapshot.
 
-    ``recipe`` is the spec's ``dataset`` that it was taken by; ``deprecated`` why nothing is launched on it
-    any more (null: it may be).
+    ``recipe`` is the ``dataset`` of the spec that it was taken by; ``deprecated`` is why nothing is launched
+    on it any more, null if it is in use.
     """
 
     __tablename__ = "snapshots"
@@ -95,10 +98,10 @@ class SnapshotRow(Base):
 class FeatureViewRow(Base):
     """A version of a feature view.
 
-    ``definition`` is its YAML as it is now, to which features that may be null were added since
-    ``created_at``. ``code`` has the digests of the code that it stands on, by the field that names the
-    function (none: not known); ``accepted`` why other code gives the same values, each time that somebody
-    said so: ``at``, ``reason`` and ``changed``, the fields.
+    ``definition`` is its present YAML, which may have more features, nullable ones, than at ``created_at``.
+    ``code`` has the digests of its functions' code, by the field that names the function; it is empty if they
+    are not known. ``accepted`` lists the changes of code that somebody declared to give the same values, each
+    with ``at``, ``reason`` and ``changed``, the fields.
     """
 
     __tablename__ = "feature_views"
@@ -173,19 +176,22 @@ class SweepRow(Base):
 
     @property
     def held_back(self) -> str | None:
-        """Why none of its trials is started though it has work: spent GPU-hours, a quota, or others' shares;
-        None once it has searched.
+        """Why none of its trials is started though it has work: spent GPU-hours, a quota, or others' shares.
+
+        None if nothing holds it back, or if its search has ended.
         """
-        return (self.out_of_gpu_hours or self.waiting) if self.status == "searching" else None
+        if self.status != "searching":
+            return None
+        return self.out_of_gpu_hours or self.waiting
 
 
 class ProjectRow(Base):
-    """What a project may use of the machines. A project without a row has no quota, and the weight 1.
+    """A project's share of the machines; a project without a row has no quota, and the weight 1.
 
-    ``weight`` is its share beside the other projects', ``max_trials`` and ``max_gpus`` how much it has at a
-    time, ``gpu_hours`` how much in a calendar month (UTC); null is no limit. ``former_names`` are those that
-    it had before it was renamed: sweeps of these names are still its own. The row ``*`` is of all projects
-    together: its ``max_trials`` and ``max_gpus`` are what the projects share.
+    ``weight`` is its share relative to other projects'. ``max_trials`` and ``max_gpus`` are its quotas at any
+    time, ``gpu_hours`` its quota in a calendar month (UTC); null is no limit. ``former_names`` are its names
+    before it was renamed; sweeps with these names still belong to it. In the row ``*``, ``max_trials`` and
+    ``max_gpus`` are the totals that all projects share.
     """
 
     __tablename__ = "projects"
@@ -201,11 +207,11 @@ class ProjectRow(Base):
 
 
 class IntentRow(Base):
-    """What somebody asked for and a Dagster run is to do. status: waiting → launched → done; or failed, or
-    canceled.
+    """A request, such as for a study, that a run of Dagster carries out.
 
-    ``payload`` has the checked spec and the driver of the sweep that is to be opened, and ``sweep`` the id
-    that it will have, so that whoever asks knows it at once. ``run`` is Dagster's run that does it.
+    ``status`` is waiting, launched and then done; or failed, or canceled. ``payload`` has the checked spec
+    and the driver of the sweep that is to be opened. ``sweep`` is the id that the sweep will have, so that
+    the client gets it at once. ``run`` is the id of Dagster's run.
     """
 
     __tablename__ = "intents"
@@ -266,16 +272,16 @@ class TrialRow(Base):
 
 
 class AttemptRow(Base):
-    """One hand-out of a trial to a worker.
+    """An attempt at a trial: one start on a worker.
 
-    outcome: null while it runs, then how it ended: pause, stop, complete, retry, fail, requeue (its worker
-    gave it back), resized (it goes on with the resources of its next rung), halved (it ran out of memory, and
-    goes on with half the micro-batch), or preempted (its worker was reclaimed or lost).
+    ``outcome`` is null while it runs, then how it ended: pause, stop, complete, retry, fail, requeue (its
+    worker returned it), resized (it goes on with the resources of its next rung), halved (it ran out of
+    memory, and goes on with half the micro-batch), or preempted (its worker was reclaimed or lost).
 
-    It held ``nodes`` nodes, each with so many ``gpus`` (of ``gpu_type``, as the spec names it) and ``cpus``;
-    a gang that began with fewer nodes than its spec says has those that it had. ``held_since`` is when a
-    worker took it, or when its pods began (null: nobody has it yet), ``seconds`` for how long it held them: 0
-    until it ends (:mod:`resources.catalog.held`).
+    It held ``nodes`` nodes, each with ``gpus`` GPUs (of ``gpu_type``, as in the spec) and ``cpus``; of a gang
+    these are the nodes that it really had. ``held_since`` is when a worker took it or its pods began, null
+    before that. ``seconds`` is for how long it held them; 0 until it ends
+    (:mod:`resources.catalog.held_time`).
     """
 
     __tablename__ = "attempts"
@@ -303,11 +309,11 @@ class AttemptRow(Base):
 
 
 class HeldGpuRow(Base):
-    """A GPU of a machine that an attempt has for itself.
+    """A GPU of a machine that one attempt uses alone.
 
-    ``device`` is its name in ``CUDA_VISIBLE_DEVICES``, ``process`` its worker's, ``since`` in seconds since
-    the epoch. The row of an attempt that is over or lost, and whose process is gone, is nobody's
-    (:mod:`resources.execution.held_gpus`).
+    ``device`` is the GPU's name in ``CUDA_VISIBLE_DEVICES``, ``process`` the name of the worker's process,
+    ``since`` a time in seconds since the epoch. The GPU is free if the attempt is over or lost and its
+    process is gone (:mod:`resources.execution.held_gpus`).
     """
 
     __tablename__ = "held_gpus"
@@ -322,11 +328,10 @@ class HeldGpuRow(Base):
 
 
 class FormingGangRow(Base):
-    """A gang of several pods that wants to form: one of all sweeps does at a time, the others wait in a line.
+    """A gang of several pods that forms or waits to form; of all sweeps' gangs only one forms at a time.
 
-    ``since`` is when it came to the end of the line, ``forms_since`` since when it has the turn (null while
-    it waits), ``until`` when its place expires if its worker does not renew it; all in seconds since the
-    epoch.
+    ``since`` is when it joined the line, ``forms_since`` when its turn began (null while it waits), ``until``
+    when its place expires unless its worker renews it; all in seconds since the epoch.
     """
 
     __tablename__ = "forming_gangs"
@@ -338,12 +343,11 @@ class FormingGangRow(Base):
 
 
 class RungResultRow(Base):
-    """A trial's result at a rung; ``value`` (the first objective) is null where the trial failed on its way
-    there.
+    """A trial's result at a rung, or its failure on the way there.
 
-    ``metrics`` has every objective and every bounded metric by name, ``violation`` how far those are out of
-    bounds. ``best_checkpoint`` is the checkpoint of the best epoch so far, where the spec's objective is the
-    best value so far.
+    ``value`` is the first objective; null for a failure. ``metrics`` has every objective and every bounded
+    metric by name, ``violation`` is how far these are out of bounds. ``best_checkpoint`` is the checkpoint of
+    the best epoch so far, if the spec's objective is the best value so far.
     """
 
     __tablename__ = "rung_results"
@@ -372,7 +376,7 @@ class RungResultRow(Base):
 class ReportRow(Base):
     """The evaluation report of a sweep's winner.
 
-    ``cpu_seconds``: what making it took, each time that it was made, in seconds of a core.
+    ``cpu_seconds`` is the time that all its evaluations have taken, in seconds of a core.
     """
 
     __tablename__ = "reports"
@@ -386,11 +390,10 @@ class ReportRow(Base):
 
 
 class SplitLookRow(Base):
-    """A winner's checkpoint that a split has judged, and how many times: each look wears the split out a
-    little.
+    """A winner's checkpoint that a split has judged, and how often (:mod:`resources.evaluation.split_wear`).
 
-    The split is known by its content, the digest of its shards' names, because snapshots share the splits in
-    which nothing changed.
+    ``content`` is the digest of the names of the split's shards, because several snapshots can have the same
+    split.
     """
 
     __tablename__ = "split_looks"
@@ -405,11 +408,10 @@ class SplitLookRow(Base):
 
 
 class RegisteredModelRow(Base):
-    """A model of the registry: what is said of it apart from its versions. Times are in ms since 1970.
+    """A model of the registry. Times are in ms since 1970.
 
-    ``newest`` and ``versions`` are the last version that it was given and how many it was given; some of
-    those may be deleted. ``aliases`` are numbers of versions by name; the alias ``champion`` is not among
-    them, because the versions' stages say it.
+    ``newest`` is the last version that was added, ``versions`` the number of all that were added, including
+    deleted ones. ``aliases`` are numbers of versions by alias, without ``champion``, which is a stage.
     """
 
     __tablename__ = "registered_models"
@@ -425,12 +427,11 @@ class RegisteredModelRow(Base):
 
 
 class RegistryEventRow(Base):
-    """A change of the registry: who, when, from what, to what, why, and by which report.
+    """A change in the registry: who made it, when, from what to what, why, and by which report.
 
-    Rows are only ever added; triggers see to it.
-
-    It outlives the model and the version that it is about. ``before`` and ``after`` are stages, or what an
-    alias, a tag or a description was and is; :mod:`resources.registry.events` has the kinds.
+    Rows are only ever added, which triggers enforce. They stay when the model or the version is deleted.
+    ``before`` and ``after`` are stages, or the values of an alias, a tag or a description. The kinds are in
+    :mod:`resources.registry.events`.
     """
 
     __tablename__ = "registry_events"
@@ -449,9 +450,7 @@ class RegistryEventRow(Base):
 
 
 class PublishedModelRow(Base):
-    """Up to which event the files of a model in the store say what the catalog does; the model may be
-    deleted.
-    """
+    """The event up to which a model's files in the store are up to date; the model may be deleted."""
 
     __tablename__ = "published_models"
 
@@ -460,16 +459,17 @@ class PublishedModelRow(Base):
 
 
 class ModelVersionRow(Base):
-    """A version of a model in the registry. stage: staging → champion → archived.
+    """A version of a model in the registry.
 
-    Of a sweep's winner ``sweep``, ``trial``, ``checkpoint``, ``snapshot`` and ``report`` are known. One that
-    a client registered has a ``source`` instead, and where its files are in ``storage``. ``run`` is one of
-    ``project``. What MLflow's clients know: ``number`` counts a model's versions from 1, ``mlflow_stage`` is
-    None, Staging, Production or Archived. ``updated`` is in ms since 1970.
+    ``stage`` is staging, champion or archived. A sweep's winner has ``sweep``, ``trial``, ``checkpoint``,
+    ``snapshot`` and ``report``. A version that a client registered has a ``source`` instead, and ``storage``,
+    the place of its files. ``run`` is a run of ``project``. MLflow's clients use ``number``, which counts a
+    model's versions from 1, and ``mlflow_stage``: None, Staging, Production or Archived. ``updated`` is in ms
+    since 1970.
 
-    ``gates`` are the verdicts of the gates, each with ``name``, ``passed`` and ``reason``, null where none
-    has judged it; ``judged_against`` is the champion's version that it was compared with, ``manifest`` the
-    digest of what it is made of.
+    ``gates`` are the verdicts of the gates, each with ``name``, ``passed`` and ``reason``; null if no gate
+    has judged it. ``judged_against`` is the champion's version in the report, ``manifest`` the digest of the
+    version's manifest.
     """
 
     __tablename__ = "model_versions"

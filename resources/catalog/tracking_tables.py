@@ -1,8 +1,8 @@
-"""The catalog's tables of what clients track over HTTP: experiments, their runs, and the runs' artifacts.
+"""The catalog's tables of experiments, runs, artifacts and models that clients track over HTTP.
 
-A run's points, params and tags are in the store. What is here of them makes questions cheap, and is written
-in the transaction that writes the store, so that a client reads what it has written. JSON is kept as text, in
-the form in which it is answered.
+A run's points, params and tags are in the store. The copies in these tables make queries cheap. They are
+written in the transaction that writes to the store, so that a client reads what it has written. JSON is
+stored as text, in the form of the answers.
 """
 
 from typing import Any
@@ -15,9 +15,9 @@ from resources.catalog.tables import Base
 
 
 class ExperimentRow(Base):
-    """An experiment: a project, by the name that its clients gave it. stage: active or deleted.
+    """An experiment: a project under the name that its clients use.
 
-    Times are in ms since 1970.
+    ``stage`` is active or deleted. Times are in ms since 1970.
     """
 
     __tablename__ = "experiments"
@@ -33,15 +33,13 @@ class ExperimentRow(Base):
 
 
 class TrackedRunRow(Base):
-    """A run of an experiment. status: running, scheduled, finished, failed or terminated. stage: active,
-    archived or deleted.
+    """A run of an experiment. Times are in ms since 1970.
 
-    Times are in ms since 1970.
-
-    ``attempt`` is the newest, ``ended`` the status in its end record, if it has one. ``metrics`` (the latest
-    of each), ``params``, ``tags`` ``inputs`` (datasets), ``model_inputs`` and ``outputs`` (models) are JSON
-    arrays, as they are answered; metrics by key. ``of_model``: made for a model that was logged outside of a
-    run, which MLflow's clients do not know as a run.
+    ``status`` is running, scheduled, finished, failed or terminated; ``stage`` is active, archived or
+    deleted. ``attempt`` is the newest attempt, ``ended`` the status in its end record, if there is one.
+    ``metrics`` (the latest value of each, ordered by key), ``params``, ``tags``, ``inputs`` (datasets),
+    ``model_inputs`` and ``outputs`` (models) are JSON arrays. ``of_model`` is true for a run that holds a
+    model that was logged outside of a run; MLflow's clients do not see it.
     """
 
     __tablename__ = "tracked_runs"
@@ -68,7 +66,7 @@ class TrackedRunRow(Base):
 
 
 class TrackedArtifactRow(Base):
-    """The newest content at a path among a run's artifacts; ``name`` is that of its record in the store."""
+    """The newest content at a path of a run's artifacts; ``name`` is the name of its record in the store."""
 
     __tablename__ = "tracked_artifacts"
 
@@ -80,9 +78,9 @@ class TrackedArtifactRow(Base):
 
 
 class LoggedModelRow(Base):
-    """A model that a run has made, beside the registry.
+    """A model that a run has logged, which need not be in the registry.
 
-    ``message`` is JSON, as it is answered; its files are artifacts of the run.
+    ``message`` is the JSON of the answers; the model's files are artifacts of the run.
     """
 
     __tablename__ = "logged_models"

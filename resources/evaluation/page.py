@@ -15,7 +15,7 @@ from resources.evaluation.answers import Figure as EvaluatorFigure
 from resources.evaluation.figures import judgement, ladder, model, search
 from resources.evaluation.figures.params import ParamFigures
 from resources.evaluation.figures.style import Figure, draw_guarded
-from resources.evaluation.looks import WORN_FROM
+from resources.evaluation.split_wear import WORN_FROM
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.space import choice_name
 

@@ -33,10 +33,10 @@ from resources.evaluation.diagnostics import baseline, calibration, residuals
 from resources.evaluation.final_seeds import FinalSeeds, judge_seeds
 from resources.evaluation.held_out import TEST_SPLIT, HeldOut, held_out
 from resources.evaluation.judged_code import code_here, keep_code
-from resources.evaluation.looks import content_of, count_look
 from resources.evaluation.page import PageContent, render_page, render_preview
 from resources.evaluation.scoring import Judged, Scores, judge_checkpoint, score
 from resources.evaluation.slices import groups_of, judge_slices
+from resources.evaluation.split_wear import record_judgement, split_digest
 from resources.evaluation.statistics.clusters import count_clusters
 from resources.search.audit import audit_of
 from resources.sweep_spec import SweepSpec, stored_spec
@@ -126,10 +126,13 @@ def evaluate_sweep(
         )
     code = code_here(spec)
     with held_out(Dataset(store, snapshot.name, snapshot.digest), spec) as rows:
-        # Counted before anything is judged, because an evaluator may print what it sees and then fail.
-        of_split = content_of(rows.dataset.manifest, TEST_SPLIT)
-        looks = count_look(
-            catalog, content=of_split, split=TEST_SPLIT, checkpoint=summary.best.checkpoint, sweep=sweep
+        # Recorded before anything is judged, because an evaluator may print what it sees and then fail.
+        wear = record_judgement(
+            catalog,
+            digest=split_digest(rows.dataset.manifest, TEST_SPLIT),
+            split=TEST_SPLIT,
+            checkpoint=summary.best.checkpoint,
+            sweep=sweep,
         )
         winner = summary.best
         trained_on = spec.train_on(None)
@@ -142,12 +145,12 @@ def evaluate_sweep(
         judged, about = _judge_winner(store, catalog, spec, rows.trained_on(trained_on), sweep, winner)
         groups = groups_of(spec.slices, rows.slices)
     points = read_system_points(store, spec.project, winner.key, [SAMPLED])
-    spent = None
-    if points is not None:
-        spent = time_spent(points)
+    time_data = None
+    if points is not None and (spent := time_spent(points)):
+        time_data = spent.as_dict()
     about |= {
-        "time_spent": spent and spent.as_dict(),
-        "looks": looks.as_dict(),
+        "time_spent": time_data,
+        "looks": wear.as_dict(),
         "code": keep_code(store, spec, code),
     }
     data = data | about

@@ -391,10 +391,10 @@ class ExternalLoops:
             "of_trial": assignment.trial,
             "of_attempt": assignment.attempt,
         }
-        rows = self._catalog.at_once(statements.LAST_TOLD, of_attempt)
+        rows = self._catalog.at_once(statements.LAST_REPORT, of_attempt)
         if not rows:
             return 0.0
-        return max(0.0, self._catalog.now() - rows[0].moment.timestamp())
+        return max(0.0, self._catalog.now() - rows[0].reported_at.timestamp())
 
     def _lease_end(self, seconds: float) -> float:
         return self._catalog.now() + seconds

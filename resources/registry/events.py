@@ -6,7 +6,7 @@ Events are only ever added, each in the transaction of the change that it descri
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from resources.catalog import ModelVersionRow, RegistryEventRow, utcnow
@@ -161,7 +161,7 @@ def _rows(
     The database selects them, because a history may be long.
     """
     event = RegistryEventRow
-    is_kind = event.kind.in_(kinds)
+    is_kind: ColumnElement[bool] = event.kind.in_(kinds)
     if version is not None:
         is_kind &= event.version == version
     query = select(

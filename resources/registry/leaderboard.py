@@ -20,6 +20,9 @@ def leaderboard_of(store: Store, catalog: Catalog, sweep: str) -> dict[str, Any]
     summary = summarize(catalog, sweep)
     report, version = outcome_of(catalog, sweep)
     contents = report_data(store, report)
+    test_metrics = None
+    if report is not None:
+        test_metrics = report.metrics
     final_scores = None
     if summary.final_seeds:
         final_scores = contents.get("final")
@@ -33,7 +36,7 @@ def leaderboard_of(store: Store, catalog: Catalog, sweep: str) -> dict[str, Any]
         **summary.as_dict(),
         "saved": summary.saved,
         "final_scores": final_scores,
-        "test_metrics": report and report.metrics,
+        "test_metrics": test_metrics,
         "gates": contents.get("gates"),
         "promoted": promoted,
         "report": page,

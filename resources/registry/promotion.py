@@ -132,7 +132,9 @@ def _complete_report(backend: Backend, report: EvaluationReport) -> EvaluationRe
 def _champion_version(backend: Backend, model: str) -> str | None:
     with backend.catalog.read() as session:
         champion = champion_of(session, model)
-    return champion and champion.version
+    if champion is None:
+        return None
+    return champion.version
 
 
 def new_version(store: Store, report: EvaluationReport, verdicts: Sequence[Verdict]) -> ModelVersionRow:

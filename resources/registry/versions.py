@@ -40,7 +40,9 @@ def register(
         if registered is not None and not _waits_for_gates(registered, new):
             return registered
         champion = champion_of(session, new.model)
-        now = champion and champion.version
+        now = None
+        if champion is not None:
+            now = champion.version
         if now != judged_against:
             raise ChampionChanged(
                 f"the winner of sweep {new.sweep} was judged against champion {judged_against}; the "

@@ -125,8 +125,8 @@ class Leases:
                 error += f"; {termination.reason}"
                 if termination.own_fault:
                     event = Crashed(row.number)
-            untold = self._transactions.untold_seconds(connection, row.number)
-            self._transactions.decide(event, error=error, untold=untold)
+            unreported = self._transactions.unreported_seconds(connection, row.number)
+            self._transactions.decide(event, error=error, unreported=unreported)
         return assignments
 
     def _termination_of(self, worker: str) -> Termination | None:

@@ -56,7 +56,9 @@ class LoopScheduler(Scheduler):
 
     def has_lent(self, worker: str) -> bool:
         """Whether :meth:`ask` has given this worker a trial, whatever has become of it."""
-        return bool(self.catalog.at_once(statements.GIVEN_TO, {"of_sweep": self.id, "of_worker": worker}))
+        return bool(
+            self.catalog.at_once(statements.ATTEMPTS_OF_WORKER, {"of_sweep": self.id, "of_worker": worker})
+        )
 
     def assignment(self, trial: int, attempt: int | None = None) -> Assignment:
         """A trial's current attempt; with ``attempt`` that one, whatever has become of it.
@@ -119,7 +121,7 @@ class LoopScheduler(Scheduler):
         lease_until = self._leases.next_end(lease_seconds)
         if again:
             of_worker = {"of_sweep": self.id, "of_worker": worker}
-            row = connection.execute(statements.GIVEN_TO, of_worker).first()
+            row = connection.execute(statements.ATTEMPTS_OF_WORKER, of_worker).first()
             if row is not None:
                 return self._lend_again(row, lease_until)
         work = super()._hand_out(connection, worker, suggester, unsure, lease_seconds=lease_seconds)

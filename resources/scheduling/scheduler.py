@@ -472,16 +472,16 @@ class Scheduler:
                     raise _superseded_error(assignment, f"attempt {attempt} is {status}")
             for statement, values in also:
                 transactions.note(statement, values)
-            untold = 0.0
+            unreported = 0.0
             if seconds is None:
-                untold = transactions.untold_seconds(connection, assignment.trial)
+                unreported = transactions.unreported_seconds(connection, assignment.trial)
             decision = transactions.decide(
                 event,
                 report=report,
                 error=error,
                 seconds=seconds or 0.0,
                 checkpoint=checkpoint,
-                untold=untold,
+                unreported=unreported,
             )
             if lease_seconds is not None and isinstance(decision, Continue):
                 of_attempt = {

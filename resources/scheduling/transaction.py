@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from halving.trial.messages import ReachedRung, ReturnedEarly
 from resources.catalog import Catalog, statements
-from resources.catalog.held import held_by, untold_seconds
+from resources.catalog.held_time import resource_columns, unreported_seconds
 from resources.catalog.pipelined import Statement, together
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.state_cache import StateCache, TrialDetails
@@ -194,14 +194,14 @@ class SweepTransactions:
         report: RungMessage | None = None,
         error: str | None = None,
         checkpoint: str | None = None,
-        untold: float = 0.0,
+        unreported: float = 0.0,
     ) -> Decision:
         """Decide on an event of a running trial, and write the decision.
 
         Args:
             seconds: training time since the last report.
-            untold: time for which the attempt has held its resources that no worker reports;
-                :meth:`untold_seconds`.
+            unreported: time for which the attempt has held its resources that no worker reports;
+                :meth:`unreported_seconds`.
         """
         details = self.cache.details[event.trial]
         rung = len(self.state.trial(event.trial).results)
@@ -225,7 +225,7 @@ class SweepTransactions:
             self._write(statements.END_ATTEMPT, trial, decided)
             outcome = _OUTCOMES.get(type(event), word)
             ended = {"of_sweep": self.sweep, "of_trial": trial.number, "of_attempt": details.attempt}
-            held = max(0.0, seconds) + untold
+            held = max(0.0, seconds) + unreported
             self.note(
                 statements.CLOSE_ATTEMPT,
                 {**ended, "ended_at": self._now(), "outcome": outcome, "error": error, "more_seconds": held},
@@ -243,14 +243,14 @@ class SweepTransactions:
             {**of_trial, "of_attempt": assignment.attempt, "worker": worker, "held_since": self._now()},
         )
 
-    def untold_seconds(self, connection: Connection, trial: int) -> float:
+    def unreported_seconds(self, connection: Connection, trial: int) -> float:
         """Seconds for which a trial's current attempt has held its resources beyond its worker's reports."""
         of_attempt = {
             "of_sweep": self.sweep,
             "of_trial": trial,
             "of_attempt": self.cache.details[trial].attempt,
         }
-        return untold_seconds(connection, of_attempt, self._catalog.now())
+        return unreported_seconds(connection, of_attempt, self._catalog.now())
 
     def stop(self, trial: TrialState) -> None:
         """End a queued trial, because the search was stopped before it could go on."""
@@ -325,7 +325,7 @@ class SweepTransactions:
         times: dict[str, datetime | None] = {"started_at": now, "held_since": None}
         if worker:
             times["held_since"] = now
-        self.note(statements.ADD_ATTEMPT, {**begun, **times, **held_by(self._resources, assignment.granted)})
+        self.note(statements.ADD_ATTEMPT, {**begun, **times, **resource_columns(self._resources, assignment.granted)})
         return assignment
 
     def _rung_result(

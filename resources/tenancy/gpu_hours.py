@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from resources.catalog import AttemptRow, SweepRow, TrialRow
-from resources.catalog.held import held_between, held_seconds, month_of, seconds_within
+from resources.catalog.held_time import held_interval, held_seconds, month_of, seconds_within
 from resources.tenancy.projects import row_of
 
 
@@ -148,5 +148,5 @@ def _seconds_held(row: Any, now: float) -> float:
 def _seconds_within(row: Any, begin: datetime, end: datetime, now: float) -> float:
     seconds = _seconds_held(row, now)
     return seconds_within(
-        seconds, *held_between(row.held_since, row.ended_at, seconds), begin.timestamp(), end.timestamp()
+        seconds, *held_interval(row.held_since, row.ended_at, seconds), begin.timestamp(), end.timestamp()
     )

@@ -24,7 +24,7 @@ from resources.analysis.costs.sums import (
 )
 from resources.analysis.run_index.attempt_rows import ELSEWHERE, RERUN
 from resources.catalog import AttemptRow, RunAttemptRow, RungResultRow, RunRow, SweepRow, TrialRow
-from resources.catalog.held import held_between, held_seconds, seconds_by_month
+from resources.catalog.held_time import held_interval, held_seconds, seconds_by_month
 from resources.catalog.trial_key import trial_key
 from resources.search.state import Status
 from resources.tenancy.projects import names_now
@@ -199,7 +199,7 @@ def _held(row: Any, project: str, now: float, winners: dict[str, int]) -> Held:
         attempt=row.attempt,
         purpose=_purpose(row, winners.get(row.sweep)),
         outcome=row.outcome,
-        months=seconds_by_month(seconds, *held_between(since, row.ended_at, seconds)),
+        months=seconds_by_month(seconds, *held_interval(since, row.ended_at, seconds)),
         seconds=seconds,
         with_result=row.with_result,
         nodes=row.nodes,

@@ -213,9 +213,12 @@ def costs(
             champion_run = _cost_of_run(session, champion, prices)
         evaluation = _evaluation(session, [row.id for row in sweeps], prices)
     everything = [*held, *runs.held]
+    champion_version = None
     champion_cost = None
-    if champion and champion.sweep:
-        champion_cost = sweep_cost(catalog, champion.sweep, prices)
+    if champion:
+        champion_version = champion.version
+        if champion.sweep:
+            champion_cost = sweep_cost(catalog, champion.sweep, prices)
     stored_projects = on_store
     if chosen.projects is not None:
         stored_projects = on_store & {*chosen.projects, *(row.project for row in sweeps)}
@@ -230,7 +233,7 @@ def costs(
         elsewhere=runs.elsewhere,
         evaluation=evaluation,
         champion=champion_cost,
-        champion_version=champion and champion.version,
+        champion_version=champion_version,
         champion_run=champion_run,
         hours=chosen.hours,
         stored=[stored_of(store, project, prices) for project in sorted(stored_projects)],

@@ -8,7 +8,7 @@ from typing import Any
 from halving.query.run_filter import known_text
 from halving.query.runs import RUNNING, RunAttempt, RunInfo, seconds_of
 from halving.records.gpus import seen_gpus
-from resources.catalog.held import seconds_by_month
+from resources.catalog.held_time import seconds_by_month
 
 SCRIPT = "script"
 RERUN = "rerun"

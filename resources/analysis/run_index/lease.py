@@ -37,7 +37,7 @@ def hold_lease(catalog: Catalog, name: str) -> bool:
     if holder == name and until is not None and now + LEASE_SECONDS / 2 < until <= latest:
         return True  # renewed when half of it is over: each write waits for the disk
     ours = [name]
-    if _has_died(holder):
+    if holder and _has_died(holder):
         ours.append(holder)
     if until is not None and now < until <= latest and holder not in ours:
         return False
@@ -66,9 +66,9 @@ def _latest_end(now: float) -> float:
     return now + LEASE_SECONDS + AHEAD_SECONDS
 
 
-def _has_died(holder: str | None) -> bool:
+def _has_died(holder: str) -> bool:
     """Whether a holder was a process of this machine that no longer exists."""
-    host, _, rest = (holder or "").partition(":")
+    host, _, rest = holder.partition(":")
     process = rest.partition(":")[0]
     if host != socket.gethostname() or not process.isdecimal():
         return False

@@ -9,7 +9,7 @@ from sqlalchemy import select, update
 from halving.trial.messages import ReachedRung, ReturnedEarly
 from resources.backend import Backend
 from resources.catalog import AttemptRow, TrialRow
-from resources.catalog.held import held_seconds
+from resources.catalog.held_time import held_seconds
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.leases import DOUBT_SECONDS, LEASE_SECONDS
 from resources.scheduling.scheduler import Scheduler

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resources.catalog import AttemptRow, Catalog, ProjectRow, SweepRow, TrialRow, utcnow
-from resources.catalog.held import month_of, seconds_by_month, seconds_within
+from resources.catalog.held_time import month_of, seconds_by_month, seconds_within
 from resources.tenancy.gpu_hours import gpu_hours_of, gpu_hours_used
 from tests.backends import snapshot_row
 from tests.properties import examples
