@@ -81,11 +81,7 @@ def revision(catalog: Catalog) -> int:
 
 def with_trial(backend: Backend, spec: SweepSpec) -> str:
     """A sweep with one trial, whose run has ended; its id."""
-    with backend.catalog.write() as session:
-        session.add(snapshot_row("sha256:a"))
-    sweep = open_sweep(backend.catalog, spec, "sha256:a", driver="job", commit=None).id
-    with backend.catalog.write() as session:
-        session.add(TrialRow(sweep=sweep, number=0, params={}, status="paused", attempt=1))
+    sweep = _open_sweep(backend, spec, trials=1)
     add_run(backend.store, f"{sweep}.0000", project=spec.name, score=[0.1, 0.9, 0.5], other=[1.0])
     record = record_of(backend.store, f"{sweep}.0000", spec.name)
     record.write_text(
@@ -96,13 +92,20 @@ def with_trial(backend: Backend, spec: SweepSpec) -> str:
 
 def paused_trials(backend: Backend, spec: SweepSpec, count: int) -> str:
     """A sweep that searches, with paused trials whose runs are r0, r1 and so on; its id."""
-    with backend.catalog.write() as session:
-        session.add(snapshot_row("sha256:a"))
-    sweep = open_sweep(backend.catalog, spec, "sha256:a", driver="job", commit=None).id
+    sweep = _open_sweep(backend, spec, trials=count)
     for number in range(count):
-        with backend.catalog.write() as session:
-            session.add(TrialRow(sweep=sweep, number=number, params={}, status="paused", attempt=1))
         records = RunRecords(backend.store, "digits", f"r{number}")
         records.start({}, {"sweep": sweep, "trial": number}, None, {"started": now(), "provenance": {}})
         records.end(1, {"status": "paused", "summary": {}})
+    return sweep
+
+
+def _open_sweep(backend: Backend, spec: SweepSpec, *, trials: int) -> str:
+    """Open a sweep with paused trials; return its id."""
+    with backend.catalog.write() as session:
+        session.add(snapshot_row("sha256:a"))
+    sweep = open_sweep(backend.catalog, spec, "sha256:a", driver="job", commit=None).id
+    with backend.catalog.write() as session:
+        for number in range(trials):
+            session.add(TrialRow(sweep=sweep, number=number, params={}, status="paused", attempt=1))
     return sweep

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from resources.sweep_spec.requirements import quantity_bytes
-from tests.deploy.test_manifests import KUBERNETES
+from tests.deploy.manifests import KUBERNETES
 from tests.resources.execution.kubernetes.pod_json import as_known
 
 GANGS = KUBERNETES / "gangs"

@@ -25,9 +25,8 @@ from server.settings import Settings
 from server.state import CATALOG_PATIENCE
 from tests.backends import CHECKOUT
 from tests.deploy import kubectl
+from tests.deploy.manifests import DEPLOY, KUBERNETES
 
-DEPLOY = CHECKOUT / "deploy"
-KUBERNETES = DEPLOY / "kubernetes"
 _WORKLOADS = {"Deployment", "StatefulSet"}
 _TRAIN = [
     {"halving/trial": "a.0001"},

@@ -2,16 +2,20 @@
 
 import fcntl
 import os
+import secrets
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from resources.backend import Backend
 from resources.execution.kubernetes import api
 from tests.backends import *  # noqa: F403
 from tests.deploy import kubectl
+from tests.kubernetes.image_sweeps import DATABASE_PASSWORD, RanInPods, Site, Spec
 from tests.kubernetes.services import SESSION, address_for_pods, keep_bridge
 from tests.postgres import INSTALLED
 
@@ -47,6 +51,46 @@ def gpus() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    site = Site()
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def run(
+    site: Site, tmp_path: Path, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., RanInPods]]:
+    """Make a sweep with an image; ``pods=`` changes the settings of its trials' pods."""
+    for name, value in (site.settings | site.keys).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("KUBECONFIG", str(site.kubeconfig))
+    api.namespace.cache_clear()
+    monkeypatch.setenv("PGPASSWORD", DATABASE_PASSWORD)
+    site.s3.make_bucket()
+    backend = Backend(
+        root=f"s3://{site.s3.bucket}/{secrets.token_hex(4)}",
+        catalog_url=f"sqlite:///{tmp_path}/{DATABASE_PASSWORD}.db",
+    )
+
+    def make(pods: dict[str, Any] | None = None, **changes: Any) -> RanInPods:
+        monkeypatch.setenv("HALVING_CLUSTER", str(site.cluster(**(pods or {}))))
+        resources = {"cpus": 0.25, "grace_seconds": 10, **changes.pop("resources", {})}
+        fields = {
+            "image": site.image,
+            "trainable": "in_image:train",
+            "max_trials": 1,
+            "strategy": {"random": {"budget": 4}},
+            **changes,
+        }
+        return RanInPods(site, backend, small_spec(resources=resources, **fields))
+
+    yield make
+    api.namespace.cache_clear()
+    backend.catalog.close()
+
+
 def unusable() -> str | None:
     """Why these tests cannot run here; None where they can."""
     if not os.environ.get("KUBECONFIG"):
@@ -61,8 +105,6 @@ def unusable() -> str | None:
         text=True,
         check=False,
     )
-    return (
-        None
-        if answer.returncode == 0
-        else f"KUBECONFIG's cluster does not answer: {answer.stderr.strip()[-200:]}"
-    )
+    if answer.returncode:
+        return f"KUBECONFIG's cluster does not answer: {answer.stderr.strip()[-200:]}"
+    return None

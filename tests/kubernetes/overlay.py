@@ -53,7 +53,9 @@ class Image:
     def __init__(self) -> None:
         self.own = os.environ.get("HALVING_TEST_IMAGE")
         self.name = self.own or IMAGE
-        self._folders = [] if self.own else _folders()
+        self._folders: list[Path] = []
+        if not self.own:
+            self._folders = _folders()
         # The image's /root may be entered by root alone, and our Python may be below it.
         self._hidden = any(folder.is_relative_to("/root") for folder in self._folders)
 
@@ -69,34 +71,32 @@ class Image:
 
     @property
     def working_dir(self) -> str | None:
-        return None if self.own else str(CHECKOUT)
+        if self.own:
+            return None
+        return str(CHECKOUT)
 
     @property
     def volumes(self) -> list[dict[str, Any]]:
         if self.own:
             items = [{"key": key, "path": path} for key, path in _TRAINABLES.items()]
             return [{"name": "trainables", "configMap": {"name": "test-trainables", "items": items}}]
-        hidden = [{"name": "root", "emptyDir": {}}] if self._hidden else []
-        return [
-            *hidden,
-            *(
-                {"name": f"host-{n}", "hostPath": {"path": str(folder)}}
-                for n, folder in enumerate(self._folders)
-            ),
-        ]
+        volumes: list[dict[str, Any]] = []
+        if self._hidden:
+            volumes.append({"name": "root", "emptyDir": {}})
+        for number, folder in enumerate(self._folders):
+            volumes.append({"name": f"host-{number}", "hostPath": {"path": str(folder)}})
+        return volumes
 
     @property
     def mounts(self) -> list[dict[str, Any]]:
         if self.own:
             return [{"name": "trainables", "mountPath": _TRAINABLES_AT}]
-        hidden = [{"name": "root", "mountPath": "/root"}] if self._hidden else []
-        return [
-            *hidden,
-            *(
-                {"name": f"host-{n}", "mountPath": str(folder), "readOnly": True}
-                for n, folder in enumerate(self._folders)
-            ),
-        ]
+        mounts: list[dict[str, Any]] = []
+        if self._hidden:
+            mounts.append({"name": "root", "mountPath": "/root"})
+        for number, folder in enumerate(self._folders):
+            mounts.append({"name": f"host-{number}", "mountPath": str(folder), "readOnly": True})
+        return mounts
 
     def prepare(self) -> None:
         """Compile what each pod of the deployment imports, once: pods cannot write bytecode to what is

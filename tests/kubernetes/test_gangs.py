@@ -18,16 +18,8 @@ from halving.rerun.rerun import Options, rerun
 from resources.execution.kubernetes import gang_process, gang_rules, pod_processes
 from resources.execution.kubernetes.rerun_pod import rerun_pods
 from tests.backends import CHECKOUT
+from tests.kubernetes.image_sweeps import LONG_EPOCH, RanInPods, Site, Spec, ask_back_once_it_trains
 from tests.kubernetes.overlay import IMAGE, write_bytecode
-from tests.kubernetes.test_image_trials import (  # noqa: F401
-    LONG_EPOCH,
-    RanInPods,
-    Site,
-    Spec,
-    ask_back_once_it_trains,
-    run,
-    site,
-)
 from tests.resources.execution.kubernetes.gang_sweeps import TRAINABLE
 from tests.resources.execution.worked_sweeps import state_of
 
@@ -55,8 +47,8 @@ def train_through_faults(run):
 
 @pytest.fixture
 def gang(
-    site: Site,  # noqa: F811
-    run: Callable[..., RanInPods],  # noqa: F811
+    site: Site,
+    run: Callable[..., RanInPods],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., RanInPods]:
     """Make a sweep of gangs in an image with torch."""
@@ -116,7 +108,7 @@ def test_a_gangs_long_epoch_is_not_lost_to_a_more_important_sweep(
 
 def test_an_elastic_gang_comes_to_its_end_through_every_fault_of_its_pods(
     gang: Callable[..., RanInPods],
-    site: Site,  # noqa: F811
+    site: Site,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ran = gang(

@@ -18,13 +18,13 @@ import kubernetes
 import urllib3
 
 from resources.backend import Backend
+from tests.kubernetes.installation.gpus import leave_one_gpu
 from tests.kubernetes.overlay import Image, write_overlay
 from tests.kubernetes.services import SESSION, ObjectStore, address_for_pods
 from tests.postgres import Postgres
 from tests.waiting import wait_for
 
 RETRY_SECONDS = 600.0  # for anything that has to happen, on a machine with much to do: after that it hangs
-GPU = "nvidia.com/gpu"
 KINDS_OF_GPU = {"a100": {}, "nowhere": {"node_selector": {"halving.test/gpu": "nowhere"}}}
 _LAUNCH = """
 mutation Launch($params: ExecutionParams!) {
@@ -190,9 +190,10 @@ class Installation:
 
     def delete_pod(self, name: str, *, grace_seconds: int | None = None) -> None:
         """As ``kubectl delete pod`` and as a reclaimed node does: SIGTERM, the grace period, SIGKILL."""
-        self.core.delete_namespaced_pod(
-            name, self.namespace, **({} if grace_seconds is None else {"grace_period_seconds": grace_seconds})
-        )
+        options = {}
+        if grace_seconds is not None:
+            options["grace_period_seconds"] = grace_seconds
+        self.core.delete_namespaced_pod(name, self.namespace, **options)
 
     def kill_newest(self, pod: str, command: str) -> None:
         """SIGKILL to the newest process in a pod whose command line has ``command`` in it."""
@@ -200,47 +201,9 @@ class Installation:
 
     @contextlib.contextmanager
     def one_gpu_left(self) -> Iterator[None]:
-        """Somebody else's pods hold every GPU but one.
-
-        Raises:
-            TimeoutError: a pod from before still holds one.
-            RuntimeError: the cluster gives none, with what its nodes say.
-        """
-        try:
-            self.wait_for(lambda: not self._holding_gpus(), "all GPUs to be free", seconds=60)
-        except TimeoutError as error:
-            error.add_note(f"held by {self._holding_gpus()}")
-            raise
-        nodes = self.core.list_node().items
-        names = [
-            f"holder-{place}"
-            for place in range(sum(int(node.status.allocatable.get(GPU, 0)) for node in nodes))
-        ]
-        try:
-            for name in names:
-                container = {
-                    "name": "holder",
-                    "image": self.image.name,
-                    "command": ["sleep", "3600"],
-                    "resources": {"limits": {GPU: "1"}},
-                }
-                pod = {
-                    "metadata": {"name": name},
-                    "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
-                }
-                self.core.create_namespaced_pod(self.namespace, pod)
-            running, refused = self.wait_for(
-                lambda: self._running_and_refused(names), "an answer to pods that want a GPU"
-            )
-            if not running:
-                raise RuntimeError(f"no GPU is given: {[node.status.allocatable for node in nodes]}")
-            for name in [*refused, running[0]]:  # those that still wait would take what is freed
-                self.delete_pod(name, grace_seconds=0)
+        """Leave one GPU; see :func:`tests.kubernetes.installation.gpus.leave_one_gpu`."""
+        with leave_one_gpu(self.core, self.namespace, self.image.name):
             yield
-        finally:
-            for name in names:
-                with contextlib.suppress(kubernetes.client.ApiException):  # it was deleted
-                    self.delete_pod(name, grace_seconds=0)
 
     def execute(self, pod: str, *command: str) -> str:
         """The output of a command in a pod."""
@@ -396,35 +359,6 @@ class Installation:
         except (RuntimeError, kubernetes.client.ApiException, urllib3.exceptions.HTTPError):
             return False
         return bool(answer["repositoriesOrError"].get("nodes"))
-
-    def _holding_gpus(self) -> list[str]:
-        """Pods of any namespace that a node gave GPUs, and that are not over."""
-        names = []
-        for pod in self.core.list_pod_for_all_namespaces().items:
-            limits = [container.resources.limits or {} for container in pod.spec.containers]
-            if (
-                pod.spec.node_name
-                and pod.status.phase in ("Pending", "Running")
-                and any(GPU in limit for limit in limits)
-            ):
-                names.append(f"{pod.metadata.namespace}/{pod.metadata.name} ({pod.status.phase})")
-        return names
-
-    def _running_and_refused(self, names: list[str]) -> tuple[list[str], list[str]] | None:
-        """Which of these pods run, and for which there is no place; None while that is not known of each."""
-        running = []
-        refused = []
-        for name in names:
-            status = self.core.read_namespaced_pod(name, self.namespace).status
-            if status.phase == "Running":
-                running.append(name)
-            elif status.phase == "Failed" or any(
-                condition.reason == "Unschedulable" for condition in status.conditions or []
-            ):
-                refused.append(name)
-            else:
-                return None
-        return running, refused
 
     def _delete_namespace(self) -> None:
         if not os.environ.get("HALVING_TEST_KEEP"):

@@ -60,11 +60,9 @@ def trains(installation: Installation, sweep: str, trial: int = 0) -> AttemptRow
     if not rows or not installation.backend.store.exists(is_held(trial_key(sweep, trial))):
         # costs less than to look for its points
         return None
-    return (
-        rows[0]
-        if max(times(installation, sweep, trial, "begun", attempt=1), default=0) >= HELD_EPOCH
-        else None
-    )
+    if max(times(installation, sweep, trial, "begun", attempt=1), default=0) < HELD_EPOCH:
+        return None
+    return rows[0]
 
 
 def training(installation: Installation, sweep: str) -> AttemptRow:

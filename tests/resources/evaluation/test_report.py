@@ -19,7 +19,6 @@ from resources.datasets.snapshots import take_snapshot
 from resources.evaluation import predictions
 from resources.evaluation.page import number
 from resources.evaluation.report import (
-    EvaluationReport,
     NoWinner,
     evaluate_sweep,
     explain_failures,
@@ -28,53 +27,24 @@ from resources.evaluation.report import (
 )
 from resources.evaluation.scoring import PredictionFailed
 from resources.evaluation.spec_checks import check_evaluation
-from resources.execution.worker import TrialRunner, work
 from resources.registry.gates.judge import judged_again
 from resources.registry.gates.lineage import judge_lineage
-from resources.registry.gates.verdict import GateFailed
 from resources.registry.promotion import evaluate, make_report, promote_winner
-from resources.registry.stages import archive
-from resources.scheduling.scheduler import Scheduler
-from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
-from tests.backends import add_version
 from tests.browser import CHROMIUM, MISSING, chromium, errors_of
+from tests.resources.evaluation.reports import promote_winner_of
 
 Spec = Callable[..., SweepSpec]
 MANY = {"name": "many", "source": "tests.trainables:many", "target": "label"}
 
 
-@pytest.fixture
-def worked(backend: Backend, small_spec: Spec) -> Callable[..., str]:
-    """Search a spec to its end in this process, and give the sweep."""
-
-    def run(**changes: Any) -> str:
-        spec = small_spec(**changes)
-        snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
-        scheduler = Scheduler(
-            backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id
-        )
-        runner = TrialRunner(
-            scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={}
-        )
-        work(scheduler, runner, lambda changed: None)
-        return scheduler.id
-
-    return run
-
-
-def promoted(backend: Backend, sweep: str) -> EvaluationReport:
-    report = evaluate_sweep(backend.store, backend.catalog, sweep)
-    return promote_winner(backend, report)[1]
-
-
 @pytest.mark.service
 @pytest.mark.skipif(not CHROMIUM.exists(), reason=MISSING)
 def test_the_page_draws_its_charts_in_a_browser_without_a_network(
-    backend: Backend, worked: Callable[..., str]
+    backend: Backend, search_sweep: Callable[..., str]
 ) -> None:
-    sweep = worked(trainable="tests.trainables:train_raising", max_retries=0)
-    promoted(backend, sweep)
+    sweep = search_sweep(trainable="tests.trainables:train_raising", max_retries=0)
+    promote_winner_of(backend, sweep)
     with chromium("--host-resolver-rules=MAP * ~NOTFOUND") as browser:
         page = browser.new_page()
         errors = errors_of(page)
@@ -106,10 +76,10 @@ def test_the_page_draws_its_charts_in_a_browser_without_a_network(
 
 @pytest.mark.slow
 def test_a_report_is_found_again_and_names_what_was_stopped_where(
-    backend: Backend, worked: Callable[..., str]
+    backend: Backend, search_sweep: Callable[..., str]
 ) -> None:
-    sweep = worked()
-    made = promoted(backend, sweep)
+    sweep = search_sweep()
+    made = promote_winner_of(backend, sweep)
     loaded = load_report(backend.store, backend.catalog, sweep)
     assert (loaded.digest, loaded.html_digest, loaded.path) == (made.digest, made.html_digest, made.path)
     rungs = loaded.data["summary"]["rungs"]
@@ -126,104 +96,10 @@ def test_a_report_is_found_again_and_names_what_was_stopped_where(
 
 
 @pytest.mark.slow
-def test_the_champions_own_sweep_judged_again_says_that_it_is_the_champion(
-    backend: Backend, worked: Callable[..., str]
-) -> None:
-    sweep = worked()
-    promoted(backend, sweep)
-    report = evaluate_sweep(backend.store, backend.catalog, sweep)
-    assert report.data["is_champion"] == "1.0.0"
-    page = backend.store.get_blob(report.html_digest).decode()
-    assert "The champion 1.0.0 of <code>small</code> is of this sweep" in page
-    assert "The champion 1.0.0 is of this sweep" in report.preview
-    assert "There is no champion" not in page
-
-
-@pytest.mark.slow
-def test_a_report_compares_with_the_champion_on_the_same_rows(
-    backend: Backend, worked: Callable[..., str]
-) -> None:
-    promoted(backend, worked())
-    report = evaluate_sweep(
-        backend.store, backend.catalog, worked(seed=1, predictor="tests.trainables:predict_badly")
-    )
-    champion = report.data["champion"]
-    assert (champion["version"], champion["same_snapshot"], champion["metrics"]["accuracy"]) == (
-        "1.0.0",
-        True,
-        1.0,
-    )
-    assert report.data["metrics"]["accuracy"] < 1
-    page = backend.store.get_blob(report.html_digest).decode()
-    assert "champion 1.0.0" in page
-    assert "Champion 1.0.0 on the same split: accuracy 1.0000" in report.preview
-
-
-@pytest.mark.slow
-def test_a_champion_of_another_snapshot_sees_the_rows_with_its_own_dataset(
-    backend: Backend, worked: Callable[..., str]
-) -> None:
-    promoted(backend, worked(predictor="tests.predictors:knowing_its_own_dataset"))
-    champion = evaluate_sweep(backend.store, backend.catalog, worked(dataset=MANY)).data["champion"]
-    assert (champion["same_snapshot"], champion["error"], champion["metrics"]["accuracy"]) == (
-        False,
-        None,
-        1.0,
-    )
-
-
-@pytest.mark.slow
-def test_no_winner_is_compared_with_a_clients_champion_until_that_is_archived(
-    backend: Backend, worked: Callable[..., str]
-) -> None:
-    with backend.catalog.write() as session:
-        add_version(session, model="small", version="1.0.0", stage="champion", source="s3://bucket/net")
-    report = evaluate_sweep(backend.store, backend.catalog, worked())
-    assert "a client registered it" in backend.store.get_blob(report.html_digest).decode()
-    with pytest.raises(
-        GateFailed,
-        match=(
-            r"champion small 1\.0\.0 could not be evaluated .*: a client registered it, .*halving archive "
-            r"small 1"
-        ),
-    ):
-        promote_winner(backend, report)
-    archive(backend.catalog, "small", "1.0.0", actor="ann")
-    row, _ = promote_winner(backend, report)
-    assert (row.version, row.stage) == ("2.0.0", "champion")
-
-
-@pytest.mark.slow
-def test_a_champion_from_another_snapshot_is_said_to_be_so(
-    backend: Backend, worked: Callable[..., str], small: Callable[..., Any]
-) -> None:
-    promoted(backend, worked())
-    report = evaluate_sweep(backend.store, backend.catalog, worked(dataset={**small()["dataset"], "seed": 5}))
-    assert report.data["champion"]["same_snapshot"] is False
-    assert "was trained on another snapshot" in backend.store.get_blob(report.html_digest).decode()
-
-
-@pytest.mark.slow
-def test_a_report_reads_the_test_split_once_for_the_winner_and_the_champion(
-    backend: Backend, worked: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    promoted(backend, worked(max_trials=1))
-    sweep = worked(max_trials=1, seed=1)
-    batches = Dataset.batches
-    splits = []
-    monkeypatch.setattr(
-        Dataset, "batches", lambda dataset, split: splits.append(split) or batches(dataset, split)
-    )
-    monkeypatch.delattr(Dataset, "read")
-    assert evaluate_sweep(backend.store, backend.catalog, sweep).data["champion"]["metrics"]
-    assert splits == ["test"]
-
-
-@pytest.mark.slow
 def test_the_gates_look_for_the_checkpoint_without_reading_it(
-    backend: Backend, worked: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    backend: Backend, search_sweep: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = make_report(backend, worked(max_trials=1))
+    report = make_report(backend, search_sweep(max_trials=1))
     read = Store.read
     names = list[str]()
     monkeypatch.setattr(Store, "read", lambda store, name: names.append(name) or read(store, name))
@@ -234,9 +110,9 @@ def test_the_gates_look_for_the_checkpoint_without_reading_it(
 
 @pytest.mark.slow
 def test_complete_lineage_misses_nothing_and_each_loss_is_named(
-    backend: Backend, worked: Callable[..., str]
+    backend: Backend, search_sweep: Callable[..., str]
 ) -> None:
-    report = evaluate_sweep(backend.store, backend.catalog, worked(max_trials=1))
+    report = evaluate_sweep(backend.store, backend.catalog, search_sweep(max_trials=1))
 
     def missing(data: dict[str, Any]) -> str:
         return judge_lineage(backend.store, data).reason
@@ -262,9 +138,9 @@ def test_complete_lineage_misses_nothing_and_each_loss_is_named(
 
 @pytest.mark.slow
 def test_a_sweep_without_a_result_has_no_report_but_its_reasons(
-    backend: Backend, worked: Callable[..., str]
+    backend: Backend, search_sweep: Callable[..., str]
 ) -> None:
-    sweep = worked(trainable="tests.trainables:train_raising_always", max_retries=0, max_trials=2)
+    sweep = search_sweep(trainable="tests.trainables:train_raising_always", max_retries=0, max_trials=2)
     with pytest.raises(
         NoWinner, match=r"2 trials failed: .*0000, .*0001: RuntimeError: no trial of this sweep can work"
     ):
@@ -274,8 +150,10 @@ def test_a_sweep_without_a_result_has_no_report_but_its_reasons(
 
 
 @pytest.mark.slow
-def test_what_early_stopping_saved_is_counted_in_epochs(backend: Backend, worked: Callable[..., str]) -> None:
-    summary = summarize(backend.catalog, worked())
+def test_what_early_stopping_saved_is_counted_in_epochs(
+    backend: Backend, search_sweep: Callable[..., str]
+) -> None:
+    summary = summarize(backend.catalog, search_sweep())
     assert summary.epochs_full == 9 * 9
     assert summary.epochs_trained == sum(standing.epochs for standing in summary.standings) < 81
     assert summary.saved == pytest.approx(1 - summary.epochs_trained / 81)
@@ -321,12 +199,12 @@ def test_numbers_are_shown_short(value: Any, expected: str) -> None:
 
 @pytest.mark.slow
 def test_a_report_has_intervals_slices_baseline_calibration_serving_and_its_rows(
-    backend: Backend, worked: Callable[..., str]
+    backend: Backend, search_sweep: Callable[..., str]
 ) -> None:
     metrics = ["roc_auc", "neg_log_loss", "accuracy"]
     slices = ["x > 0.25", "x"]
     predictor = "tests.predictors:probabilities"
-    sweep = worked(
+    sweep = search_sweep(
         predictor=predictor,
         metrics=metrics,
         slices=slices,
@@ -369,14 +247,14 @@ def test_a_report_has_intervals_slices_baseline_calibration_serving_and_its_rows
 
 
 @pytest.mark.slow
-def test_an_evaluator_takes_the_predictors_place(backend: Backend, worked: Callable[..., str]) -> None:
+def test_an_evaluator_takes_the_predictors_place(backend: Backend, search_sweep: Callable[..., str]) -> None:
     fields = {
         "predictor": None,
         "evaluator": "tests.predictors:evaluate",
         "max_trials": 1,
         "slices": ["label"],
     }
-    report, _ = evaluate(backend, worked(**fields))
+    report, _ = evaluate(backend, search_sweep(**fields))
     data = report.data
     assert set(data["metrics"]) == {"margin", "loss", "rows_seen"}
     assert set(data["intervals"]) == {"margin", "loss"}
@@ -386,7 +264,7 @@ def test_an_evaluator_takes_the_predictors_place(backend: Backend, worked: Calla
     assert "Dark" in backend.store.get_blob(report.html_digest).decode()
     assert backend.store.has_blob(data["figures"][0]["digest"])
     promote_winner(backend, report)
-    rival = evaluate_sweep(backend.store, backend.catalog, worked(**fields, seed=1))
+    rival = evaluate_sweep(backend.store, backend.catalog, search_sweep(**fields, seed=1))
     assert rival.data["champion"]["metrics"]["loss"] == rival.data["metrics"]["loss"]
     assert predictions.read(backend.store, rival.data["champion"]["predictions"]).scores.keys() == {
         "margin",
@@ -403,49 +281,15 @@ def test_an_evaluator_takes_the_predictors_place(backend: Backend, worked: Calla
     ],
 )
 def test_an_evaluator_that_returns_something_else_is_named(
-    backend: Backend, worked: Callable[..., str], evaluator: str, said: str
+    backend: Backend, search_sweep: Callable[..., str], evaluator: str, said: str
 ) -> None:
-    sweep = worked(predictor=None, evaluator=f"tests.predictors:{evaluator}", max_trials=1)
+    sweep = search_sweep(predictor=None, evaluator=f"tests.predictors:{evaluator}", max_trials=1)
     for looks in (1, 2):
         with pytest.raises(PredictionFailed, match=said):
             evaluate_sweep(backend.store, backend.catalog, sweep)
         with backend.catalog.read() as session:
             (look,) = session.scalars(select(SplitLookRow))
         assert (look.sweep, look.times) == (sweep, looks), "it has seen the rows"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("import a_package_that_is_gone", "there is no module 'a_package_that_is_gone'"),
-        (
-            "import time\ndef predict(run, table):\n    time.sleep(600)",
-            (
-                "predictor moved_since:predict was ended after 15 seconds without an answer, the limit "
-                "evaluation_limits.seconds"
-            ),
-        ),
-    ],
-)
-def test_a_champions_failing_predictor_is_reported_and_the_winner_still_judged(
-    backend: Backend,
-    worked: Callable[..., str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    code: str,
-    said: str,
-) -> None:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    module = tmp_path / "moved_since.py"
-    module.write_text("from tests.trainables import predict")
-    promoted(
-        backend, worked(max_trials=1, predictor="moved_since:predict", evaluation_limits={"seconds": 15})
-    )
-    module.write_text(code)
-    report = evaluate_sweep(backend.store, backend.catalog, worked(max_trials=1, seed=1))
-    assert said in report.data["champion"]["error"]
-    assert report.data["metrics"]["accuracy"] == 1.0
 
 
 @pytest.mark.parametrize(

@@ -1,97 +1,28 @@
 """Models as folders and models in a process: whole or not at all, and never of foreign bytes."""
 
-import io
 import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import psutil
-import pyarrow as pa
 import pytest
 
-from halving import AlreadyExists, Dataset, InvalidInput, StoreError, load_model
-from halving.checkpoints.serialization import pack
-from halving.machine.temporary_folders import temporary_folder
-from halving.models import export
+from halving import AlreadyExists, InvalidInput, StoreError, load_model
 from halving.models.export import ExportDiffers, export_model
 from halving.models.manifest import Manifest
 from halving.models.model import Model, WrongPrediction, load_exported, trained_run
 from halving.models.onnx_model import OnnxDiffers
-from halving.models.source_code import code_of
-from halving.models.trying import try_folder
 from halving.store.store import blob_name
 from halving.trial.import_string import import_function
 from resources.backend import Backend
-from resources.datasets.snapshots import take_snapshot
-from resources.evaluation.predictions import Predictions
-from resources.evaluation.predictions import write as write_predictions
-from resources.sweep_spec.dataset import DatasetSource
 from tests import served_models
-from tests.waiting import wait_for
-
-HERE = "tests.served_models:"
-JUDGED: dict[str, Callable[[float], Any]] = {
-    "predict": lambda x: "high" if x > 0.5 else "low",
-    "predict_numbers": lambda x: 2 * x + 1,
-}
-
-
-@pytest.fixture
-def make_manifest(backend: Backend) -> Callable[..., Manifest]:
-    """A manifest whose snapshot, checkpoint and report are in the store."""
-
-    def make(
-        predictor: str = "predict", exporter: str | None = None, source: str = "data", **state: Any
-    ) -> Manifest:
-        target = "label" if source == "data" else "y"
-        dataset = DatasetSource.model_validate(
-            {"name": "points", "source": f"tests.trainables:{source}", "target": target}
-        )
-        snapshot = take_snapshot(backend.store, backend.catalog, dataset)
-        file = io.BytesIO()
-        pack(state or {"threshold": 0.5}, file)
-        report = {
-            "sweep": "s-1",
-            "created": "now",
-            "split": "test",
-            "snapshot": {"splits": {"test": 18}},
-            "metrics": {"accuracy": 1.0},
-        }
-        if predictor in JUDGED:
-            rows = Dataset(backend.store, "points", snapshot.digest).read("test")
-            answers = np.array([JUDGED[predictor](x) for x in rows["x"].to_pylist()])
-            report["predictions"] = write_predictions(backend.store, Predictions(answers, answers))
-        code = code_of(HERE + predictor)
-        return Manifest(
-            model="points",
-            run="s-1.0000",
-            checkpoint=backend.store.put_blob(file.getvalue()),
-            params={"offset": 1.0},
-            predictor=HERE + predictor,
-            exporter=exporter and HERE + exporter,
-            dataset="points",
-            snapshot=snapshot.digest,
-            input_schema={"x": "double"},
-            complete=["x"],
-            output_schema={"type": "string", "classes": ["high", "low"]},
-            framework="python",
-            python="3.11.7",
-            requirements=code.requirements({"pyarrow": "26.0.1"}),
-            code=code.files,
-            metrics={"accuracy": 1.0},
-            report=backend.store.put_blob(json.dumps(report).encode()),
-        )
-
-    return make
+from tests.resources.registry.manifests import GONE, GONE_CODE, JUDGED, SCALE_TEXT
 
 
 def model_of(backend: Backend, manifest: Manifest) -> Model:
@@ -239,24 +170,6 @@ def test_an_export_that_differs_from_what_was_judged_is_none(
     assert not (tmp_path / "out").exists()
 
 
-GONE = "gone_elsewhere.model:predict"
-"""A predictor that only manifests know: here it cannot be imported."""
-GONE_TEXT = """
-from gone_elsewhere.scale import high
-
-
-def predict(run, table):
-    threshold = run.restore(threshold=None)["threshold"]
-    return ["high" if high(x, threshold) else "low" for x in table["x"].to_pylist()]
-"""
-SCALE_TEXT = "def high(x, threshold):\n    return x > threshold\n"
-GONE_CODE = {
-    "gone_elsewhere/__init__.py": "",
-    "gone_elsewhere/model.py": GONE_TEXT,
-    "gone_elsewhere/scale.py": SCALE_TEXT,
-}
-
-
 @pytest.mark.slow
 def test_a_model_whose_code_is_gone_here_is_exported_with_the_code_of_its_manifest(
     backend: Backend, make_manifest: Callable[..., Manifest], tmp_path: Path
@@ -367,24 +280,6 @@ def test_a_folder_that_was_changed_is_not_loaded(
         load_model(folder)
 
 
-@pytest.mark.slow
-def test_what_killed_exports_left_goes_away_with_the_next_and_what_is_in_use_stays(
-    backend: Backend, make_manifest: Callable[..., Manifest], tmp_path: Path
-) -> None:
-    place = tmp_path / "exports"
-    if not (child := os.fork()):
-        with temporary_folder(place) as left:
-            (left / "model").mkdir()
-            os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
-    (killed,) = place.iterdir()
-    assert (killed / "model").exists()
-    with temporary_folder(place) as used:
-        assert list(place.iterdir()) == [used]
-        export_model(backend.store, make_manifest(), place / "out")
-        assert {path.name for path in place.iterdir()} == {used.name, "out"}
-
-
 def test_a_wrong_number_of_predictions_is_an_error(
     backend: Backend, make_manifest: Callable[..., Manifest]
 ) -> None:
@@ -404,91 +299,3 @@ def test_other_code_of_the_same_name_is_not_taken_for_that_of_a_folder(
         InvalidInput, match=r"tests\.served_models was imported from .* before, which is other code"
     ):
         load_exported(folder)
-
-
-@pytest.mark.slow
-@pytest.mark.folder
-def test_killed_at_any_step_an_export_is_whole_or_not_there(
-    backend: Backend, make_manifest: Callable[..., Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    manifest = make_manifest("predict_numbers", source="numbers", slope=np.array([2.0]))
-    tried = list[Any]()
-    monkeypatch.setattr(
-        export, "try_folder", lambda *arguments: tried.append(try_folder(*arguments)) or tried[0]
-    )
-    export_model(backend.store, manifest, tmp_path / "out")
-    # a new interpreter writes nothing but into what is not whole yet
-    monkeypatch.setattr(export, "try_folder", lambda *arguments: tried[0])
-    expected = pa.table({"x": [0.5]})
-    for step in range(60):
-        target = tmp_path / f"out-{step}"
-        status = exported_in_a_process_killed_at(step, backend, manifest, target)
-        if target.exists():
-            assert load_model(target).predict(expected) == [2.0]
-        if status == 0:
-            break
-        assert os.WTERMSIG(status) == signal.SIGKILL
-    assert status == 0
-    assert step >= 10, "there are so many steps to be killed at"
-    assert target.exists()
-
-
-@pytest.mark.slow
-@pytest.mark.folder
-def test_an_export_that_is_killed_leaves_no_process_that_still_tries_the_folder(
-    backend: Backend, make_manifest: Callable[..., Manifest], tmp_path: Path
-) -> None:
-    marker = tmp_path / "told"
-    hangs = "re.match('(a+)+$', 100 * 'a' + 'b')"  # and lets no other thread run
-    model = (
-        f"import os, re\ndef predict(run, table):\n    open({str(marker)!r} + str(os.getpid()), "
-        f"'w').close()\n    {hangs}\n"
-    )
-    manifest = replace(make_manifest(), predictor=GONE, code={**GONE_CODE, "gone_elsewhere/model.py": model})
-    if not (child := os.fork()):
-        try:
-            export_model(backend.store, manifest, tmp_path / "out")
-        finally:
-            os._exit(1)
-    tries = wait_for(lambda: next(tmp_path.glob("told*"), None), 120, "the predictor is called")
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    pid = int(tries.name.removeprefix("told"))
-    wait_for(
-        lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE,
-        60,
-        "its process ends",
-    )
-    assert not (tmp_path / "out").exists()
-
-
-def exported_in_a_process_killed_at(step: int, backend: Backend, manifest: Manifest, target: Path) -> int:
-    """Export in a forked process that is killed before its write of this number."""
-    child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1]
-    left = step
-
-    def count_calls(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **more: Any) -> Any:
-            nonlocal left
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            left -= 1
-            return function(*arguments, **more)
-
-        return call
-
-    try:
-        writes = (
-            (Path, "write_text"),
-            (Path, "write_bytes"),
-            (shutil, "copytree"),
-            (os, "replace"),
-            (export, "try_folder"),
-        )
-        for owner, name in writes:
-            setattr(owner, name, count_calls(getattr(owner, name)))
-        export_model(backend.store, manifest, target)
-    finally:
-        os._exit(0)

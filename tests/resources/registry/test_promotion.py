@@ -7,69 +7,30 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from sqlalchemy.exc import OperationalError
 
 import halving
-from halving import InvalidInput, NotFound, StoreError, load_model
+from halving import InvalidInput, load_model
 from halving.models.source_code import Code
-from halving.store.store import blob_name
 from resources.backend import Backend
 from resources.catalog import ModelVersionRow
 from resources.catalog.models import champion_of, versions_of
 from resources.catalog.tables import ReportRow
-from resources.datasets.snapshots import take_snapshot
 from resources.evaluation.report import EvaluationReport, load_report
-from resources.execution.worker import TrialRunner, work
 from resources.registry import by_hand, promotion
-from resources.registry.events import events_of
-from resources.registry.gates.verdict import GateFailed, TooLittleEvidence
-from resources.registry.promotion import evaluate, judge_again, promote_winner
+from resources.registry.gates.verdict import GateFailed
+from resources.registry.promotion import judge_again, promote_winner
 from resources.registry.publishing import publish
 from resources.registry.stages import archive, promote
 from resources.registry.verdicts import PromotionRefused
-from resources.scheduling.scheduler import Scheduler
-from resources.scheduling.sweeps import open_sweep
-from resources.sweep_spec import SweepSpec
 from tests import trainables
-
-GOOD = "tests.trainables:predict"
-BAD = "tests.trainables:predict_badly"
+from tests.resources.registry.small_sweeps import BAD, GOOD
 
 
 @pytest.fixture
 def backend(either_backend: Backend) -> Backend:
     return either_backend
-
-
-@pytest.fixture
-def evaluate_sweep(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Callable[..., EvaluationReport]:
-    """A sweep of one trial that was searched and evaluated, and not yet promoted."""
-
-    def run(predictor: str, *, passes: bool = True, **changes: Any) -> EvaluationReport:
-        spec = small_spec(
-            **{
-                "strategy": {"random": {"budget": 1}},
-                "max_trials": 1,
-                "predictor": predictor,
-                "auto_promote": True,
-                **changes,
-            }
-        )
-        snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
-        scheduler = Scheduler(
-            backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id
-        )
-        runner = TrialRunner(
-            scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={}
-        )
-        work(scheduler, runner, lambda changed: None)
-        report, gates = evaluate(backend, scheduler.id)
-        assert all(gate.passed for gate in gates) is passes
-        return report
-
-    return run
 
 
 def champion(backend: Backend) -> tuple[str, float]:
@@ -168,28 +129,6 @@ def test_a_winner_rejected_for_a_champion_archived_since_becomes_the_champion(
 
 
 @pytest.mark.slow
-def test_too_little_evidence_holds_a_winner_back_and_its_report_says_the_rows_needed(
-    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport]
-) -> None:
-    promote_winner(backend, evaluate_sweep(GOOD))
-    gates = ["finite_metrics", {"non_inferior": {"margin_percent": 0.5}}]
-    report = evaluate_sweep(GOOD, passes=False, seed=1, gates=gates)
-    with backend.catalog.read() as session:
-        assert backend.catalog.sweep(session, report.data["sweep"]).status == "held"
-    with pytest.raises(
-        TooLittleEvidence,
-        match=r"is held back, because there is too little evidence: non_inferior: .* would settle it",
-    ):
-        promote_winner(backend, report)
-    page = backend.store.get_blob(report.html_digest).decode()
-    assert "Promotion is held back: too little evidence for non inferior." in page
-    assert "Promotion is held back" in report.preview
-    with backend.catalog.read() as session:
-        assert len(versions_of(session, "small")) == 1
-        assert backend.catalog.sweep(session, report.data["sweep"]).status == "held"
-
-
-@pytest.mark.slow
 def test_an_old_report_without_verdicts_or_code_is_made_again_without_its_old_spec(
     backend: Backend, evaluate_sweep: Callable[..., EvaluationReport]
 ) -> None:
@@ -229,44 +168,6 @@ def test_an_evaluators_report_from_before_reports_had_code_is_not_made_again(tmp
 
 
 @pytest.mark.slow
-def test_metrics_that_are_not_finite_and_a_missing_lineage_are_gates_of_every_spec(
-    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport]
-) -> None:
-    for number, gates in enumerate(([], [{"bounds": {"metric": "accuracy", "min": 0.1}}])):
-        report = evaluate_sweep(GOOD, seed=number, gates=gates)
-        assert [gate["name"] for gate in report.data["gates"]][:2] == ["finite_metrics", "lineage"]
-
-
-@pytest.mark.slow
-def test_a_report_that_was_altered_by_hand_promotes_nothing(
-    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport]
-) -> None:
-    promote_winner(backend, evaluate_sweep(GOOD))
-    report = evaluate_sweep(BAD, passes=False, seed=1)
-    path = Path(backend.store.path(blob_name(report.digest)))
-    path.chmod(0o644)
-    path.write_text(path.read_text().replace('"outcome": "fail"', '"outcome": "pass"'))
-    with pytest.raises(StoreError, match="hash"):
-        promote_winner(backend, load_report(backend.store, backend.catalog, report.data["sweep"]))
-    with backend.catalog.read() as session:
-        assert [row.version for row in versions_of(session, "small")] == ["1.0.0"]
-
-
-@pytest.mark.slow
-def test_test_rows_that_were_trained_on_block_the_promotion(
-    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport]
-) -> None:
-    dataset = {"name": "leaky", "source": "tests.trainables:leaky", "target": "label", "split_column": "part"}
-    dataset["checks"] = {"leaked_rows": "warn"}
-    report = evaluate_sweep(GOOD, passes=False, dataset=dataset, gates=[{"leakage": {"accept": ["x"]}}])
-    with pytest.raises(
-        GateFailed,
-        match="leakage: 3 of the 30 rows of the test split have the features of a row of another split",
-    ):
-        promote_winner(backend, report)
-
-
-@pytest.mark.slow
 def test_a_winner_is_not_promoted_over_a_champion_whose_code_no_longer_imports(
     backend: Backend,
     evaluate_sweep: Callable[..., EvaluationReport],
@@ -302,86 +203,6 @@ def test_a_promotion_whose_catalog_fails_after_the_manifest_succeeds_at_the_next
     assert promote_winner(backend, report)[0].stage == "champion"
     assert publish(backend.store, backend.catalog) == []
     assert halving.resolve("small@champion", root=backend.store.root).version == "1.0.0"
-
-
-def planted_table() -> pa.Table:
-    """As the small dataset, with a copy of the target and a customer who is in all three."""
-    table = trainables.data()
-    parts = pa.array(["train"] * 45 + ["validation"] * 15 + ["test"] * 30)
-    customers = pa.array([row % 30 for row in range(90)])
-    return (
-        table.append_column("paid", table.column("label"))
-        .append_column("customer", customers)
-        .append_column("part", parts)
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({}, "leakage: paid .*predict the target by themselves"),
-        ({"group": ["customer"]}, "leakage: 30 values of customer are in two splits or more"),
-    ],
-)
-def test_a_leak_that_was_planted_blocks_the_promotion(
-    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport], settings: dict[str, Any], said: str
-) -> None:
-    dataset = {
-        "name": "planted",
-        "source": "tests.resources.registry.test_promotion:planted_table",
-        "target": "label",
-        "split_column": "part",
-    }
-    report = evaluate_sweep(GOOD, passes=False, dataset=dataset | settings, gates=["leakage"])
-    with pytest.raises(GateFailed, match=said):
-        promote_winner(backend, report)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("function", "limits", "said"),
-    [
-        ("passing", {}, None),
-        ("looking_around", {}, None),
-        (
-            "failing",
-            {},
-            r"failing failed, exit code 1: AssertionError at candidate_tests\.py:\d+: it says 'low' of 1.0",
-        ),
-        (
-            "hanging",
-            {"seconds": 3},
-            r"hanging failed, ended after 3 seconds, the limit integration_tests\.seconds",
-        ),
-        (
-            "filling",
-            {"memory": "400Mi"},
-            (
-                r"filling failed, ended with \d+Mi of memory, more than the limit of 400Mi "
-                r"\(integration_tests\.memory = 400Mi\)"
-            ),
-        ),
-        ("dying", {}, "dying failed, killed by SIGKILL"),
-    ],
-)
-def test_tests_of_the_exported_winner_run_in_their_own_process_and_block_promotion(
-    backend: Backend,
-    evaluate_sweep: Callable[..., EvaluationReport],
-    monkeypatch: pytest.MonkeyPatch,
-    function: str,
-    limits: dict[str, Any],
-    said: str | None,
-) -> None:
-    for name in ("HALVING_ROOT", "HALVING_CATALOG", "PGPASSWORD", "DAGSTER_PG_PASSWORD"):
-        monkeypatch.setenv(name, "of the deployment")
-    gate = {"integration_tests": {"function": f"tests.candidate_tests:{function}", **limits}}
-    report = evaluate_sweep(GOOD, passes=said is None, gates=[gate])
-    if said is None:
-        assert promote_winner(backend, report)[0].stage == "champion"
-    else:
-        with pytest.raises(GateFailed, match=said):
-            promote_winner(backend, report)
 
 
 @pytest.mark.slow
@@ -445,45 +266,3 @@ def test_a_champion_from_before_manifests_were_kept_gets_one_by_which_it_is_load
     assert list(load_model("small@champion", root=backend.store.root).predict({"x": [0.1]})) == ["low"]
     with pytest.raises(InvalidInput, match="is not judged again: it is the champion"):
         judge_again(backend, "small", "1.0.0", actor="ann")
-
-
-@pytest.mark.slow
-def test_a_winner_that_its_gates_hold_back_is_promoted_by_force_with_their_verdicts(
-    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport]
-) -> None:
-    promote_winner(backend, evaluate_sweep(GOOD))
-    held = evaluate_sweep(BAD, passes=False, seed=1).data["sweep"]
-    with pytest.raises(InvalidInput, match="not forced without a note"):
-        by_hand.promote(backend, "small", held, pytest.fail, actor="ann", force=True)
-    with pytest.raises(NotFound, match=f"no version '{held}'"):
-        by_hand.promote(backend, "small", held, pytest.fail, actor="ann")
-    with pytest.raises(InvalidInput, match="would be a version of model 'small', not of 'large'"):
-        by_hand.promote(backend, "large", held, pytest.fail, actor="ann", note="now", force=True)
-    row = by_hand.promote(
-        backend, "small", held, pytest.fail, actor="ann", note="the other leaks", force=True
-    ).row
-    assert (row.version, row.stage, row.judged_against) == ("1.0.1", "champion", "1.0.0")
-    assert not all(gate["passed"] for gate in row.gates or [])
-    with backend.catalog.read() as session:
-        events = [(event.kind, event.note) for event in events_of(session, "small") if event.actor == "ann"]
-    assert events == [
-        ("registered", "the other leaks"),
-        ("replaced", "by 1.0.1"),
-        ("forced", "the other leaks"),
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.folder
-def test_a_report_that_was_altered_by_hand_blocks_the_promotion(
-    backend: Backend, evaluate_sweep: Callable[..., EvaluationReport]
-) -> None:
-    report = evaluate_sweep(GOOD)
-    assert backend.store.folder is not None
-    file = backend.store.folder / blob_name(report.digest)
-    file.chmod(0o644)
-    file.write_bytes(file.read_bytes().replace(b'"accuracy": 1.0', b'"accuracy": 2.0'))
-    with pytest.raises(StoreError, match="is damaged: its content hashes to"):
-        promote_winner(backend, load_report(backend.store, backend.catalog, report.data["sweep"]))
-    with backend.catalog.read() as session:
-        assert versions_of(session, "small") == []

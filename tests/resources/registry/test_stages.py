@@ -4,77 +4,26 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from threading import Barrier
-from typing import Any
 
 import pytest
-from sqlalchemy import event, select, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import select
 
 from halving import InvalidInput, NotFound
 from halving.store.store import blob_name
 from resources.backend import Backend
-from resources.catalog import Catalog, ModelVersionRow, RegisteredModelRow, RegistryEventRow, SweepRow
-from resources.catalog.models import champion_of, versions_of
-from resources.registry import annotations, by_hand, client_versions, stages
-from resources.registry.events import events_of, what_happened
-from resources.registry.history import model_story, newest_events, search_versions
+from resources.catalog import Catalog, ModelVersionRow, RegisteredModelRow, SweepRow
+from resources.catalog.models import versions_of
+from resources.registry import by_hand, client_versions, stages
+from resources.registry.events import events_of
 from resources.registry.registered_models import create_model, delete_model
 from resources.registry.verdicts import PromotionRefused, check_whole
 from resources.registry.versions import register, register_held
-from tests.resources.registry.winners import winner
-
-PASSED = {"name": "finite_metrics", "passed": True, "reason": "every test metric is finite"}
-HELD = {
-    "name": "improvement",
-    "passed": False,
-    "reason": "too little evidence: 310 more rows would settle it",
-}
+from tests.resources.registry.winners import HELD, PASSED, champion, client_version, story, winner
 
 
 @pytest.fixture
 def backend(either_backend: Backend) -> Backend:
     return either_backend
-
-
-@pytest.fixture
-def registers(backend: Backend, sweeps: list[str]) -> Callable[..., ModelVersionRow]:
-    """Register the next sweep's winner, judged against the champion of now."""
-    left = iter(sweeps)
-
-    def add(
-        *gates: dict[str, Any], auto_promote: bool = False, approval: dict[str, Any] | None = None
-    ) -> ModelVersionRow:
-        sweep = next(left)
-        with backend.catalog.write() as session:
-            session.get_one(SweepRow, sweep).spec = {
-                "auto_promote": auto_promote,
-                **({"approval": approval} if approval else {}),
-            }
-            champion = champion_of(session, "digits")
-        new = winner(sweep, gates=list(gates or (PASSED,)))
-        return register(
-            backend.catalog,
-            new,
-            judged_against=champion.version if champion else None,
-            auto_promote=auto_promote,
-        )
-
-    return add
-
-
-def client_version() -> ModelVersionRow:
-    return ModelVersionRow(source="s3://bucket/net", storage="s3://bucket/net", tags={})
-
-
-def champion(backend: Backend) -> str | None:
-    with backend.catalog.read() as session:
-        row = champion_of(session, "digits")
-    return row.version if row else None
-
-
-def story(backend: Backend) -> list[tuple[str, str, str | None]]:
-    with backend.catalog.read() as session:
-        return [(row.actor, what_happened(row), row.note) for row in events_of(session, "digits")]
 
 
 def test_a_version_that_a_gate_holds_back_is_promoted_only_by_recorded_force(
@@ -251,97 +200,6 @@ def test_a_rejected_version_is_not_promoted_until_the_same_person_approves_it(
     assert stages.promote(backend.catalog, "digits", version, actor="bob").stage == "champion"
 
 
-def test_each_rollback_goes_back_to_the_champion_before(
-    backend: Backend, registers: Callable[..., ModelVersionRow]
-) -> None:
-    with pytest.raises(NotFound, match="no model 'digits'"):
-        stages.rollback(backend.catalog, "digits", actor="ann")
-    for _ in range(3):
-        registers(auto_promote=True)
-    assert champion(backend) == "1.0.2"
-    assert (
-        stages.rollback(backend.catalog, "digits", actor="ann", note="worse in the evening").version
-        == "1.0.1"
-    )
-    assert stages.rollback(backend.catalog, "digits", actor="ann").version == "1.0.0"
-    with pytest.raises(NotFound, match=r"had no champion before 1\.0\.0"):
-        stages.rollback(backend.catalog, "digits", actor="ann")
-    registers(auto_promote=True)
-    assert stages.rollback(backend.catalog, "digits", actor="ann").version == "1.0.0", (
-        "not to what was rolled back"
-    )
-    assert ("ann", "1.0.1 rolled back: archived → champion", "worse in the evening") in story(backend)
-
-
-def test_a_champion_that_was_archived_is_not_what_a_rollback_goes_back_to(
-    backend: Backend, registers: Callable[..., ModelVersionRow]
-) -> None:
-    for _ in range(2):
-        registers(auto_promote=True)
-    stages.archive(backend.catalog, "digits", "1.0.1", actor="ann", note="leaks names")
-    assert stages.rollback(backend.catalog, "digits", actor="ann").version == "1.0.0"
-
-
-@pytest.mark.parametrize("unfit", [stages.archive, stages.reject])
-def test_a_rejected_former_champion_is_passed_over_until_it_is_promoted_again(
-    backend: Backend, registers: Callable[..., ModelVersionRow], unfit: Callable[..., ModelVersionRow]
-) -> None:
-    for _ in range(3):
-        registers(auto_promote=True)
-    unfit(backend.catalog, "digits", "1.0.1", actor="ann", note="leaks names")
-    assert story(backend)[-1][2] == "leaks names"
-    stages.promote(backend.catalog, "digits", "1.0.1", actor="ann", note="it does not", force=True)
-    stages.promote(backend.catalog, "digits", "1.0.2", actor="ann", note="the newest", force=True)
-    assert stages.rollback(backend.catalog, "digits", actor="ann").version == "1.0.1", "it was promoted again"
-    stages.promote(backend.catalog, "digits", "1.0.2", actor="ann", note="the newest", force=True)
-    unfit(backend.catalog, "digits", "1.0.1", actor="ann", note="it does")
-    assert stages.rollback(backend.catalog, "digits", actor="ann").version == "1.0.0"
-
-
-def test_an_archived_champion_does_not_come_back_when_another_one_took_over(
-    backend: Backend, registers: Callable[..., ModelVersionRow]
-) -> None:
-    for _ in range(2):
-        registers(auto_promote=True)
-    stages.archive(backend.catalog, "digits", "1.0.1", actor="ann", note="leaks names")
-    registers()
-    assert champion(backend) == "1.0.2"
-    assert stages.rollback(backend.catalog, "digits", actor="ann").version == "1.0.0"
-
-
-def test_a_rollback_reads_of_a_long_history_only_what_it_decides_by(
-    backend: Backend, registers: Callable[..., ModelVersionRow]
-) -> None:
-    for _ in range(2):
-        registers(auto_promote=True)
-    with backend.catalog.write(exclusive=True) as session:
-        row = session.get_one(RegisteredModelRow, "digits")
-        for number in range(500):
-            annotations.set_tag(session, row, "round", str(number), actor="ann")
-    loaded: list[object] = []
-
-    def count(row: object, _context: object) -> None:
-        loaded.append(row)
-
-    event.listen(RegistryEventRow, "load", count)
-    try:
-        stages.rollback(backend.catalog, "digits", actor="ann")
-        with pytest.raises(PromotionRefused):
-            stages.promote(backend.catalog, "digits", registers(HELD).version, actor="ann")
-    finally:
-        event.remove(RegistryEventRow, "load", count)
-    assert loaded == []
-
-
-def test_a_history_is_told_in_pages(backend: Backend, registers: Callable[..., ModelVersionRow]) -> None:
-    registers()
-    with backend.catalog.read() as session:
-        newest, earlier = newest_events(session, "digits", None, 2)
-        assert [event["kind"] for event in newest] == ["registered", "promoted"]
-        oldest, end = newest_events(session, "digits", earlier, 2)
-    assert ([event["kind"] for event in oldest], end) == (["created"], None)
-
-
 def test_a_held_winner_that_passes_later_is_the_same_version_with_new_verdicts(
     backend: Backend, registers: Callable[..., ModelVersionRow], sweeps: list[str]
 ) -> None:
@@ -365,89 +223,6 @@ def test_a_held_winner_that_passes_later_is_the_same_version_with_new_verdicts(
     assert ("sweep digits-1", "1.0.1 judged", "against 1.0.0: all gates passed") in story(backend)
     with backend.catalog.read() as session:
         assert len(versions_of(session, "digits")) == 2
-
-
-def test_events_are_only_ever_added(backend: Backend, registers: Callable[..., ModelVersionRow]) -> None:
-    registers()
-    before = story(backend)
-    changes = ["UPDATE registry_events SET actor = 'someone else'", "DELETE FROM registry_events"]
-    if backend.catalog.url.startswith("sqlite"):
-        changes.append(
-            "INSERT OR REPLACE INTO registry_events (id, model, kind, actor, at) VALUES (1, 'digits', 'x', "
-            "'x', '2026-01-01')"
-        )
-    else:
-        changes.append("TRUNCATE registry_events")
-    for change in changes:
-        with pytest.raises(DBAPIError, match="append-only"), backend.catalog.engine.begin() as connection:
-            connection.execute(text(change))
-    assert story(backend) == before
-
-
-def test_what_clients_of_mlflow_change_is_an_event_and_gates_hold_for_them(
-    backend: Backend, registers: Callable[..., ModelVersionRow]
-) -> None:
-    registers()
-    held = registers(HELD).version
-    with backend.catalog.write(exclusive=True) as session:
-        model = session.get_one(RegisteredModelRow, "digits")
-        row = session.get_one(ModelVersionRow, ("digits", held))
-        for change in (
-            lambda: client_versions.set_alias(session, model, "champion", row, actor="client"),
-            lambda: client_versions.change_stage(
-                session, model, row, "Production", archive_others=True, actor="client"
-            ),
-        ):
-            with pytest.raises(PromotionRefused, match="gate improvement did not pass"):
-                change()
-        client_versions.set_alias(session, model, "candidate", row, actor="client")
-        client_versions.delete_alias(session, model, "candidate", actor="client")
-        client_versions.change_stage(session, model, row, "Archived", archive_others=False, actor="client")
-        annotations.set_tag(session, row, "task", "digits", actor="client")
-        annotations.delete_tag(session, row, "task", actor="client")
-        annotations.describe(session, model, "reads digits", actor="client")
-        client_versions.delete_alias(session, model, "champion", actor="client")
-    assert [what for actor, what, _ in story(backend) if actor == "client"] == [
-        "1.0.1 alias candidate = 1.0.1",
-        "1.0.1 alias candidate = 1.0.1 taken away",
-        "1.0.1 archived: staging → archived",
-        "1.0.1 tag task=digits",
-        "1.0.1 tag task=digits taken away",
-        "description reads digits",
-        "1.0.0 staged: champion → staging",
-    ]
-
-
-def test_the_story_of_a_model_tells_its_versions_and_its_events(
-    backend: Backend, registers: Callable[..., ModelVersionRow]
-) -> None:
-    registers()
-    story = model_story(backend.catalog, "digits")
-    assert (story["aliases"], [version["version"] for version in story["versions"]]) == (
-        {"champion": "1.0.0"},
-        ["1.0.0"],
-    )
-    assert [(event["actor"], event["summary"], event["report"]) for event in story["events"]] == [
-        ("sweep digits-0", "created", None),
-        ("sweep digits-0", "1.0.0 registered: staging", "sha256:r"),
-        ("sweep digits-0", "1.0.0 promoted: staging → champion", "sha256:r"),
-    ]
-    with pytest.raises(NotFound, match="no model 'letters'; there are digits"):
-        model_story(backend.catalog, "letters")
-
-
-def test_versions_are_found_by_the_words_that_are_said_of_them(
-    backend: Backend, registers: Callable[..., ModelVersionRow]
-) -> None:
-    registers()
-    with backend.catalog.write(exclusive=True) as session:
-        annotations.set_tag(
-            session, session.get_one(ModelVersionRow, ("digits", "1.0.0")), "team", "Vision", actor="ann"
-        )
-    assert [version["version"] for version in search_versions(backend.catalog, "CHAMPION team=vision")] == [
-        "1.0.0"
-    ]
-    assert search_versions(backend.catalog, "champion team=audio") == []
 
 
 @pytest.mark.folder
@@ -481,13 +256,3 @@ def test_an_altered_report_or_a_lost_checkpoint_blocks_the_promotion(
     file.write_bytes(kept)
     (backend.store.folder / blob_name(checkpoint)).unlink()
     decide_all(r"its checkpoint sha256:.* is gone")
-
-
-def test_versions_keep_by_what_they_were_judged(
-    backend: Backend, registers: Callable[..., ModelVersionRow]
-) -> None:
-    registers()
-    registers(PASSED, HELD)
-    with backend.catalog.read() as session:
-        kept = [(row.judged_against, row.gates) for row in versions_of(session, "digits")]
-    assert kept == [(None, [PASSED]), ("1.0.0", [PASSED, HELD])]

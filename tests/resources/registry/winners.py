@@ -2,7 +2,17 @@
 
 from typing import Any
 
+from resources.backend import Backend
 from resources.catalog import ModelVersionRow
+from resources.catalog.models import champion_of
+from resources.registry.events import events_of, what_happened
+
+PASSED = {"name": "finite_metrics", "passed": True, "reason": "every test metric is finite"}
+HELD = {
+    "name": "improvement",
+    "passed": False,
+    "reason": "too little evidence: 310 more rows would settle it",
+}
 
 
 def winner(sweep: str, **changes: Any) -> ModelVersionRow:
@@ -20,3 +30,18 @@ def winner(sweep: str, **changes: Any) -> ModelVersionRow:
         "report": "sha256:r",
     }
     return ModelVersionRow(**{**fields, **changes})
+
+
+def client_version() -> ModelVersionRow:
+    return ModelVersionRow(source="s3://bucket/net", storage="s3://bucket/net", tags={})
+
+
+def champion(backend: Backend) -> str | None:
+    with backend.catalog.read() as session:
+        row = champion_of(session, "digits")
+    return row.version if row else None
+
+
+def story(backend: Backend) -> list[tuple[str, str, str | None]]:
+    with backend.catalog.read() as session:
+        return [(row.actor, what_happened(row), row.note) for row in events_of(session, "digits")]

@@ -1,0 +1,6 @@
+"""The folders of deploy/."""
+
+from tests.backends import CHECKOUT
+
+DEPLOY = CHECKOUT / "deploy"
+KUBERNETES = DEPLOY / "kubernetes"
