@@ -4,8 +4,8 @@ Blobs are checkpoints, artifacts and media, which are nearly all of a store's by
 rollups stay: they are small, and they are read by name, in parts and by SQL. A blob moves when every run that
 names it is old enough and unprotected (no champion, staging version, report's winner or open sweep), and
 neither the registry nor a report names it. It can still be read, more slowly
-(:mod:`halving.store.cold_roots`). A change of the policy moves nothing back; a blob that is written again is in
-its first place again.
+(:mod:`halving.store.cold_roots`). A change of the policy moves nothing back; a blob that is written again
+is in its first place again.
 """
 
 from collections.abc import Iterable

@@ -325,7 +325,10 @@ class SweepTransactions:
         times: dict[str, datetime | None] = {"started_at": now, "held_since": None}
         if worker:
             times["held_since"] = now
-        self.note(statements.ADD_ATTEMPT, {**begun, **times, **resource_columns(self._resources, assignment.granted)})
+        self.note(
+            statements.ADD_ATTEMPT,
+            {**begun, **times, **resource_columns(self._resources, assignment.granted)},
+        )
         return assignment
 
     def _rung_result(
