@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 from playwright.sync_api import Browser, Page
 
-from pipelines.cli import newest_sweep
+from commands.shared import newest_sweep
 from resources.analysis.summary import summarize
 from resources.backend import Backend
 from resources.evaluation.report import report_path

@@ -1,1 +1,1 @@
-"""The Dagster code location: definitions, jobs, sensors and schedules, and the application's commands."""
+"""The Dagster code location: definitions, jobs, sensors and schedules."""

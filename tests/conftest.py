@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from multiprocessing import forkserver
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,6 +27,9 @@ from tests.postgres import INSTALLED, Postgres
 from tests.properties import examples
 from tests.s3 import CREDENTIALS, S3
 from tests.started_processes import started_processes
+
+if TYPE_CHECKING:
+    from tests.commands.shell import Swept
 
 # Modules and collected tests stay until the end. Looking through them for garbage, again and again, takes
 # longer than collecting them.
@@ -205,3 +209,15 @@ def any_store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
         return Store(tmp_path / "store")
     server: S3 = request.getfixturevalue("s3")
     return Store(server.root(secrets.token_hex(6)))
+
+
+@pytest.fixture(scope="session")
+def swept_lab(tmp_path_factory: pytest.TempPathFactory) -> "Swept":
+    """The small sweep, run once by ``halving sweep``; a test that changes its store works on a copy."""
+    from tests.backends import SMALL
+    from tests.commands.shell import Shell, Swept
+
+    shell = Shell(tmp_path_factory.mktemp("swept"))
+    spec = Path(shell.spec(SMALL))
+    spec.write_text(spec.read_text().replace("low: 0.0", "low: 1e-06"))
+    return Swept(shell, spec, *shell.run("sweep", str(spec)))

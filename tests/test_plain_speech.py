@@ -25,7 +25,17 @@ EMPTY = {
 }
 """Names that say nothing of what they hold, with or without underscores around them."""
 
-PACKAGES = ("assets", "benchmarks", "examples", "pipelines", "resources", "sdk", "server", "tests")
+PACKAGES = (
+    "assets",
+    "benchmarks",
+    "commands",
+    "examples",
+    "pipelines",
+    "resources",
+    "sdk",
+    "server",
+    "tests",
+)
 # What a name in JavaScript stands behind: a declaration, or the parameters of a function.
 _DECLARED = re.compile(r"\b(?:const|let|var|function|class|catch)\s*\(?\s*(\w+|[\[{][^;]*?[\]}])(?=\W)")
 _PARAMETERS = re.compile(r"\bfunction\s*\w*\s*\(([^)]*)\)|\(([^()]*)\)\s*=>|(\w+)\s*=>")

@@ -22,7 +22,10 @@ def test_the_wheel_has_every_file_of_the_page_every_migration_and_every_template
         name
         for name in tracked
         if name.startswith("server/static/")
-        or (name.startswith(("assets/", "pipelines/", "resources/", "server/")) and name.endswith(kinds))
+        or (
+            name.startswith(("assets/", "commands/", "pipelines/", "resources/", "server/"))
+            and name.endswith(kinds)
+        )
     }
     assert {"server/static/index.html", "resources/catalog/migrations/env.py"} <= wanted
     source = tmp_path / "source"

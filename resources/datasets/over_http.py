@@ -12,7 +12,7 @@ from resources.sweep_spec.dataset import Source
 from resources.sweep_spec.functions import functions_of
 from resources.sweep_spec.sweep import SweepSpec
 
-_PLATFORM = frozenset({"__main__", "assets", "halving", "pipelines", "resources", "server"})
+_PLATFORM = frozenset({"__main__", "assets", "commands", "halving", "pipelines", "resources", "server"})
 
 
 def check_over_http(spec: SweepSpec, places: Places, *, trains: bool = True) -> None:

@@ -1,4 +1,4 @@
 """Checks of ``halving doctor``: of the catalog, of its consistency with the store, and of the cluster.
 
-The package must not know Dagster, whose daemon :mod:`pipelines.doctor` checks.
+The package must not know Dagster, whose daemon :mod:`commands.doctor` checks.
 """

@@ -1,7 +1,6 @@
-"""Fixtures: a backend, its catalog and specs, and one small sweep for all tests that only read one."""
+"""Fixtures: a backend, its catalog and specs, a sweep that is open, and an instance of Dagster."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -13,17 +12,6 @@ from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import parse_spec
 from tests.backends import *  # noqa: F403
-from tests.backends import SMALL
-from tests.pipelines.shell import Shell, Swept
-
-
-@pytest.fixture(scope="session")
-def swept_lab(tmp_path_factory: pytest.TempPathFactory) -> Swept:
-    """The small sweep, run once; a test that changes its store works on a copy."""
-    shell = Shell(tmp_path_factory.mktemp("swept"))
-    spec = Path(shell.spec(SMALL))
-    spec.write_text(spec.read_text().replace("low: 0.0", "low: 1e-06"))
-    return Swept(shell, spec, *shell.run("sweep", str(spec)))
 
 
 @pytest.fixture

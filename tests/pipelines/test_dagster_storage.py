@@ -13,14 +13,14 @@ import pytest
 import yaml
 from alembic.util.exc import CommandError
 
+from commands.doctor import check_daemon
+from commands.launch import _first_failure
 from halving.doctor.checks import ERROR, Check, examine
 from halving.machine.locks import lockable
-from pipelines.cli import _first_failure
 from pipelines.dagster_storage import check_storage, open_instance
-from pipelines.doctor import check_daemon
 from resources.backend import Backend
 from tests.backends import CHECKOUT
-from tests.pipelines.shell import Shell
+from tests.commands.shell import Shell
 from tests.waiting import wait_for
 
 FILES = ("history/runs.db", "history/runs/index.db", "schedules/schedules.db")

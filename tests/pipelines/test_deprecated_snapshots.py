@@ -21,7 +21,7 @@ from resources.datasets.snapshots import take_snapshot
 from resources.scheduling import intents
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import parse_spec
-from tests.pipelines.shell import Shell
+from tests.commands.shell import Shell
 
 Small = Callable[..., dict[str, Any]]
 _REASON = "labels of May are wrong"

@@ -18,7 +18,7 @@ from resources.analysis.trial_history import history_of
 from resources.catalog import ModelVersionRow
 from resources.evaluation.report import report_path
 from tests.backends import CHECKOUT
-from tests.pipelines.shell import Shell
+from tests.commands.shell import Shell
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("distributed sweep")]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.shell import Shell
+from tests.commands.shell import Shell
 
 
 @pytest.mark.slow

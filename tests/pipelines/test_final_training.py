@@ -8,7 +8,7 @@ import yaml
 
 from halving.records.run_record import RunRecords
 from tests.backends import CHECKOUT
-from tests.pipelines.shell import Shell
+from tests.commands.shell import Shell
 
 
 @pytest.mark.slow

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from sqlalchemy import select
 
+from commands.launch import run_sweep
 from halving.errors import InvalidInput
-from pipelines.cli import _sweep
 from pipelines.definitions import defs
 from pipelines.jobs import INTENT
 from pipelines.sensors import finish_sweeps, launch_requested, start_trials
@@ -112,7 +112,7 @@ def test_a_sweep_without_gpu_hours_is_refused_by_intent_job_and_command(
     )
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(fields))
     with pytest.raises(InvalidInput, match=re.escape(said)):
-        _sweep(
+        run_sweep(
             Namespace(root=backend.store.root, spec=str(tmp_path / "spec.yaml"), json=False, refresh=False)
         )
     snapshot = take_snapshot(backend.store, backend.catalog, parse_spec(fields).dataset)

@@ -10,8 +10,9 @@ from sqlalchemy import select
 
 from assets.datasets import data_checks, dataset_snapshot
 from assets.events import expected_failures
+from commands import launch
 from halving.errors import HalvingError, InvalidInput, StoreError, StoreUnavailable
-from pipelines import cli, jobs
+from pipelines import jobs
 from pipelines.definitions import defs
 from resources.backend import Backend
 from resources.catalog import SweepRow
@@ -70,7 +71,7 @@ def test_a_tag_of_a_run_says_that_its_source_is_read_again(
         return taken(*arguments, **more)
 
     monkeypatch.setattr(jobs, "find_or_take_snapshot", note_call)
-    assert (cli._REFRESH, cli._ALLOW_DEPRECATED) == (jobs.REFRESH, jobs.ALLOW_DEPRECATED)
+    assert (launch._REFRESH, launch._ALLOW_DEPRECATED) == (jobs.REFRESH, jobs.ALLOW_DEPRECATED)
     with dg.DagsterInstance.ephemeral() as instance:
         for tags in ({}, {jobs.REFRESH: "true"}):
             config = config_of(small(max_trials=1))

@@ -10,7 +10,7 @@ import yaml
 from halving import load_model
 from halving.records.run_record import RunRecords
 from tests.backends import CHECKOUT
-from tests.pipelines.shell import Shell
+from tests.commands.shell import Shell
 
 
 @pytest.mark.slow

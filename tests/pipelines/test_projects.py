@@ -9,8 +9,8 @@ import dagster as dg
 import pytest
 from sqlalchemy import update
 
+from commands.shared import newest_sweep
 from halving.cli import main as cli
-from pipelines.cli_views import newest_sweep
 from pipelines.definitions import defs
 from pipelines.projects import set_project
 from pipelines.sensors import start_trials

@@ -27,7 +27,7 @@ from resources.catalog import ModelVersionRow, ReportRow, RungResultRow, SweepRo
 from resources.evaluation.report import report_path
 from resources.sweep_spec.gates import KINDS
 from tests.backends import CHECKOUT, SMALL, Dagster
-from tests.pipelines.shell import Swept, on_swept
+from tests.commands.shell import Swept, on_swept
 from tests.waiting import is_worked_in, wait_for
 
 Small = Callable[..., dict[str, Any]]

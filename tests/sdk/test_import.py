@@ -11,7 +11,17 @@ import pytest
 from tests.sdk.conftest import Script
 
 CHECKOUT = Path(__file__).parents[2]
-PLATFORM = {"dagster", "alembic", "sqlalchemy", "optuna", "pydantic", "resources", "assets", "pipelines"}
+PLATFORM = {
+    "dagster",
+    "alembic",
+    "sqlalchemy",
+    "optuna",
+    "pydantic",
+    "resources",
+    "assets",
+    "commands",
+    "pipelines",
+}
 HEAVY = [
     "torch",
     "numpy",

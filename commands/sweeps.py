@@ -4,8 +4,31 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
+from commands.shared import answer, backend_of, console_of
 from halving.cli.output import print_json
-from pipelines.cli_views import answer, backend_of, console_of
+from halving.cli.parser import add_command
+
+_CONTROLS = {
+    "pause": "start no more trials of a sweep; running ones save a checkpoint and stop",
+    "resume": "continue a paused sweep where it stands",
+    "stop": "end the search of a sweep now and evaluate what it found",
+    "extend": "allow a running sweep to start more trials",
+}
+
+
+def add_sweeps_commands(commands: Any) -> None:
+    """Add ``halving check``, and the commands that control a sweep."""
+    description = "check a sweep spec and warn of settings that may work badly, without running anything"
+    add_command(
+        commands, "check", description, run_check, spec="a sweep spec, for example sweeps/digits.yaml"
+    )
+    for name, description in _CONTROLS.items():
+        control = add_command(
+            commands, name, description, run_control, sweep="the sweep's id, for example digits-7f3a"
+        )
+    control.add_argument(
+        "--max-trials", type=int, required=True, help="how many trials the sweep may start in all"
+    )
 
 
 def run_check(arguments: argparse.Namespace) -> int:

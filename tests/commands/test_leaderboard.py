@@ -9,7 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
-from pipelines.cli_views import print_leaderboard, run_replay, strategy_text
+from commands.leaderboard import print_leaderboard
+from commands.replay import run_replay, strategy_text
 from resources.backend import Backend
 from resources.catalog import ReportRow
 from resources.catalog.catalog import utcnow

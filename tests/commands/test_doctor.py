@@ -16,14 +16,14 @@ from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatu
 from dagster._daemon.types import DaemonHeartbeat
 from sqlalchemy import text
 
+from commands.doctor import SENSORS, check_daemon, run_doctor
 from halving.doctor.checks import ERROR, OK, SKIPPED, WARNING
 from pipelines import sensors
-from pipelines.doctor import SENSORS, check_daemon, run_doctor
 from resources.backend import Backend
 from resources.catalog import Catalog, SweepRow
 from resources.catalog.catalog import newest_revision
 from resources.tenancy.projects import list_projects, set_project
-from tests.pipelines.shell import Shell
+from tests.commands.shell import Shell
 from tests.searches import search
 
 DAEMONS = ("SENSOR", "QUEUED_RUN_COORDINATOR")

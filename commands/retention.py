@@ -8,10 +8,10 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from commands.shared import console_of, dagster_home, existing_backend
 from halving import HalvingError
 from halving.cli.output import NONE, print_json, print_table, size
 from halving.cli.parser import add_command
-from pipelines.cli_views import console_of, dagster_home, existing_backend
 
 if TYPE_CHECKING:
     from rich.console import Console

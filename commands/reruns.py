@@ -6,8 +6,8 @@ The verdict of a rerun becomes an observation of the trial's partition in Dagste
 import argparse
 from typing import TYPE_CHECKING
 
+from commands.dagster_events import report_events
 from halving import Store
-from pipelines.dagster_events import report_events
 
 if TYPE_CHECKING:
     import dagster as dg

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from commands.shared import answer, backend_of, console_of, existing_backend
 from halving.cli.output import local_time, print_table, size
 from halving.cli.parser import add_command
-from pipelines.cli_views import answer, backend_of, console_of, existing_backend
 
 if TYPE_CHECKING:
     from halving import Store

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import halving
+from commands.cost import _BY, add_cost_command, run_cost
 from halving.errors import InvalidInput, NotFound
-from pipelines.cli_cost import _BY, add_cost_command, run_cost
 from resources.analysis.costs.sums import BY
 from resources.backend import Backend
 from resources.sweep_spec import SweepSpec

@@ -1,19 +1,24 @@
-"""``halving leaderboard`` and ``halving replay``, and what all commands share."""
+"""``halving leaderboard``: a sweep's trials, best first, and what became of its winner."""
 
 import argparse
-import os
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from halving import InvalidInput, Store
-from halving.cli.output import NONE, console, duration, print_json, print_table
+from commands.shared import backend_of, console_of, newest_sweep
+from halving.cli.output import NONE, duration, print_json, print_table
+from halving.cli.parser import add_command
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from resources.analysis.summary import SweepSummary
     from resources.backend import Backend
+
+
+def add_leaderboard_command(commands: Any) -> None:
+    """Add ``halving leaderboard``."""
+    description = "show a sweep's trials, best first, and what early stopping saved"
+    leaderboard = add_command(commands, "leaderboard", description, run_leaderboard)
+    leaderboard.add_argument("sweep", nargs="?", help="the sweep's id (default: the newest)")
 
 
 def run_leaderboard(arguments: argparse.Namespace) -> int:
@@ -186,147 +191,3 @@ def _print_gates(console: "Console", gates: list[dict[str, Any]]) -> None:
                 highlight=False,
                 markup=False,
             )
-
-
-def run_replay(arguments: argparse.Namespace) -> int:
-    """Replay strategies on the curves of a sweep that is over.
-
-    JSON: ``{"sweep", "objective", "direction", "trials", "workers", "itself": {...}, "replayed": [...]}``;
-    each of those has ``strategy``, ``trials``, ``completed``, ``epochs``, ``seconds``, ``worker_seconds``,
-    ``winner``, ``winner_epochs``, ``winner_objective``, ``place`` (among the sweep's own results, from 1);
-    replayed ones have ``unknown_epochs`` and ``unknown_trials`` too.
-    """
-    from resources.analysis.strategy_replay import read_strategy, replay_sweep
-
-    backend = backend_of(arguments)
-    strategies = [read_strategy(text) for text in arguments.strategy]
-    replay = replay_sweep(backend.store, backend.catalog, arguments.sweep, strategies)
-    return answer(arguments, replay, lambda console: _print_replay(console, replay))
-
-
-def _print_replay(console: "Console", replay: dict[str, Any]) -> None:
-    from resources.evaluation.page import number
-
-    rows = []
-    for entry in [replay["itself"], *replay["replayed"]]:
-        objective = NONE
-        if entry["winner"]:
-            objective = f"{number(entry['winner_objective'])} ({entry['winner_epochs']})"
-        unknown = entry.get("unknown_epochs")  # None for the sweep itself
-        unknown_text = f"{unknown} ({unknown / entry['epochs']:.0%})" if unknown else unknown
-        name = "the sweep itself" if entry is replay["itself"] else strategy_text(entry["strategy"])
-        rows.append(
-            [
-                name,
-                entry["completed"],
-                entry["epochs"],
-                unknown_text,
-                duration(entry["seconds"]),
-                entry["winner"],
-                objective,
-                entry["place"],
-            ]
-        )
-    columns = (
-        "strategy",
-        "to the end",
-        "epochs",
-        "unknown",
-        "time",
-        "winner",
-        f"{replay['objective']} (epochs)",
-        "place",
-    )
-    console.print(
-        f"{replay['sweep']}: {replay['trials']} trials on {replay['workers']} workers", highlight=False
-    )
-    print_table(
-        console,
-        columns,
-        rows,
-        right=("to the end", "epochs", "unknown", "time", f"{replay['objective']} (epochs)", "place"),
-    )
-    console.print(
-        "unknown: epochs beyond the end of a curve, which were never trained; such a trial counts with the "
-        "last value of its curve.\n"
-        "place: that of the winner among the sweep's own results. time: with as many workers as the sweep "
-        "had; the sweep's own time "
-        "includes starts and crashes.",
-        style="dim",
-        highlight=False,
-    )
-
-
-def strategy_text(strategy: dict[str, Any]) -> str:
-    """A strategy in one line, with its budgets and the settings that differ from the defaults."""
-    from resources.sweep_spec.strategy import Strategy
-
-    (name, settings) = next(iter(strategy.items()))
-    required = {"sampler": settings["sampler"]} if name == "optuna" else {}
-    defaults = Strategy.model_validate({name: required}).chosen.model_dump()
-    changed = [
-        f"{key}: {value}"
-        for key, value in settings.items()
-        if value != defaults.get(key) or key in ("budget", "min_budget", "max_budget")
-    ]
-    return f"{name}: {{{', '.join(changed)}}}"
-
-
-def answer(arguments: argparse.Namespace, data: Any, show: "Callable[[Console], None]") -> int:
-    """Print the data as JSON with ``--json``, else call ``show``; returns the exit status 0."""
-    if arguments.json:
-        print_json(data)
-    else:
-        show(console_of(arguments))
-    return 0
-
-
-def backend_of(arguments: argparse.Namespace) -> "Backend":
-    """The store of a command's ``--root``, and its catalog."""
-    from resources.backend import Backend
-
-    return Backend(root=arguments.root)
-
-
-def existing_backend(arguments: argparse.Namespace) -> "Backend":
-    """The store of a command's ``--root`` and its catalog; unlike :func:`backend_of` it makes no store.
-
-    A command that only reads or deletes must not make a store where a root is misspelt.
-
-    Raises:
-        InvalidInput: there is no such folder.
-    """
-    backend = backend_of(arguments)
-    folder = backend.store.folder
-    if folder is not None and not folder.is_dir():
-        root = backend.store.root
-        raise InvalidInput(
-            f"root = {root!r} is not accepted: there is no such folder; name a store by --root or "
-            "HALVING_ROOT"
-        )
-    return backend
-
-
-def dagster_home(store: Store) -> Path:
-    """The folder of Dagster's instance: ``DAGSTER_HOME``, else in the store's folder."""
-    return Path(os.environ.get("DAGSTER_HOME") or f"{store.root}/dagster")
-
-
-def newest_sweep(backend: "Backend", spec: Any = None) -> str | None:
-    """The id of the newest sweep, of all or of those that ``halving sweep`` launched of a spec."""
-    from sqlalchemy import select
-
-    from resources.catalog import SweepRow
-    from resources.tenancy.projects import names_of
-
-    query = select(SweepRow.id).order_by(SweepRow.created_at.desc()).limit(1)
-    with backend.catalog.read() as session:
-        if spec is not None:
-            of_project = SweepRow.project.in_(names_of(session, spec.project))
-            query = query.where(SweepRow.spec_digest == spec.digest, SweepRow.driver == "job", of_project)
-        return session.scalar(query)
-
-
-def console_of(arguments: argparse.Namespace) -> "Console":
-    """The console for people, on the standard error when the standard output is for JSON."""
-    return console(stderr=arguments.json, markup=True)

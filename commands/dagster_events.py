@@ -5,8 +5,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from commands.shared import dagster_home
 from halving import Store
-from pipelines.cli_views import dagster_home
 
 if TYPE_CHECKING:
     import dagster as dg

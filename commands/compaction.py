@@ -6,8 +6,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from typing import Any
 
+from commands.shared import console_of, existing_backend
 from halving.errors import InvalidInput
-from pipelines.cli_views import console_of, existing_backend
 
 _MAX_WORKERS = 64
 

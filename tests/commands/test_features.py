@@ -19,7 +19,7 @@ from resources.features.partitions import partitions
 from resources.features.wanted import online_address
 from resources.registry.artifacts import manifest_of_winner
 from tests.backends import CHECKOUT
-from tests.pipelines.shell import Shell
+from tests.commands.shell import Shell
 
 Command = Callable[..., tuple[int, str, str]]
 MARCH = ("--from", "2026-03-01", "--to", "2026-03-03")

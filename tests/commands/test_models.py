@@ -13,7 +13,7 @@ from resources.registry.publishing import publish
 from resources.registry.registered_models import create_model
 from resources.registry.versions import register
 from tests.backends import snapshot_row
-from tests.pipelines.shell import Shell, Swept, on_swept
+from tests.commands.shell import Shell, Swept, on_swept
 from tests.resources.registry.winners import winner
 
 
@@ -139,7 +139,7 @@ def test_a_rollback_does_not_wait_for_the_store_with_the_change(
         create_model(session, "another", actor="ann")
     monkeypatch.setattr(Store, "replace", away)
     notes: list[str] = []
-    monkeypatch.setattr("pipelines.cli_models._warn", notes.append)
+    monkeypatch.setattr("commands.models._warn", notes.append)
     assert two.data("rollback", "digits")["version"] == "1.0.0"
     assert len(notes) == 1
     assert champions == {"1.0.0"}, "it was the champion before the store was asked"

@@ -3,11 +3,12 @@
 import argparse
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from commands.shared import answer, backend_of
 from halving.cli.output import NONE, duration, print_table
+from halving.cli.parser import add_command
 from halving.errors import NotFound
-from pipelines.cli_views import answer, backend_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,6 +17,20 @@ if TYPE_CHECKING:
     from resources.analysis.skips import Skips
     from resources.analysis.time_spent import TimeSpent
     from resources.analysis.trial_history import TrialHistory
+
+
+def add_trial_command(commands: Any) -> None:
+    """Add ``halving trial``."""
+    description = "show a trial: its params, why it waits, its results, and why each of its attempts ended"
+    trial = add_command(
+        commands, "trial", description, run_trial, trial="the trial's name, for example digits-7f3a.0007"
+    )
+    trial.add_argument(
+        "--attempt",
+        type=int,
+        metavar="N",
+        help="show this attempt alone, with all that is recorded of its end",
+    )
 
 
 def run_trial(arguments: argparse.Namespace) -> int:

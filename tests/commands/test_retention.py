@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from commands import retention as retention_command
+from commands.retention import clear_away
 from halving import Store
 from halving.cli.main import main
 from halving.maintenance import daily
 from halving.metrics.manifest import read_manifest
 from halving.records.run_record import RunRecords
 from halving.store.json_files import now
-from pipelines import cli_retention
-from pipelines.cli_retention import clear_away
 from resources.backend import Backend
 from resources.retention.carry_out import carry_out
 from resources.retention.policy_file import load_policy
@@ -45,7 +45,7 @@ def test_after_a_sweep_old_data_goes_once_a_day_and_a_line_says_so(
     RunRecords(old_backend.store, "p", "a").start({}, {}, 1, {"started": now(), "provenance": {}})
     write_segment(old_backend.store, "a", 1, 0, [("loss", step, step, 0.5) for step in range(10)], "p")
     RunRecords(old_backend.store, "p", "a").end(1, {"status": "finished", "summary": {}})
-    monkeypatch.setattr(cli_retention, "_WAIT_SECONDS", 300.0)
+    monkeypatch.setattr(retention_command, "_WAIT_SECONDS", 300.0)
     change = "a file retention.yaml in the store changes what is kept"
     log = Path(old_backend.store.address(daily.LOG))
     assert (
@@ -86,7 +86,7 @@ def test_what_moved_to_the_cold_tier_is_not_said_to_be_deleted(backend: Backend,
         assert (done.bytes, done.moved_bytes) == (0, 7)
         out = io.StringIO()
         with redirect_stdout(out):
-            cli_retention._print(argparse.Namespace(json=False), done)
+            retention_command._print(argparse.Namespace(json=False), done)
         said.append(out.getvalue().splitlines()[-1])
     assert said == [
         "0 B would go, 7 B would move to the cold tier; without --dry-run it goes",

@@ -10,9 +10,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from pipelines.cli import _COMMAND, _first_failure
+from commands.launch import _COMMAND, _first_failure
 from resources.catalog import SweepRow
-from tests.pipelines.shell import Shell, Swept, on_swept
+from tests.commands.shell import Shell, Swept, on_swept
 from tests.waiting import is_worked_in, wait_for
 
 Small = Callable[..., dict[str, Any]]

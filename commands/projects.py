@@ -3,10 +3,10 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from commands.shared import answer, backend_of
 from halving.cli.output import print_table
 from halving.cli.parser import add_command, add_group
 from halving.errors import InvalidInput
-from pipelines.cli_views import answer, backend_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

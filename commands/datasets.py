@@ -4,10 +4,10 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any
 
+from commands.shared import answer, backend_of
 from halving.cli.output import NONE, print_table, size
 from halving.cli.parser import add_command, add_group
 from halving.errors import InvalidInput
-from pipelines.cli_views import answer, backend_of
 
 if TYPE_CHECKING:
     from rich.console import Console

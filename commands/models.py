@@ -5,10 +5,10 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from commands.shared import answer, backend_of
 from halving.cli.output import NONE, print_pairs, print_table
 from halving.cli.parser import add_command, add_group
 from halving.errors import InvalidInput, NotFound
-from pipelines.cli_views import answer, backend_of
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,7 +6,8 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from pipelines.cli_views import answer, console_of, existing_backend
+from commands.shared import answer, console_of, existing_backend
+from halving.cli.parser import add_command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,6 +15,15 @@ if TYPE_CHECKING:
     from resources.analysis.run_index import Refreshed
 
 _MOST_PROCESSES = 8
+
+
+def add_index_command(commands: Any) -> None:
+    """Add ``halving index``."""
+    description = "bring the catalog's index of runs up to date with the store; a server does so by itself"
+    index = add_command(commands, "index", description, run_index)
+    index.add_argument(
+        "--rebuild", action="store_true", help="read every run again; meanwhile the index stays as it is"
+    )
 
 
 def run_index(arguments: argparse.Namespace) -> int:

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from commands.dagster_events import report_events
+from commands.shared import answer, backend_of
 from halving.cli.output import NONE, print_pairs, print_table, size
 from halving.cli.parser import add_command, add_group
 from halving.errors import InvalidInput, NotFound
-from pipelines.cli_views import answer, backend_of
-from pipelines.dagster_events import report_events
 
 if TYPE_CHECKING:
     import dagster as dg

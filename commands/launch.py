@@ -1,4 +1,4 @@
-"""The application's commands, and the one that runs a sweep: ``halving sweep``."""
+"""``halving sweep``: run a sweep to its end on this machine."""
 
 import argparse
 import ctypes
@@ -14,28 +14,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from commands.leaderboard import print_leaderboard
+from commands.retention import clear_away
+from commands.shared import backend_of, console_of, dagster_home, newest_sweep
 from halving import InvalidInput, StoreError
 from halving.cli.output import print_json
 from halving.cli.parser import add_command
-from pipelines import (
-    cli_backup,
-    cli_compact,
-    cli_cost,
-    cli_datasets,
-    cli_features,
-    cli_index,
-    cli_models,
-    cli_projects,
-    cli_rerun,
-    cli_retention,
-    cli_runs,
-    cli_sweeps,
-    cli_trial,
-    cli_views,
-)
-from pipelines.cli_runs import change_run as change_run  # The SDK imports both from this module.
-from pipelines.cli_runs import tag_run as tag_run
-from pipelines.cli_views import backend_of, console_of, newest_sweep
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,24 +27,20 @@ if TYPE_CHECKING:
 _REFRESH_SECONDS = 1.0
 # Reading the progress takes at most this part of the time, because the cores are for the trials.
 _MAX_SHARE = 1 / 20
-_CONTROLS = {
-    "pause": "start no more trials of a sweep; running ones save a checkpoint and stop",
-    "resume": "continue a paused sweep where it stands",
-    "stop": "end the search of a sweep now and evaluate what it found",
-    "extend": "allow a running sweep to start more trials",
-}
 # These are ALLOW_DEPRECATED, REFRESH and COMMAND of pipelines.jobs, whose import would take seconds.
 _ALLOW_DEPRECATED = "halving/allow_deprecated"
 _REFRESH = "halving/refresh"
 _COMMAND = "halving/command"
 
 
-def add_commands(commands: Any) -> None:
-    """Add this application's commands to the ``halving`` command."""
-    spec = "a sweep spec, for example sweeps/digits.yaml"
-    sweep = "the sweep's id, for example digits-7f3a"
+def add_sweep_command(commands: Any) -> None:
+    """Add ``halving sweep``."""
     run = add_command(
-        commands, "sweep", "run a sweep to its end on this machine and show its progress", _sweep, spec=spec
+        commands,
+        "sweep",
+        "run a sweep to its end on this machine and show its progress",
+        run_sweep,
+        spec="a sweep spec, for example sweeps/digits.yaml",
     )
     run.add_argument(
         "--allow-deprecated", action="store_true", help="also on a dataset's snapshot that was deprecated"
@@ -70,67 +50,9 @@ def add_commands(commands: Any) -> None:
         action="store_true",
         help="read all of the dataset's source again, also files that look as they were",
     )
-    description = "check a sweep spec and warn of settings that may work badly, without running anything"
-    add_command(commands, "check", description, cli_sweeps.run_check, spec=spec)
-    for name, description in _CONTROLS.items():
-        control = add_command(commands, name, description, cli_sweeps.run_control, sweep=sweep)
-    control.add_argument(
-        "--max-trials", type=int, required=True, help="how many trials the sweep may start in all"
-    )
-    description = "replay strategies on a finished sweep's curves: what they would have spent and found"
-    replay = add_command(commands, "replay", description, cli_views.run_replay, sweep=sweep)
-    replay.add_argument(
-        "--strategy",
-        action="append",
-        required=True,
-        help="as in a spec, for example 'hyperband' or 'asha: {min_budget: 3}'; may be given several times",
-    )
-    description = "show a sweep's trials, best first, and what early stopping saved"
-    leaderboard = add_command(commands, "leaderboard", description, cli_views.run_leaderboard)
-    leaderboard.add_argument("sweep", nargs="?", help="the sweep's id (default: the newest)")
-    description = "show a trial: its params, why it waits, its results, and why each of its attempts ended"
-    trial = add_command(
-        commands,
-        "trial",
-        description,
-        cli_trial.run_trial,
-        trial="the trial's name, for example digits-7f3a.0007",
-    )
-    trial.add_argument(
-        "--attempt",
-        type=int,
-        metavar="N",
-        help="show this attempt alone, with all that is recorded of its end",
-    )
-    cli_cost.add_cost_command(commands)
-    cli_models.add_models_commands(commands)
-    cli_projects.add_projects_commands(commands)
-    description = "bring the catalog's index of runs up to date with the store; a server does so by itself"
-    index = add_command(commands, "index", description, cli_index.run_index)
-    index.add_argument(
-        "--rebuild", action="store_true", help="read every run again; meanwhile the index stays as it is"
-    )
-    cli_runs.add_runs_commands(commands.choices["runs"].inner)
-    cli_datasets.add_datasets_commands(commands)
-    cli_features.add_features_commands(commands)
-    cli_retention.add_retention_command(commands)
-    cli_backup.add_backup_commands(commands)
-    cli_compact.add_workers(commands.choices["compact"])
-    # These commands of the SDK do more where the application is installed.
-    commands.choices["rerun"].set_defaults(run=cli_rerun.run_rerun)
-    commands.choices["why"].set_defaults(run=cli_rerun.run_why)
-    commands.choices["runs"].set_defaults(run=cli_runs.run_list)
-    commands.choices["show"].set_defaults(run=cli_runs.run_details)
-    commands.choices["doctor"].set_defaults(run=_doctor)
 
 
-def _doctor(arguments: argparse.Namespace) -> int:
-    from pipelines.doctor import run_doctor
-
-    return run_doctor(arguments)
-
-
-def _sweep(arguments: argparse.Namespace) -> int:
+def run_sweep(arguments: argparse.Namespace) -> int:
     """Run the job ``sweep`` by Dagster's own command, write its log to a file and show its progress.
 
     JSON: as ``halving leaderboard --json`` for the sweep, and ``error``, null unless the job failed; progress
@@ -156,7 +78,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     goes_on = has_unfinished(backend.catalog, spec, "job")
     # It raises when too few GPU-hours are left.
     forecast = check_gpu_hours(backend.catalog, spec, goes_on=goes_on)
-    home = cli_views.dagster_home(backend.store)
+    home = dagster_home(backend.store)
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -215,7 +137,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     if process.returncode:
         failure = f"failed: {_first_failure(home, command)}\nDagster's log has the rest: {log}"
     status = _conclude(console, backend, spec, arguments, failure, previous)
-    cli_retention.clear_away(console, backend.store)
+    clear_away(console, backend.store)
     return status
 
 
@@ -294,7 +216,7 @@ def _conclude(
     if arguments.json:
         print_json({**leaderboard_of(backend.store, backend.catalog, sweep), "error": failure})
     else:
-        cli_views.print_leaderboard(console, backend, sweep)
+        print_leaderboard(console, backend, sweep)
     if failure:
         console.print(failure, style="red", highlight=False)
         if summarize(backend.catalog, sweep).status == "evaluating":

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from commands.shared import answer, backend_of
 from halving.cli.parser import add_command
 from halving.errors import HalvingError, InvalidInput
-from pipelines.cli_views import answer, backend_of
 
 if TYPE_CHECKING:
     from halving import Store

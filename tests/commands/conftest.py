@@ -1,0 +1,3 @@
+"""Fixtures: a backend, its catalog and specs."""
+
+from tests.backends import *  # noqa: F403
