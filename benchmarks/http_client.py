@@ -1,6 +1,7 @@
 """An HTTP client that sends one request after the other over one connection, as a browser's tab does."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -57,3 +58,12 @@ class Client:
         return Reply(
             int(first.split()[1]), headers, await reader.readexactly(int(headers.get("content-length", 0)))
         )
+
+
+async def end_clients(tasks: Sequence["asyncio.Task[None]"]) -> None:
+    """End the tasks of clients; the error of one that has ended by itself is raised."""
+    for task in tasks:
+        if task.done():
+            task.result()
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

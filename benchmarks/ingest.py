@@ -14,7 +14,8 @@ from benchmarks.log import rows
 from benchmarks.machine import CHECKOUT, Setting
 from benchmarks.peers.harness import METRICS, NAMES, losses
 from benchmarks.results import Part, Table, Target, number, spread
-from benchmarks.server import cpu_of, running_server
+from benchmarks.server_process import cpu_of, running_server
+from halving.text import count_of
 
 _TEXT = """
 One server process on an empty store, and clients on the same machine, each a process with a run of its own:
@@ -53,7 +54,7 @@ def measure(setting: Setting) -> Part:
                 number(wrong),
             ]
         )
-        who = "1 client" if clients == 1 else f"{clients} clients"
+        who = count_of(clients, "client")
         part.targets.append(Target(f"points taken over HTTP, {who}", "M points/s", rates, 0.5, at_most=False))
     part.tables.append(table)
     return part

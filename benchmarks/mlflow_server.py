@@ -18,7 +18,7 @@ from benchmarks.mlflow_asks import CLIENTS
 from benchmarks.peers.compare import MLFLOW
 from benchmarks.peers.installs import Installed, environment, install
 from benchmarks.results import Part, Table, Target, number, spread
-from benchmarks.server import running_server
+from benchmarks.server_process import running_server
 from tests.ports import free_port
 from tests.waiting import wait_for
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from benchmarks.machine import ChildFailed, Setting, in_child
 from benchmarks.results import Part, Table, Target, spread
-from benchmarks.server import running_server
+from benchmarks.server_process import running_server
 from benchmarks.stores import PROJECT
 from tests.browser import CHROMIUM, chromium
 from tests.waiting import wait_for

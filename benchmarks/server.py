@@ -5,9 +5,7 @@ It measures bytes and CPU of an answer, and of 200 streams.
 
 import asyncio
 import json
-import os
 import random
-import signal
 import statistics
 import subprocess
 import sys
@@ -16,17 +14,15 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from benchmarks.http_client import Client
+from benchmarks.http_client import Client, end_clients
 from benchmarks.machine import CHECKOUT, Setting, in_child
 from benchmarks.results import Part, Table, Target, number, spread
 from benchmarks.server_asks import measure_loops
+from benchmarks.server_process import cpu_of, running_server
 from benchmarks.stores import PROJECT
-from tests.ports import free_port
-from tests.waiting import wait_for
 
 _TEXT = """
 One server process on a store of 100 runs x 10 metrics x 1,000 points (noisy losses, compacted) in the page
@@ -42,12 +38,6 @@ POINTS = 1_000
 LIVE = 20
 _THINK = 5.0
 _TIMED = 20  # of the streams, one in so many is looked into
-SERVER = """
-import sys
-from server.serving import serve
-from server.settings import Settings
-serve(Settings(root=sys.argv[1], port=int(sys.argv[2])))
-"""
 _TRAINERS = """
 import sys, time
 import halving
@@ -167,17 +157,8 @@ async def _clients(
     cpu = cpu_of(process)
     await asyncio.sleep(seconds)
     observed["share"] = (cpu_of(process) - cpu) / (time.monotonic() - began)
-    await end(tasks)
+    await end_clients(tasks)
     return observed
-
-
-async def end(tasks: Sequence["asyncio.Task[None]"]) -> None:
-    """End clients; one that has ended by itself had an error, which is raised."""
-    for task in tasks:
-        if task.done():
-            task.result()
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _watch(port: int, live: int, place: int, observed: dict[str, Any]) -> None:
@@ -189,7 +170,8 @@ async def _watch(port: int, live: int, place: int, observed: dict[str, Any]) -> 
     while line := await reader.readline():
         if line.startswith(b"data:") and kind == b"event: points\n" and place % _TIMED == 0:
             observed["lags"].append(time.time() - json.loads(line[5:])["t"][-1])
-        kind = line if line.startswith(b"event:") else kind
+        if line.startswith(b"event:"):
+            kind = line
         observed["ready"] += line == b"event: ready\n"
         observed["events"] += line == b"event: points\n"
 
@@ -201,7 +183,9 @@ async def _ask(port: int, runs: list[str], place: int, observed: dict[str, Any])
     await asyncio.sleep(source.uniform(0, _THINK))
     while True:
         low = source.randrange(POINTS // 2)
-        zoom = {"low": low, "high": low + source.randrange(50, POINTS // 2)} if source.random() < 0.3 else {}
+        zoom = {}
+        if source.random() < 0.3:
+            zoom = {"low": low, "high": low + source.randrange(50, POINTS // 2)}
         body = json.dumps(
             {
                 "runs": [f"{PROJECT}/{run}" for run in runs],
@@ -210,7 +194,9 @@ async def _ask(port: int, runs: list[str], place: int, observed: dict[str, Any])
             }
         )
         began = time.monotonic()
-        condition = {"If_None_Match": tags[body]} if body in tags else {}
+        condition = {}
+        if body in tags:
+            condition = {"If_None_Match": tags[body]}
         reply = await client.post("/api/v1/curves", body, Accept=BINARY, **condition)
         observed["waits"].append(time.monotonic() - began)
         tags[body] = reply.headers["etag"]
@@ -219,7 +205,10 @@ async def _ask(port: int, runs: list[str], place: int, observed: dict[str, Any])
 
 def _part_of(seconds: Sequence[float], part: float) -> str:
     """The value that a share of the sorted ones lies below."""
-    return number(sorted(seconds)[min(len(seconds) - 1, int(len(seconds) * part))]) if seconds else "-"
+    if not seconds:
+        return "-"
+    place = min(len(seconds) - 1, int(len(seconds) * part))
+    return number(sorted(seconds)[place])
 
 
 def _measure_load(
@@ -228,12 +217,6 @@ def _measure_load(
     load = {"live": live, "streams": streams, "dashboards": dashboards, "seconds": seconds}
     observed = in_child("benchmarks.server:clients", process=process, port=port, runs=runs, **load)
     return observed["share"], observed
-
-
-def cpu_of(process: int) -> float:
-    """Seconds of CPU that a process has used."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _measure_answer(
@@ -249,42 +232,6 @@ def _measure_answer(
     ) as answer:
         size = len(answer.read())
     return size, cpu_of(process) - cpu, time.monotonic() - began
-
-
-@contextmanager
-def running_server(root: str, settled: float = 3.0) -> Iterator[tuple[int, int]]:
-    """The process id and the port of a server on a store, ``settled`` seconds after it answered.
-
-    In three seconds the index has read the store.
-    """
-    with server_process(root) as (process, port):
-
-        def answers() -> bool:
-            try:
-                return bool(urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/health").status == 200)
-            except OSError:
-                return False
-
-        wait_for(answers, 300, "the server answers")
-        time.sleep(settled)
-        yield process, port
-
-
-@contextmanager
-def server_process(root: str) -> Iterator[tuple[int, int]]:
-    """The process id and the port of a server that starts.
-
-    The tests of quick runs fork one instead.
-    """
-    port = free_port()
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVER, root, str(port)], cwd=CHECKOUT, stdout=subprocess.DEVNULL
-    )
-    try:
-        yield process.pid, port
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
 
 
 @contextmanager

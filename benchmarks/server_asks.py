@@ -6,10 +6,11 @@ import random
 import time
 from typing import Any
 
-from benchmarks.http_client import Client
+from benchmarks.http_client import Client, end_clients
 from benchmarks.machine import Setting, in_child
 from benchmarks.results import Table, Target, number
 from benchmarks.search_scale import spec_of
+from benchmarks.server_process import cpu_of
 
 LOOPS = 1_000
 # seconds between two requests of a loop, equally distributed
@@ -27,7 +28,7 @@ def measure_loops(setting: Setting, servers: Any) -> tuple[Table, list[Target]]:
     """Measure the answers to loops that wait and to loops that train.
 
     Args:
-        servers: :func:`benchmarks.server.running_server`, with its pause.
+        servers: :func:`benchmarks.server_process.running_server`, with its pause.
     """
     loops = setting.choose(4, LOOPS)
     seconds = setting.choose(2, 60)
@@ -101,8 +102,6 @@ def clients(
 async def _clients(
     process: int, port: int, study: str, trains: bool, loops: int, seconds: float, max_pause: float
 ) -> dict[str, Any]:
-    from benchmarks.server import cpu_of, end
-
     waits: dict[str, list[float]] = {"a trial": [], "come again": [], "a decision": []}
     tasks = [
         asyncio.create_task(_loop(port, study, place, waits, trains, max_pause)) for place in range(loops)
@@ -114,7 +113,7 @@ async def _clients(
     cpu = cpu_of(process)
     await asyncio.sleep(seconds)
     share = (cpu_of(process) - cpu) / (time.monotonic() - began)
-    await end(tasks)
+    await end_clients(tasks)
     return {"waits": waits, "share": share}
 
 
@@ -140,12 +139,18 @@ async def _loop(
             body = json.dumps(result)
         began = time.monotonic()
         reply = await client.post(path, body)
-        has_trial = reply.status == 200
-        kind = "a trial" if has_trial else "come again"
-        waits["a decision" if assignment else kind].append(time.monotonic() - began)
-        answer = json.loads(reply.body) if has_trial and trains else {"decision": "none"}
+        kind = "come again"
+        answer = {"decision": "none"}
+        if reply.status == 200:
+            kind = "a trial"
+            if trains:
+                answer = json.loads(reply.body)
+        if assignment:
+            kind = "a decision"
+        waits[kind].append(time.monotonic() - began)
         # What goes on has more epochs granted; any other decision takes the trial away.
-        assignment = (
-            {**(assignment or {}), **answer} if answer.get("decision", "continue") == "continue" else None
-        )
+        if answer.get("decision", "continue") == "continue":
+            assignment = {**(assignment or {}), **answer}
+        else:
+            assignment = None
         await asyncio.sleep(source.uniform(max_pause * MIN_PAUSE / MAX_PAUSE, max_pause))

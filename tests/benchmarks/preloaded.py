@@ -53,7 +53,7 @@ class Preloaded:
         patch.setattr(forkserver, "connect_to_new_process", self._server.connect_to_new_process)
         patch.setattr(forkserver, "ensure_running", self._server.ensure_running)
         patch.setattr("benchmarks.machine.run_call", _call_in_fork)
-        patch.setattr("benchmarks.server.server_process", _server_process)
+        patch.setattr("benchmarks.server_process.server_process", _server_process)
         patch.setattr("benchmarks.gangs.torchrun", _torchrun)
 
     def stop(self) -> None:
@@ -81,7 +81,7 @@ def _call_in_fork(function: str, arguments: str) -> Any:
 
 @contextmanager
 def _server_process(root: str) -> Iterator[tuple[int, int]]:
-    """As :func:`benchmarks.server.server_process`."""
+    """As :func:`benchmarks.server_process.server_process`."""
     with server_of(root) as server:
         yield server.pid, server.port
 
