@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from commands.shared import answer, backend_of, console_of, existing_backend
-from halving.cli.output import local_time, print_table, size
+from halving.cli.output import print_table
 from halving.cli.parser import add_command
+from halving.text import local_time, size
 
 if TYPE_CHECKING:
     from halving import Store
@@ -63,8 +64,10 @@ def run_backup(arguments: argparse.Namespace) -> int:
     with _progress(arguments, "copied") as progress:
         made = back_up(backend.store, backend.catalog, place, progress)
     manifest = made.manifest
-    pruned = prune_after(place, backend.store.root, arguments.keep, made) if arguments.keep else None
-    data = {
+    pruned = None
+    if arguments.keep:
+        pruned = prune_after(place, backend.store.root, arguments.keep, made)
+    data: dict[str, Any] = {
         "backup": manifest.id,
         "place": place.root,
         "of": manifest.root,
@@ -76,7 +79,7 @@ def run_backup(arguments: argparse.Namespace) -> int:
         "revision": manifest.revision,
         "seconds": made.seconds,
         "missing": [{"digest": content.digest, "what": content.title} for content in made.missing],
-        "pruned": asdict(pruned) if pruned else None,
+        "pruned": None,
     }
     text = (
         f"backup {manifest.id} of {manifest.root}: {manifest.count} files, {size(manifest.bytes)}, and "
@@ -84,6 +87,7 @@ def run_backup(arguments: argparse.Namespace) -> int:
     )
     text += f"; {made.copied} files, {size(made.copied_bytes)}, were new; {made.seconds:.1f} s"
     if pruned:
+        data["pruned"] = asdict(pruned)
         text += (
             f"\n{len(pruned.backups)} older backups went, and {pruned.contents} files that no other one "
             f"has, {size(pruned.bytes)}"

@@ -4,9 +4,10 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from commands.shared import answer, backend_of
-from halving.cli.output import duration, print_table, size
+from halving.cli.output import print_table
 from halving.cli.parser import add_command
 from halving.errors import NotFound
+from halving.text import duration, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,13 +70,18 @@ def run_cost(arguments: argparse.Namespace) -> int:
     if arguments.of is not None and _is_sweep(backend, arguments.of):
         cost = sweep_cost(backend.catalog, arguments.of, prices)
         by: Any = arguments.by or "purpose"
-        lines = cost.purposes if by == "purpose" else sweep_lines(backend.catalog, arguments.of, by, prices)
+        lines = cost.purposes
+        if by != "purpose":
+            lines = sweep_lines(backend.catalog, arguments.of, by, prices)
         data = {**cost.as_dict(), "by": by, "lines": [line.as_dict() for line in lines]}
         return answer(arguments, data, lambda console: _print_sweep(console, cost, by, lines))
     kind, name = _kind_and_name(arguments)
     refreshed = Refresher(backend.store, backend.catalog).refresh(_REFRESH_SECONDS)
     unread = refreshed.left + len(refreshed.problems)
-    by = arguments.by or ("project" if name is None else "sweep")
+    default_by = "sweep"
+    if name is None:
+        default_by = "project"
+    by = arguments.by or default_by
     summed = costs(backend.store, backend.catalog, name, by, prices, kind)
     return answer(
         arguments,
@@ -124,8 +130,12 @@ def _print_costs(console: "Console", costs: "Costs", unread: int) -> None:
     if costs.trained.lost:
         lost = money(costs.trained.lost, prices)
         total += f", of which at most {lost} for work that crashed or was preempted"
-    counted = "sweeps" if costs.kind == "model" else "sweeps and runs"
-    subject = f"all {counted}" if costs.of is None else f"the {counted} of {costs.kind} {costs.of}"
+    counted = "sweeps and runs"
+    if costs.kind == "model":
+        counted = "sweeps"
+    subject = f"all {counted}"
+    if costs.of is not None:
+        subject = f"the {counted} of {costs.kind} {costs.of}"
     console.print(f"[bold]{subject}[/]: {total} ({prices.about()})", highlight=False)
     _print_lines(console, costs.by, costs.lines, prices)
     for sentence in _about_runs(costs, unread):

@@ -5,9 +5,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from commands.shared import answer, backend_of
-from halving.cli.output import NONE, print_table, size
+from halving.cli.output import print_table
 from halving.cli.parser import add_command, add_group
 from halving.errors import InvalidInput
+from halving.text import NONE, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,9 +91,11 @@ def run_list(arguments: argparse.Namespace) -> int:
 
     def show(console: "Console") -> None:
         if not snapshots:
-            snapshot = f"snapshot of {arguments.name}" if arguments.name else "snapshot"
+            wanted = "snapshot"
+            if arguments.name:
+                wanted = f"snapshot of {arguments.name}"
             console.print(
-                f"there is no {snapshot} yet; a sweep takes one, as in [bold]halving sweep "
+                f"there is no {wanted} yet; a sweep takes one, as in [bold]halving sweep "
                 "sweeps/digits.yaml[/]"
             )
             return
@@ -157,7 +160,7 @@ def run_deprecate(arguments: argparse.Namespace) -> int:
         raise InvalidInput("--reason = '' is not accepted: say why, for whoever tries to launch on it")
     catalog = backend_of(arguments).catalog
     digest = find_snapshot(catalog, arguments.snapshot).digest
-    snapshot = deprecate(catalog, digest, None if arguments.undo else arguments.reason)
+    snapshot = deprecate(catalog, digest, arguments.reason)
     data = {"key": snapshot.key, "digest": snapshot.digest, "deprecated": snapshot.deprecated}
     text = f"{snapshot.key} may be used again"
     if not arguments.undo:
@@ -345,7 +348,9 @@ def _print_diff(console: "Console", data: dict[str, Any]) -> None:
     console.print(f"[bold]{data['old']}[/] → [bold]{data['new']}[/]", highlight=False)
     for change, columns in data["schema"].items():
         for name, kind in columns.items():
-            kinds = " → ".join(kind) if isinstance(kind, list) else kind
+            kinds = kind
+            if isinstance(kind, list):
+                kinds = " → ".join(kind)
             console.print(f"column {change}: {name} ({kinds})", highlight=False, markup=False)
     rows = data["rows"]
     table = []
@@ -360,10 +365,11 @@ def _print_diff(console: "Console", data: dict[str, Any]) -> None:
         table,
         right=["before", "after", "added", "removed"],
     )
-    for source, target, count in rows["moved"] if rows is not None else []:
-        console.print(f"{count:,} rows moved from {source} to {target}", style="yellow", highlight=False)
-    if rows is not None and not rows["moved"]:
-        console.print("no row moved from one split to another")
+    if rows is not None:
+        for source, target, count in rows["moved"]:
+            console.print(f"{count:,} rows moved from {source} to {target}", style="yellow", highlight=False)
+        if not rows["moved"]:
+            console.print("no row moved from one split to another")
     console.print(
         f"{size(data['bytes']['new'])} are new, {size(data['bytes']['shared'])} are shared", highlight=False
     )

@@ -12,8 +12,8 @@ from sqlalchemy import func, select
 from commands.shared import dagster_home
 from halving import Store
 from halving.cli.doctor import run_doctor as run_with
-from halving.cli.output import duration
 from halving.doctor.checks import ERROR, OK, SKIPPED, WARNING, Check, Finding
+from halving.text import duration
 from resources.catalog import Catalog, SweepRow
 from resources.catalog.opening import open_catalog
 from resources.doctor.catalog_checks import check_clock, check_schema, check_soundness, is_current

@@ -192,7 +192,9 @@ def _progress(backend: Any, spec: Any, previous: str | None) -> str:
     if summary.status == "searching" and summary.final:
         phase = f"final training {sum(trial.complete for trial in summary.final)}/{summary.final_seeds}"
         running = sum(trial.status == "running" for trial in summary.final)
-        trials = f"{running} running, with the params of {best.key}" if best else ""
+        trials = ""
+        if best:
+            trials = f"{running} running, with the params of {best.key}"
     if summary.held_back:
         hint += f"; waits: {summary.held_back}"
     return f"{sweep}  {phase}: {trials}{hint}"
@@ -253,7 +255,9 @@ def _first_failure(home: Path, command: str) -> str:
 
 def _message(event: Any) -> str:
     """Why a step or run failed: the text of an expected failure, else the error that was raised first."""
-    failure = event.step_failure_data if event.is_step_failure else event.job_failure_data
+    failure = event.job_failure_data
+    if event.is_step_failure:
+        failure = event.step_failure_data
     # A run that something else marked as failed, such as Dagster's daemon, has no data of its failure.
     error = getattr(failure, "error", None)
     expected = getattr(failure, "user_failure_data", None)
@@ -261,7 +265,9 @@ def _message(event: Any) -> str:
         return str(expected.description)
     while error and error.cause:
         error = error.cause
-    return str(error.message if error else event.message or "the job failed").strip()
+    if error:
+        return str(error.message).strip()
+    return str(event.message or "the job failed").strip()
 
 
 def _ended_sweep(backend: Any, spec: Any) -> str | None:
@@ -272,7 +278,9 @@ def _ended_sweep(backend: Any, spec: Any) -> str | None:
     if sweep is None:
         return None
     with backend.catalog.read() as session:
-        return None if backend.catalog.sweep(session, sweep).status in OPEN else sweep
+        if backend.catalog.sweep(session, sweep).status in OPEN:
+            return None
+    return sweep
 
 
 def _interrupt(*_: object) -> NoReturn:

@@ -1,11 +1,13 @@
 """``halving leaderboard``: a sweep's trials, best first, and what became of its winner."""
 
 import argparse
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from commands.shared import backend_of, console_of, newest_sweep
-from halving.cli.output import NONE, duration, print_json, print_table
+from halving.cli.output import print_json, print_table
 from halving.cli.parser import add_command
+from halving.text import NONE, duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,7 +58,9 @@ def print_leaderboard(console: "Console", backend: "Backend", sweep: str, rows: 
     summary = summarize(backend.catalog, sweep)
     searching = summary.status == "searching"
     hints = {"pause": f" (paused: halving resume {sweep} continues it)", "stop": " (being stopped)"}
-    hint = hints.get(summary.control, "") if searching else ""
+    hint = ""
+    if searching:
+        hint = hints.get(summary.control, "")
     console.print(f"[bold]{sweep}: {summary.status}[/]{hint}", highlight=False)
     if summary.held_back:
         console.print(f"waits: {summary.held_back}", style="yellow", highlight=False, markup=False)
@@ -64,7 +68,10 @@ def print_leaderboard(console: "Console", backend: "Backend", sweep: str, rows: 
         console.print(explain_failures(summary.failed), style="red", highlight=False, markup=False)
     _print_waiting(console, summary.waiting, rows)
     if not summary.standings:
-        console.print("no trial has a result yet" if searching else "no trial has a result")
+        message = "no trial has a result"
+        if searching:
+            message += " yet"
+        console.print(message)
         return
     others = [objective["metric"] for objective in summary.objectives[1:]]
     others += [metric for metric in summary.bounds if metric not in (summary.objective, *others)]
@@ -76,13 +83,15 @@ def print_leaderboard(console: "Console", backend: "Backend", sweep: str, rows: 
             status += ", on the front"
         if standing.violation > 0:
             status += ", out of bounds"
-        reported = [number(standing.metrics[name]) if name in standing.metrics else NONE for name in others]
-        values = [number(standing.params[name]) if name in standing.params else NONE for name in names]
+        reported = [_number_of(standing.metrics, name) for name in others]
+        values = [_number_of(standing.params, name) for name in names]
         table.append(
             [place, standing.key, number(standing.objective), *reported, standing.epochs, status, *values]
         )
     columns = ("#", "trial", summary.objective, *others, "epochs", "status", *names)
-    order = "within bounds, then highest rung, then result" if summary.bounds else "highest rung, then result"
+    order = "highest rung, then result"
+    if summary.bounds:
+        order = f"within bounds, then {order}"
     print_table(
         console,
         columns,
@@ -93,10 +102,12 @@ def print_leaderboard(console: "Console", backend: "Backend", sweep: str, rows: 
     )
     if len(summary.standings) > rows:
         console.print(f"and {len(summary.standings) - rows} more trials", style="dim")
-    saved = f", {duration(summary.gpu_seconds_saved)} of GPU" if summary.gpu_seconds_saved else ""
+    saved = f"{summary.saved:.0%} saved"
+    if summary.gpu_seconds_saved:
+        saved += f", {duration(summary.gpu_seconds_saved)} of GPU"
     console.print(
-        f"Early stopping: {summary.epochs_trained} of {summary.epochs_full} epochs trained, "
-        f"{summary.saved:.0%} saved{saved}; {duration(summary.seconds)} of training in all."
+        f"Early stopping: {summary.epochs_trained} of {summary.epochs_full} epochs trained, {saved}; "
+        f"{duration(summary.seconds)} of training in all."
     )
     if summary.audited:
         console.print(
@@ -107,6 +118,15 @@ def print_leaderboard(console: "Console", backend: "Backend", sweep: str, rows: 
     _print_outcome(console, backend, sweep)
     if backend.store.exists(report_path(sweep)):
         console.print(f"Report: {backend.store.address(report_path(sweep))}")
+
+
+def _number_of(values: Mapping[str, Any], name: str) -> str:
+    """The cell of a metric or param, which a trial may not have."""
+    from resources.evaluation.page import number
+
+    if name not in values:
+        return NONE
+    return number(values[name])
 
 
 def _print_final(console: "Console", backend: "Backend", summary: "SweepSummary") -> None:
@@ -162,10 +182,12 @@ def _print_outcome(console: "Console", backend: "Backend", sweep: str) -> None:
 
     report, version = outcome_of(backend.catalog, sweep)
     if report:
-        metrics = [
-            f"{name} {'not finite' if value is None else number(value)}"
-            for name, value in report.metrics.items()
-        ]
+        metrics = []
+        for name, value in report.metrics.items():
+            text = "not finite"
+            if value is not None:
+                text = number(value)
+            metrics.append(f"{name} {text}")
         console.print(f"Test split: {', '.join(metrics)}")
         _print_gates(console, report_data(backend.store, report).get("gates") or [])
     if version:
@@ -184,7 +206,9 @@ def _print_gates(console: "Console", gates: list[dict[str, Any]]) -> None:
         console.print(f"Gates passed: {', '.join(passed)}", highlight=False)
     for gate in gates:
         if gate["outcome"] != PASS:
-            style = "red" if gate["outcome"] == FAIL else "yellow"
+            style = "yellow"
+            if gate["outcome"] == FAIL:
+                style = "red"
             console.print(
                 f"Gate {gate['name']}: {gate['outcome']}: {gate['reason']}",
                 style=style,

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from commands.shared import answer, backend_of
-from halving.cli.output import NONE, print_pairs, print_table
+from halving.cli.output import print_pairs, print_table
 from halving.cli.parser import add_command, add_group
 from halving.errors import InvalidInput, NotFound
+from halving.text import NONE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -185,7 +186,9 @@ def run_tag(arguments: argparse.Namespace) -> int:
 
     model, version = annotate(backend_of(arguments), arguments.model, change, _warn)
     name = _name(model, version)
-    message = f"{name} is tagged {key}={value}" if value else f"{name} has no tag {key}"
+    message = f"{name} has no tag {key}"
+    if value:
+        message = f"{name} is tagged {key}={value}"
     data = {"model": model, "version": version, "tag": key, "value": value or None}
     return _answer_message(arguments, data, message)
 
@@ -201,7 +204,9 @@ def run_alias(arguments: argparse.Namespace) -> int:
     alias = arguments.alias
     version = arguments.version
     set_alias(backend_of(arguments), model, alias, version, _warn, actor=user())
-    message = f"{model}@{alias} is {model} {version}" if version else f"{model} has no alias {alias}"
+    message = f"{model} has no alias {alias}"
+    if version:
+        message = f"{model}@{alias} is {model} {version}"
     return _answer_message(arguments, {"model": model, "alias": alias, "version": version}, message)
 
 
@@ -291,7 +296,9 @@ def _change(
     row, _, missing = change(backend, arguments.model, *version, _warn, actor=user(), **more)
     with backend.catalog.read() as session:
         data = as_dict(session, row)
-    state = f"{done}, and {row.stage}" if done else row.stage
+    state = row.stage
+    if done:
+        state = f"{done}, and {row.stage}"
     message = f"model {row.model} {row.version} is {state}"
     if done == "approved" and row.stage == "staging":
         promote = f"halving promote {row.model} {row.version} makes it the champion"
@@ -324,7 +331,9 @@ def _answer_message(arguments: argparse.Namespace, data: Any, message: str) -> i
 
 
 def _name(model: str, version: str | None) -> str:
-    return f"model {model} {version}" if version else f"model {model}"
+    if version is None:
+        return f"model {model}"
+    return f"model {model} {version}"
 
 
 def _print_versions(
@@ -337,17 +346,19 @@ def _print_versions(
         return
     rows = []
     for row in versions:
-        metrics = ", ".join(
-            f"{name} {'not finite' if value is None else f'{value:.4f}'}"
-            for name, value in row["metrics"].items()
-        )
+        metrics = []
+        for name, value in row["metrics"].items():
+            text = "not finite"
+            if value is not None:
+                text = f"{value:.4f}"
+            metrics.append(f"{name} {text}")
         artifact = (row["checkpoint"] or row["source"] or "")[:19]
         rows.append(
             [
                 row["model"],
                 row["version"],
                 row["stage"],
-                metrics,
+                ", ".join(metrics),
                 row["run"] or "",
                 artifact,
                 ", ".join(row["features"]) or NONE,

@@ -89,7 +89,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     from resources.tenancy.projects import show_project
 
     catalog = backend_of(arguments).catalog
-    return _answer_one(arguments, catalog, show_project(catalog, arguments.project))
+    return _answer_project(arguments, catalog, show_project(catalog, arguments.project))
 
 
 def run_set(arguments: argparse.Namespace) -> int:
@@ -100,12 +100,14 @@ def run_set(arguments: argparse.Namespace) -> int:
     for name in ("weight", "max_trials", "max_gpus", "gpu_hours"):
         value = getattr(arguments, name)
         if value is not None:
-            settings[name] = None if value == _NONE else value
+            settings[name] = value
+            if value == _NONE:
+                settings[name] = None
     if arguments.owner:
         settings["owners"] = _owners(arguments.owner)
     catalog = backend_of(arguments).catalog
     set_project(catalog, arguments.project, **settings)
-    return _answer_one(arguments, catalog, show_project(catalog, arguments.project))
+    return _answer_project(arguments, catalog, show_project(catalog, arguments.project))
 
 
 def run_unset(arguments: argparse.Namespace) -> int:
@@ -115,10 +117,10 @@ def run_unset(arguments: argparse.Namespace) -> int:
     former_names = unset_project(backend_of(arguments).catalog, arguments.project)
 
     def say(console: "Console") -> None:
-        names = f" It still has the names {', '.join(former_names)}, too." if former_names else ""
-        console.print(
-            f"nothing is set for project {arguments.project} any more.{names}", highlight=False, markup=False
-        )
+        text = f"nothing is set for project {arguments.project} any more."
+        if former_names:
+            text += f" It still has the names {', '.join(former_names)}, too."
+        console.print(text, highlight=False, markup=False)
 
     return answer(arguments, {"name": arguments.project, "former_names": former_names}, say)
 
@@ -170,7 +172,9 @@ def _owners(names: list[str]) -> list[str]:
 
 def _limit(number: type) -> "Callable[[str], Any]":
     def read(text: str) -> Any:
-        return _NONE if text == _NONE else number(text)
+        if text == _NONE:
+            return _NONE
+        return number(text)
 
     read.__name__ = f"{number.__name__} or {_NONE}"  # The parser's message quotes it.
     return read
@@ -196,32 +200,41 @@ def _print_list(console: "Console", lines: "list[ProjectLine]", used: dict[str, 
         "wait",
         "owners",
     )
-    rows = [
-        [
-            line.name,
-            "" if line.name == "*" else f"{line.weight:g}",
-            line.trials,
-            _limit_text(line.max_trials),
-            _gpus(line),
-            _limit_text(line.max_gpus),
-            f"{used[line.name]:.4g}" if line.name in used else "",
-            _limit_text(line.gpu_hours),
-            line.searching,
-            len(line.waiting),
-            ", ".join(line.owners),
-        ]
-        for line in lines
-    ]
+    rows = []
+    for line in lines:
+        weight = f"{line.weight:g}"
+        if line.name == "*":
+            weight = ""
+        hours = ""
+        if line.name in used:
+            hours = f"{used[line.name]:.4g}"
+        trials = [line.trials, _limit_text(line.max_trials)]
+        gpus = [_gpus(line), _limit_text(line.max_gpus)]
+        sweeps = [line.searching, len(line.waiting)]
+        rows.append(
+            [
+                line.name,
+                weight,
+                *trials,
+                *gpus,
+                hours,
+                _limit_text(line.gpu_hours),
+                *sweeps,
+                ", ".join(line.owners),
+            ]
+        )
     print_table(console, columns, rows, right=[*{*columns} - {"project", "owners"}], first=True)
 
 
-def _answer_one(arguments: argparse.Namespace, catalog: "Catalog", line: "ProjectLine") -> int:
+def _answer_project(arguments: argparse.Namespace, catalog: "Catalog", line: "ProjectLine") -> int:
     used = _hours_used(catalog, [line])
-    return answer(arguments, _as_dict(line, used), lambda console: _print_one(console, line, used))
+    return answer(arguments, _as_dict(line, used), lambda console: _print_project(console, line, used))
 
 
-def _print_one(console: "Console", line: "ProjectLine", used: dict[str, float]) -> None:
-    whose = "all projects together" if line.name == "*" else f"project {line.name}, weight {line.weight:g}"
+def _print_project(console: "Console", line: "ProjectLine", used: dict[str, float]) -> None:
+    whose = f"project {line.name}, weight {line.weight:g}"
+    if line.name == "*":
+        whose = "all projects together"
     hours = f"GPU-hours a month: {_limit_text(line.gpu_hours)}"
     if used:
         hours += f", of which {used[line.name]:.4g} are used"
@@ -242,7 +255,9 @@ def _print_one(console: "Console", line: "ProjectLine", used: dict[str, float]) 
 
 def _gpus(line: "ProjectLine") -> str:
     """The number of GPUs that a project's trials hold, with that of trials that wait for a device or node."""
-    return f"{line.gpus} ({line.gpus_waiting} waiting)" if line.gpus_waiting else str(line.gpus)
+    if line.gpus_waiting:
+        return f"{line.gpus} ({line.gpus_waiting} waiting)"
+    return str(line.gpus)
 
 
 def _limit_text(limit: float | None) -> str:

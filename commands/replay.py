@@ -4,8 +4,9 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from commands.shared import answer, backend_of
-from halving.cli.output import NONE, duration, print_table
+from halving.cli.output import print_table
 from halving.cli.parser import add_command
+from halving.text import NONE, duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,8 +51,12 @@ def _print_replay(console: "Console", replay: dict[str, Any]) -> None:
         if entry["winner"]:
             objective = f"{number(entry['winner_objective'])} ({entry['winner_epochs']})"
         unknown = entry.get("unknown_epochs")  # None for the sweep itself
-        unknown_text = f"{unknown} ({unknown / entry['epochs']:.0%})" if unknown else unknown
-        name = "the sweep itself" if entry is replay["itself"] else strategy_text(entry["strategy"])
+        unknown_text = unknown
+        if unknown:
+            unknown_text = f"{unknown} ({unknown / entry['epochs']:.0%})"
+        name = "the sweep itself"
+        if entry is not replay["itself"]:
+            name = strategy_text(entry["strategy"])
         rows.append(
             [
                 name,
@@ -99,7 +104,9 @@ def strategy_text(strategy: dict[str, Any]) -> str:
     from resources.sweep_spec.strategy import Strategy
 
     (name, settings) = next(iter(strategy.items()))
-    required = {"sampler": settings["sampler"]} if name == "optuna" else {}
+    required = {}
+    if name == "optuna":
+        required["sampler"] = settings["sampler"]
     defaults = Strategy.model_validate({name: required}).chosen.model_dump()
     changed = [
         f"{key}: {value}"

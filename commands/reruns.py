@@ -31,7 +31,10 @@ def run_why(arguments: argparse.Namespace) -> int:
     from halving.cli.why import run_why
     from resources.execution.kubernetes.rerun_pod import rerun_pods
 
-    return run_why(arguments, rerun_pods() if arguments.rerun else None)
+    pods = None
+    if arguments.rerun:
+        pods = rerun_pods()
+    return run_why(arguments, pods)
 
 
 def _observe(store: Store, verdict: "Verdict") -> None:
@@ -41,7 +44,9 @@ def _observe(store: Store, verdict: "Verdict") -> None:
         from assets.trials import observed_rerun
 
         observation = observed_rerun(verdict)
-        return [] if observation is None else [observation]
+        if observation is None:
+            return []
+        return [observation]
 
     report_events(
         store, make, "the verdict is kept in the store, and could not be left with the trial in Dagster"

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from commands.shared import console_of, dagster_home, existing_backend
 from halving import HalvingError
-from halving.cli.output import NONE, print_json, print_table, size
+from halving.cli.output import print_json, print_table
 from halving.cli.parser import add_command
+from halving.text import NONE, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,7 +87,9 @@ def run_retention(arguments: argparse.Namespace) -> int:
     if not done.dry_run and arguments.project is None:
         write_last(backend.store, done)
     if arguments.json:
-        url = mask_password(catalog.url) if has_catalog(backend.store) else None
+        url = None
+        if has_catalog(backend.store):
+            url = mask_password(catalog.url)
         rows = [row._asdict() for row in done.gone]
         about = {"dry_run": done.dry_run, "policy": file.source, "shipped": file.shipped, "catalog": url}
         about |= {"unknown_projects": dict(done.unknown), "problems": list(done.problems)}
@@ -143,8 +146,11 @@ def _print(arguments: argparse.Namespace, done: "Outcome") -> None:
     if not done.gone:
         console.print("nothing is old enough to go", highlight=False)
         return
-    deleted = "would go" if done.dry_run else "deleted"
-    moved = "would move" if done.dry_run else "moved"
+    deleted = "deleted"
+    moved = "moved"
+    if done.dry_run:
+        deleted = "would go"
+        moved = "would move"
     total = f"{size(done.bytes)} {deleted}"
     if done.moved_bytes:
         total += f", {size(done.moved_bytes)} {moved} to the cold tier"
@@ -160,7 +166,10 @@ def _print_explanation(arguments: argparse.Namespace, explanation: dict[str, Any
     console = console_of(arguments)
     run = explanation["run"]
     reason = explanation["reason"]
-    console.print(f"{run} stays: {reason}" if reason else f"{run}: nothing speaks for it", highlight=False)
+    verdict = f"{run}: nothing speaks for it"
+    if reason:
+        verdict = f"{run} stays: {reason}"
+    console.print(verdict, highlight=False)
     rows = [[row["name"], row["kind"] or NONE, row["state"]] for row in explanation["records"]]
     if rows:
         print_table(console, ("record", "kind", "what it names"), rows, first=True)
@@ -182,7 +191,9 @@ def clear_away(console: "Console", store: "Store") -> None:
     except (HalvingError, OSError) as error:
         console.print(f"retention was left out: {error}", style="yellow", highlight=False)
         return
-    process = daily.begin_daily(store) if is_wanted else None
+    if not is_wanted:
+        return
+    process = daily.begin_daily(store)
     if process is None:
         return
     try:

@@ -89,7 +89,9 @@ def _with_outcomes(store: "Store", runs: "list[RunInfo]") -> "list[RunInfo]":
 
     try:
         catalog = catalog_at_hand(store, patience=_PATIENCE)
-        return runs if catalog is None else with_stopped_runs(catalog, runs)
+        if catalog is None:
+            return runs
+        return with_stopped_runs(catalog, runs)
     except SQLAlchemyError as error:
         if not catalog_is_away(error):
             raise

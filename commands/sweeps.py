@@ -57,7 +57,9 @@ def run_check(arguments: argparse.Namespace) -> int:
         views_of(spec.dataset)  # It raises when there is no such view.
     if spec.warm_start:
         warm_start_sources(backend_of(arguments).catalog, spec)  # It raises when one of them does not fit.
-    catalog = catalog_at_hand(backend_of(arguments).store) if spec.resources.largest.gpus else None
+    catalog = None
+    if spec.resources.largest.gpus:
+        catalog = catalog_at_hand(backend_of(arguments).store)
     # It raises when too few GPU-hours are left.
     forecast = check_gpu_hours(catalog, spec, goes_on=has_unfinished(catalog, spec, "job"))
     warnings = lint(spec)
@@ -73,11 +75,10 @@ def run_check(arguments: argparse.Namespace) -> int:
         )
         return 0
     console = console_of(arguments)
-    final = f"; then {spec.final.seeds} final trainings of {spec.final_epochs} epochs" if spec.final else ""
-    console.print(
-        f"[bold]{spec.name}[/] is in order: {spec.strategy.name}, up to {max_trials(spec)} trials, "
-        f"{spec.rungs}{final}"
-    )
+    summary = f"{spec.strategy.name}, up to {max_trials(spec)} trials, {spec.rungs}"
+    if spec.final:
+        summary += f"; then {spec.final.seeds} final trainings of {spec.final_epochs} epochs"
+    console.print(f"[bold]{spec.name}[/] is in order: {summary}")
     for line in needs_in_words(spec):
         console.print(line, highlight=False)
     console.print(str(forecast), highlight=False, markup=False)

@@ -2,13 +2,13 @@
 
 import argparse
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from commands.shared import answer, backend_of
-from halving.cli.output import NONE, duration, print_table
+from halving.cli.output import print_table
 from halving.cli.parser import add_command
 from halving.errors import NotFound
+from halving.text import duration, local_time
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,16 +53,16 @@ def run_trial(arguments: argparse.Namespace) -> int:
         attempt = _attempt(history, arguments.attempt)
         return answer(arguments, asdict(attempt), lambda console: _print_whole(console, attempt))
     points = read_system_points(backend.store, history.project, history.trial, (SAMPLED, COUNTED))
+    data: dict[str, Any] = {**history.as_dict(), "time_spent": None, "skips": None}
     spent = None
     skips = None
     if points is not None:
         spent = time_spent(points)
         skips = skips_of(backend.store, history.project, history.trial, points)
-    data = {
-        **history.as_dict(),
-        "time_spent": spent.as_dict() if spent else None,
-        "skips": skips.as_dict() if skips else None,
-    }
+    if spent is not None:
+        data["time_spent"] = spent.as_dict()
+    if skips is not None:
+        data["skips"] = skips.as_dict()
     return answer(arguments, data, lambda console: _print(console, history, spent, skips))
 
 
@@ -97,8 +97,9 @@ def _print(
     )
     if spent is not None:
         _print_time(console, spent)
-    for text in skips.texts if skips else []:
-        console.print(text, style="yellow", highlight=False, markup=False)
+    if skips is not None:
+        for text in skips.texts:
+            console.print(text, style="yellow", highlight=False, markup=False)
     _print_results(console, history)
     _print_attempts(console, history)
 
@@ -116,7 +117,9 @@ def _print_results(console: "Console", history: "TrialHistory") -> None:
 
     rows = []
     for result in history.results:
-        value = None if result.value is None else number(result.value)
+        value = None
+        if result.value is not None:
+            value = number(result.value)
         rows.append(
             [result.rung, result.epochs, value, result.decision, result.attempt, duration(result.seconds)]
         )
@@ -137,8 +140,8 @@ def _print_attempts(console: "Console", history: "TrialHistory") -> None:
                 attempt.rung,
                 attempt.worker,
                 attempt.ran_on,
-                _time(attempt.began),
-                _time(attempt.ended),
+                local_time(attempt.began),
+                local_time(attempt.ended),
                 attempt.outcome or "runs",
                 attempt.reason,
             ]
@@ -157,7 +160,9 @@ def _print_attempts(console: "Console", history: "TrialHistory") -> None:
     )
     if earlier:
         numbers = ", ".join(str(attempt.attempt) for attempt in earlier)
-        noun = "attempts" if len(earlier) > 1 else "attempt"
+        noun = "attempt"
+        if len(earlier) > 1:
+            noun = "attempts"
         console.print(
             f"{noun} {numbers} in full: halving trial {history.trial} --attempt {earlier[-1].attempt}",
             style="dim",
@@ -167,7 +172,7 @@ def _print_attempts(console: "Console", history: "TrialHistory") -> None:
 
 def _print_whole(console: "Console", attempt: "Attempt") -> None:
     """Print one attempt with all that is recorded of its end."""
-    when = f"{_time(attempt.began)} to {_time(attempt.ended)}"
+    when = f"{local_time(attempt.began)} to {local_time(attempt.ended)}"
     console.print(f"attempt {attempt.attempt}: {attempt.outcome or 'runs'}", style="bold", highlight=False)
     console.print(
         f"{when}, on {attempt.ran_on}, by {attempt.worker or 'no worker yet'}", highlight=False, markup=False
@@ -175,7 +180,3 @@ def _print_whole(console: "Console", attempt: "Attempt") -> None:
     console.print(
         attempt.error or "no reason is recorded, as where nothing went wrong", highlight=False, markup=False
     )
-
-
-def _time(time: datetime | None) -> str:
-    return time.astimezone().strftime("%Y-%m-%d %H:%M:%S") if time else NONE

@@ -9,20 +9,20 @@ from resources.catalog import IntentRow
 from resources.scheduling import intents, sweeps
 
 
-class OneSweep(dg.Config):
+class SearchingSweep(dg.Config):
     """A sweep that is searching."""
 
     sweep: str = Field(description="The sweep's id, for example digits-7f3a.")
 
 
-class Extension(OneSweep):
+class Extension(SearchingSweep):
     """A sweep, and the number of trials that it may start."""
 
     max_trials: int = Field(description="How many trials it may start in all; more than now.")
 
 
 @dg.op
-def hand_out_no_more(context: dg.OpExecutionContext, config: OneSweep, backend: Backend) -> None:
+def hand_out_no_more(context: dg.OpExecutionContext, config: SearchingSweep, backend: Backend) -> None:
     """Pause a sweep."""
     with expected_failures():
         sweeps.pause_sweep(backend.catalog, config.sweep)
@@ -33,7 +33,7 @@ def hand_out_no_more(context: dg.OpExecutionContext, config: OneSweep, backend: 
 
 
 @dg.op
-def hand_out_again(context: dg.OpExecutionContext, config: OneSweep, backend: Backend) -> None:
+def hand_out_again(context: dg.OpExecutionContext, config: SearchingSweep, backend: Backend) -> None:
     """Resume a paused sweep."""
     with expected_failures():
         sweeps.resume_sweep(backend.catalog, config.sweep)
@@ -41,7 +41,7 @@ def hand_out_again(context: dg.OpExecutionContext, config: OneSweep, backend: Ba
 
 
 @dg.op
-def end_search(context: dg.OpExecutionContext, config: OneSweep, backend: Backend) -> None:
+def end_search(context: dg.OpExecutionContext, config: SearchingSweep, backend: Backend) -> None:
     """Stop a sweep."""
     with expected_failures():
         stopped = intents.stop_sweep(backend.catalog, config.sweep, f"Dagster's run {context.run_id}")

@@ -10,7 +10,7 @@ from resources.backend import Backend
 from resources.tenancy import projects
 
 
-class OneProject(dg.Config):
+class ProjectChange(dg.Config):
     """A project, and the settings to change; those that are left out stay."""
 
     project: str = Field(
@@ -37,7 +37,7 @@ class OneProject(dg.Config):
 
 
 @dg.op
-def change_project(context: dg.OpExecutionContext, config: OneProject, backend: Backend) -> None:
+def change_project(context: dg.OpExecutionContext, config: ProjectChange, backend: Backend) -> None:
     """Unset a project's settings (``unset``), set those in the config, and then rename it (``rename_to``)."""
     settings: dict[str, Any] = {}
     limits = {"max_trials": config.max_trials, "max_gpus": config.max_gpus, "gpu_hours": config.gpu_hours}

@@ -5,8 +5,9 @@ import os
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from halving.cli.output import NONE, console, print_json, print_table
+from halving.cli.output import console, print_json, print_table
 from halving.cli.parser import add_command, add_group
+from halving.text import NONE
 from server.settings import AUDIT_DAYS, PORT, Settings
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
-from halving.query.units import count_of
+from halving.text import count_of
 from resources.analysis.reasons import short_reason
 from resources.catalog import AttemptRow, TrialRow
 from resources.search.rules import rules_of

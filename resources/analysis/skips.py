@@ -17,8 +17,8 @@ from halving.errors import NotFound, StoreError
 from halving.metrics.points import Points
 from halving.query.runs import read_run
 from halving.query.skipped_checkpoints import SkippedCheckpoints, skipped_checkpoints
-from halving.query.units import count_of
 from halving.records.run_record import RunRecords, SavedCheckpoint
+from halving.text import count_of
 
 COUNTED = re.compile(r"system/(?:skipped_steps|nonfinite_(loss|gradients)/rank\.(\d+))")
 """Names of the metrics that count steps that were not finite, in all and by loss or gradients of a rank."""

@@ -1,7 +1,6 @@
 """Checks of a snapshot for rows that repeat, and for what one split tells about another."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from halving import Dataset
-from halving.text import comma_list
+from halving.text import comma_list, parse_time
 from resources.datasets.check_subject import Outcome, Subject
 from resources.datasets.example_rows import (
     MAX_EXAMPLES,
@@ -103,9 +102,9 @@ def check_time_order(subject: Subject) -> Outcome:
         columns = comma_list(subject.schema)
         return Outcome(False, f"checks.time_column = {column!r} is not there; the columns are {columns}")
     try:
-        first = _parse_time(statistics["test"][column]["min"])
+        first = parse_time(statistics["test"][column]["min"])
         latest = max(
-            _parse_time(columns[column]["max"])
+            parse_time(columns[column]["max"])
             for split, columns in statistics.items()
             if split != "test" and "max" in columns[column]
         )
@@ -122,7 +121,7 @@ def check_time_order(subject: Subject) -> Outcome:
         return any_of([pc.greater_equal(values, bound.cast(values.type))])
 
     def may_have_late(statistics: Statistics) -> bool:
-        return "max" in statistics[column] and _parse_time(statistics[column]["max"]) >= first
+        return "max" in statistics[column] and parse_time(statistics[column]["max"]) >= first
 
     others = [name for name in subject.dataset.splits if name != "test"]
     return Outcome(
@@ -195,10 +194,3 @@ def _scalar_features(dataset: Dataset, source: DatasetSource) -> list[str]:
         for name, kind in columns
         if not kind.startswith(_NOT_SCALAR) and name not in (source.target, source.split_column)
     ]
-
-
-def _parse_time(value: str) -> datetime:
-    time = datetime.fromisoformat(value)
-    if time.tzinfo:
-        return time
-    return time.replace(tzinfo=UTC)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from halving.cli.output import duration
-from halving.text import comma_list
+from halving.text import comma_list, duration
 from resources.analysis.summary import SweepSummary, outcome
 from resources.analysis.time_spent import SHARES
 from resources.analysis.timeline import Timeline

@@ -14,8 +14,8 @@ from sqlalchemy import select
 
 from halving import Dataset, HalvingError, Store
 from halving.errors import InvalidInput
-from halving.query.units import count_of
 from halving.store.json_files import now
+from halving.text import count_of
 from resources.analysis.costs.prices import load_prices
 from resources.analysis.costs.questions import sweep_cost
 from resources.analysis.final_trials import FinalTrial

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from halving import Store
-from halving.cli.output import size
 from halving.errors import NotFound
 from halving.store.json_files import to_json
+from halving.text import size
 from resources.catalog.opening import has_catalog, url_of_catalog
 from resources.execution.kubernetes.cluster_config import load_cluster
 from resources.retention.carry_out import Outcome

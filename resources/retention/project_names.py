@@ -1,11 +1,10 @@
 """The projects that a policy or a command may name, by any name that they have or had."""
 
-import difflib
-
 from sqlalchemy import select
 
 from halving.query.runs import list_names, projects
 from halving.store.store import Store
+from halving.text import closest
 from resources.catalog import Catalog, ProjectRow, SweepRow
 from resources.tenancy.projects import names_of
 
@@ -31,7 +30,7 @@ def closest_project(store: Store, catalog: Catalog, project: str) -> str | None:
             *session.scalars(select(SweepRow.project).distinct()),
             *session.scalars(select(ProjectRow.name)),
         }
-    return next(iter(difflib.get_close_matches(project, names, n=1)), None)
+    return closest(project, names)
 
 
 def is_known(store: Store, catalog: Catalog, project: str) -> bool:

@@ -17,7 +17,7 @@ import simpleeval
 
 from halving.errors import InvalidInput
 from halving.python_source import parse_python
-from halving.text import comma_list, did_you_mean
+from halving.text import comma_list, count_of, did_you_mean
 
 _FUNCTIONS = {"min": min, "max": max, "abs": abs, "log": math.log, "sqrt": math.sqrt}
 _OF_ONE = ("abs", "log", "sqrt")  # functions of one argument
@@ -181,7 +181,7 @@ def _check_call(node: ast.Call) -> None:
     name = node.func.id
     count = len(node.args)
     if (name in _OF_ONE and count != 1) or (name not in _OF_ONE and count < 2):
-        arguments = "1 argument" if count == 1 else f"{count} arguments"
+        arguments = count_of(count, "argument")
         wanted = "one" if name in _OF_ONE else "two or more"
         raise InvalidInput(f"{ast.unparse(node)!r} has {arguments}; {name} takes {wanted}")
 

@@ -16,7 +16,7 @@ from pydantic import (
 
 from halving.errors import InvalidInput
 from halving.features.reference import REFERENCE_RULE, parse_reference, parse_references
-from halving.text import comma_list
+from halving.text import comma_list, parse_time, with_zone
 from resources.sweep_spec.base import (
     MAX_TEXT_LENGTH,
     MAX_VALUES,
@@ -183,14 +183,14 @@ def parse_instant(value: Any) -> datetime:
     """
     if isinstance(value, str):
         try:
-            value = datetime.fromisoformat(value)
+            value = parse_time(value)
         except ValueError:
             raise ValueError(
                 f"{value!r} is no moment: give a date or a time, for example 2026-01-31 or "
                 "2026-01-31T12:00:00Z"
             ) from None
     if isinstance(value, datetime):
-        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+        return with_zone(value).astimezone(UTC)
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day, tzinfo=UTC)
     raise ValueError(

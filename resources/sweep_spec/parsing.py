@@ -7,7 +7,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from halving.errors import InvalidInput
-from halving.text import comma_list, did_you_mean
+from halving.text import comma_list, count_of, did_you_mean
 from resources.sweep_spec.base import field_names
 from resources.sweep_spec.consistency import contradictions
 from resources.sweep_spec.strategy import Strategy
@@ -88,11 +88,10 @@ def describe_error(detail: Any) -> str:
     """What one of pydantic's errors asks for, without the names of Python's types."""
     kind = detail["type"]
     limits = detail.get("ctx", {})
-    if kind in ("too_short", "too_long"):
-        limit = "at least" if kind == "too_short" else "at most"
-        count = limits["min_length"] if kind == "too_short" else limits["max_length"]
-        noun = "item" if count == 1 else "items"
-        return f"give {limit} {count} {noun}"
+    if kind == "too_short":
+        return f"give at least {count_of(limits['min_length'], 'item')}"
+    if kind == "too_long":
+        return f"give at most {count_of(limits['max_length'], 'item')}"
     if kind in ("list_type", "tuple_type"):
         return "give a list"
     if kind in ("dict_type", "model_type", "model_attributes_type"):

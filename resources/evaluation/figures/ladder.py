@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
+from halving.text import count_of
 from resources.analysis.attempts import Attempt
 from resources.analysis.summary import SweepSummary
 from resources.analysis.timeline import Milestone, Timeline
@@ -15,7 +16,6 @@ from resources.evaluation.figures.style import (
     apply_style,
     clock,
     dots,
-    in_epochs,
     missing,
     not_drawn,
     shades,
@@ -112,7 +112,7 @@ class _Ladder:
                 lines[self._epochs[attempt.bracket, milestone.rung], attempt.audit].append(
                     (since, reached, place)
                 )
-                text = f"{key}<br>{milestone.decision} after {in_epochs(milestone.epochs)}"
+                text = f"{key}<br>{milestone.decision} after {count_of(milestone.epochs, 'epoch')}"
                 if milestone.value is not None:
                     text += f", {self._summary.objective} {milestone.value:.4g}"
                 marks[_MARK_OF[milestone.decision]].append((reached, place, text))
@@ -131,7 +131,7 @@ class _Ladder:
         if waits:
             self._lines(row, "waiting", waits, {"color": style.FAINT, "width": 1})
         for (epochs, audit), parts in sorted(lines.items()):
-            name = f"to {in_epochs(epochs)}"
+            name = f"to {count_of(epochs, 'epoch')}"
             color = self._shades[epochs]
             if audit:
                 name = "trained for the audit"

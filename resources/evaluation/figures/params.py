@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from halving.text import count_of
 from resources.analysis.summary import SweepSummary
 from resources.analysis.timeline import Timeline
 from resources.evaluation.figures.style import (
@@ -18,7 +19,6 @@ from resources.evaluation.figures.style import (
     SAMPLED,
     Figure,
     apply_style,
-    in_epochs,
     missing,
     not_drawn,
     value_range,
@@ -75,7 +75,7 @@ class ParamFigures:
             return Figure(title, f"{_none_or_one(self._names)}, so there is nothing to compare.")
         if len(self._trials) < _FOR_IMPORTANCES:
             few = (
-                f"{len(self._trials)} trials have a result after {in_epochs(self.epochs)}; at least "
+                f"{len(self._trials)} trials have a result after {count_of(self.epochs, 'epoch')}; at least "
                 f"{_FOR_IMPORTANCES} are needed."
             )
             return Figure(title, few)
@@ -93,7 +93,7 @@ class ParamFigures:
             figure = plot_param_importances(study, target_name=self._summary.objective)
         reading = (
             "The longer a bar, the more this hyperparameter explains of what sets good trials apart after "
-            f"{in_epochs(self.epochs)}; "
+            f"{count_of(self.epochs, 'epoch')}; "
             "an objective's bars add up to 1. A sampler's trials are not an even sample: take it as a hint."
         )
         apply_style(figure, "importance", height=140 + 34 * len(self._names)).update_yaxes(title=None)
@@ -127,9 +127,9 @@ class ParamFigures:
         if outside:
             far_results = f"{outside} results far on the worse side"
         reading = (
-            f"A line is a trial, from {color} after {in_epochs(self.epochs)} through its hyperparameters; "
-            "where lines of one colour meet "
-            "on an axis, that value matters. None: the hyperparameter does not exist in that trial."
+            f"A line is a trial, from {color} after {count_of(self.epochs, 'epoch')} through its "
+            "hyperparameters; where lines of one colour meet on an axis, that value matters. "
+            "None: the hyperparameter does not exist in that trial."
         )
         return Figure(title, reading, figure, self._left_out(_LINES, names, far_results))
 
@@ -156,7 +156,10 @@ class ParamFigures:
             )
             # Within a row Optuna sorts them by name.
             heading = f"Slices: {', '.join(sorted(row))}"
-            reading = f"Each point is a trial after {in_epochs(self.epochs)}, darker the later it was started"
+            reading = (
+                f"Each point is a trial after {count_of(self.epochs, 'epoch')}, darker the later it was "
+                "started"
+            )
             if self._summary.bounds:
                 reading += "; grey is out of bounds"
             left_out = ""

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from halving.text import count_of
 from resources.analysis.summary import RungSummary, SweepSummary
 from resources.analysis.timeline import Milestone, Timeline
 from resources.catalog.trial_key import trial_key
@@ -13,7 +14,6 @@ from resources.evaluation.figures.style import (
     apply_style,
     clock,
     dots,
-    in_epochs,
     missing,
     not_drawn,
     shades,
@@ -53,11 +53,11 @@ def history(summary: SweepSummary, timeline: Timeline) -> Figure:
             shade = style.BAD
             symbol = "x-thin-open"
         elif kind:
-            name = f"{in_epochs(epochs)}, {kind}"
+            name = f"{count_of(epochs, 'epoch')}, {kind}"
             shade = color[epochs]
             symbol = "circle-open"
         else:
-            name = in_epochs(epochs)
+            name = count_of(epochs, "epoch")
             shade = color[epochs]
             symbol = "circle"
         dots(
@@ -66,7 +66,7 @@ def history(summary: SweepSummary, timeline: Timeline) -> Figure:
                 (
                     elapsed(result.at),
                     result.value,
-                    f"{trial_key(summary.sweep, result.trial)}, {in_epochs(result.epochs)}",
+                    f"{trial_key(summary.sweep, result.trial)}, {count_of(result.epochs, 'epoch')}",
                 )
                 for result in group
             ],
@@ -117,7 +117,7 @@ def rungs(summary: SweepSummary) -> Figure:
         "stopped for good": ("#718096", [rung.stopped for rung in kept]),
         "failed": (style.BAD, [rung.failed for rung in kept]),
     }
-    names: Any = [in_epochs(rung.epochs) for rung in kept]
+    names: Any = [count_of(rung.epochs, "epoch") for rung in kept]
     if summary.brackets > 1:
         names = [[f"bracket {rung.bracket + 1}" for rung in kept], names]
     for name, (color, counts) in parts.items():

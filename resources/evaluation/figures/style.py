@@ -156,12 +156,6 @@ def clock(began: datetime, ended: datetime) -> tuple[Callable[[datetime], float]
     return elapsed, unit
 
 
-def in_epochs(count: int) -> str:
-    if count == 1:
-        return "1 epoch"
-    return f"{count} epochs"
-
-
 def missing(kept: int, total: int, noun: str) -> str:
     """``5 of 20 trials``, if five are left out; "" if all are kept."""
     if kept >= total:

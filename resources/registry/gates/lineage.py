@@ -6,9 +6,9 @@ from typing import Any
 from halving import Dataset, HalvingError, Store
 from halving.data.shards import shards_of
 from halving.query.runs import in_threads
-from halving.query.units import size
 from halving.records.redaction import holds_secrets
 from halving.records.run_record import RunRecords
+from halving.text import size
 from resources.registry.gates.verdict import FAIL, PASS, Verdict
 
 _CODE = (

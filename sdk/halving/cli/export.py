@@ -15,8 +15,8 @@ from halving.errors import InvalidInput, NotFound
 from halving.query.curve_stats import keys_of, read_curve
 from halving.query.json_values import jsonable
 from halving.query.runs import find_run, in_threads
-from halving.query.units import count_of
 from halving.store.store import Store
+from halving.text import count_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

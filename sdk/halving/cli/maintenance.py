@@ -5,13 +5,14 @@ import contextlib
 import sys
 from typing import Any
 
-from halving.cli.output import console, print_json, print_table, size
+from halving.cli.output import console, print_json, print_table
 from halving.errors import HalvingError, InvalidInput
 from halving.identifiers import check_name
 from halving.query.runs import find_run, list_names
 from halving.store.opening import open_store
 from halving.store.server_store import ServerStore
 from halving.store.store import Store
+from halving.text import size
 
 
 def run_recover(arguments: argparse.Namespace) -> int:

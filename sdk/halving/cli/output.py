@@ -3,17 +3,14 @@
 import json
 import sys
 from collections.abc import Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import ExtraMissing
 from halving.query.json_values import jsonable
-from halving.query.units import size as size
+from halving.text import NONE
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-NONE = "-"  # a cell without a value
 
 
 def print_json(value: Any) -> None:
@@ -128,28 +125,6 @@ def cell_text(value: Any) -> str:
     if isinstance(value, (str, int, bool)):
         return str(value)
     return json.dumps(jsonable(value))
-
-
-def duration(seconds: float | None) -> str:
-    """A duration as ``12 s``, ``3.4 min``, ``5.6 h`` or ``2.1 d``; ``-`` for None."""
-    if seconds is None:
-        return NONE
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.1f} {unit}"
-    if seconds >= 10 or seconds == 0:
-        return f"{seconds:.0f} s"
-    return f"{seconds:.1f} s"
-
-
-def local_time(text: str | None) -> str:
-    """An ISO 8601 time in the local time zone, to the second; unchanged if it cannot be converted."""
-    if text is None:
-        return NONE
-    try:
-        return f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S}"
-    except (OverflowError, ValueError):
-        return text
 
 
 def names_of(text: str | None) -> list[str] | None:

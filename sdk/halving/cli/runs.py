@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from halving.cli.output import console, duration, local_time, names_of, print_json, print_table
+from halving.cli.output import console, names_of, print_json, print_table
 from halving.errors import InvalidInput
 from halving.query.curve_stats import fill_last, keys_of
 from halving.query.run_details import as_dict
@@ -15,6 +15,7 @@ from halving.query.run_filter_match import RunValues, match_runs
 from halving.query.run_filter_parser import parse_filter
 from halving.query.runs import RunInfo, describe_choices, in_threads, list_runs
 from halving.store.store import Store
+from halving.text import duration, local_time
 
 _KEY_METRICS = 4
 _COLUMNS = ("run", "project", "status", "started", "duration", "attempt")

@@ -5,17 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from halving.cli.output import (
-    NONE,
-    cell_text,
-    console,
-    duration,
-    local_time,
-    print_json,
-    print_pairs,
-    print_table,
-    size,
-)
+from halving.cli.output import cell_text, console, print_json, print_pairs, print_table
 from halving.query.curve_stats import Extremes
 from halving.query.run_details import code_of, details_of, environment_of, verdict_of
 from halving.query.runs import RunInfo, find_run, read_run
@@ -23,6 +13,7 @@ from halving.query.skipped_checkpoints import skipped_checkpoints
 from halving.records.amendments import ACTIVE
 from halving.records.run_record import SavedCheckpoint
 from halving.store.store import Store
+from halving.text import NONE, duration, local_time, size
 
 if TYPE_CHECKING:
     from rich.console import Console

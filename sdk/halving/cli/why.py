@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from halving.cli.output import cell_text, console, duration, print_json, print_table
+from halving.cli.output import cell_text, console, print_json, print_table
 from halving.cli.rerun import ended_as_by_ctrl_c, options_of, tell
 from halving.errors import InvalidInput
 from halving.query.runs import RunInfo, find_run, read_run
@@ -29,6 +29,7 @@ from halving.rerun.plan import Plan
 from halving.rerun.pods import Pods
 from halving.rerun.rerun import Options, plan_rerun, trains_here
 from halving.store.store import Store
+from halving.text import duration
 
 if TYPE_CHECKING:
     from rich.console import Console

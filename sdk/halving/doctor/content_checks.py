@@ -12,10 +12,10 @@ from halving.doctor.checks import ERROR, OK, WARNING, Finding
 from halving.errors import HalvingError, NotFound, StoreError
 from halving.ingest.recovery import recover
 from halving.journal import directory
-from halving.query.units import size
 from halving.store.cold import check_is_of, named_places
 from halving.store.cold_roots import check_is_there
 from halving.store.store import Store
+from halving.text import size
 
 _BLOBS = "artifacts/sha256"
 _SHARDS = "shards/sha256"

@@ -13,8 +13,8 @@ from halving.doctor.checks import ERROR, OK, WARNING, Check, Finding
 from halving.doctor.content_checks import check_cold, check_digests, check_journals
 from halving.errors import AlreadyExists, StoreError
 from halving.journal.directory import journal_home
-from halving.query.units import size
 from halving.store.store import Store
+from halving.text import size
 
 _FOLDER = "doctor"
 _MIN_BYTES = 1 << 30

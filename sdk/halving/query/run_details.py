@@ -8,8 +8,8 @@ from halving.journal.directory import attempt_folders
 from halving.metrics.manifest import project_folder, run_files
 from halving.query.curve_stats import read_extremes
 from halving.query.runs import RunInfo, read_all, read_json
-from halving.query.units import size
 from halving.store.store import Store, blob_name
+from halving.text import size
 
 
 def as_dict(info: RunInfo) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from halving.query.run_filter import MAX_TEXT, Field, InvalidFilter, Value
 from halving.query.run_filter_tokens import Token, quote_short
+from halving.text import parse_time
 
 RESERVED = frozenset(
     ["and", "or", "not", "between", "in", "like", "is", "null", "order", "by", "asc", "desc", "limit"]
@@ -122,10 +123,7 @@ def _time(token: Token) -> str | None:
     if not _TIME.fullmatch(token.text):
         return None
     try:
-        time = datetime.fromisoformat(token.text.upper())
-        if time.tzinfo is None:
-            time = time.replace(tzinfo=UTC)
-        return _text_of(time)
+        return _text_of(parse_time(token.text.upper()))
     except (ValueError, OverflowError):
         # Such as the 31st of a month that has none, or a time before the year 1.
         return None

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from halving.query.runs import RunAttempt
-from halving.query.units import count_of
 from halving.records.run_record import SavedCheckpoint
+from halving.text import count_of
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import insert, text, update
 
 from halving import InvalidInput
-from halving.cli.output import local_time
 from halving.query.run_filter import InvalidFilter
 from halving.query.run_filter_parser import parse_fields, parse_filter
 from halving.store.json_files import to_json
+from halving.text import local_time
 from resources.analysis.run_index import Refresher, leading, select, select_names, select_page
 from resources.analysis.run_index.columns import select_columns
 from resources.analysis.run_index.groups import select_groups

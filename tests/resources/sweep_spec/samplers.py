@@ -3,7 +3,7 @@
 import optuna
 
 
-class OneObjective(optuna.samplers.RandomSampler):
+class SingleObjective(optuna.samplers.RandomSampler):
     """A sampler that refuses several objectives, like CMA-ES."""
 
     def infer_relative_search_space(

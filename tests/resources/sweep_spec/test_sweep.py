@@ -118,7 +118,7 @@ def test_a_sampler_whose_package_is_missing_names_the_package(small_spec: Callab
 
 def test_a_sampler_for_one_objective_is_refused_for_two(small_spec: Callable[..., SweepSpec]) -> None:
     spec = small_spec(
-        strategy={"optuna": {"sampler": "tests.resources.sweep_spec.samplers:OneObjective"}},
+        strategy={"optuna": {"sampler": "tests.resources.sweep_spec.samplers:SingleObjective"}},
         other_objectives=[{"metric": "latency", "direction": "minimize"}],
     )
     with pytest.raises(InvalidInput, match="with 2 objectives: "):

@@ -9,10 +9,10 @@ import pytest
 
 import halving
 from halving import Store
-from halving.cli.output import duration
 from halving.query.api import leaderboard, sql
 from halving.query.run_details import code_of
 from halving.query.runs import RunAttempt, RunInfo
+from halving.text import duration
 from tests.sdk.cli.command_output import Halving
 
 
