@@ -160,13 +160,14 @@ class _Module:
                 alias.asname or alias.name: (self._base(statement), (alias.name,))
                 for alias in statement.names
             }
-        return {
-            alias.asname or alias.name.partition(".")[0]: (
-                alias.name if alias.asname else alias.name.partition(".")[0],
-                (),
-            )
-            for alias in statement.names
-        }
+        places: dict[str, _Place] = {}
+        for alias in statement.names:
+            if alias.asname:
+                places[alias.asname] = (alias.name, ())
+            else:
+                package = alias.name.partition(".")[0]
+                places[package] = (package, ())
+        return places
 
     def references(self, node: ast.stmt | ast.Module) -> Iterator[_Place]:
         """The places that a statement uses, by itself or within its functions."""

@@ -83,6 +83,8 @@ def _describe_change(name: str, before: Any, after: Any) -> str:
 
 
 def _value_text(value: Any) -> str:
+    if value is None:
+        return "not given"
     if isinstance(value, list):
         return comma_list(value)
-    return "not given" if value is None else str(value)
+    return str(value)

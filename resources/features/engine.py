@@ -65,15 +65,14 @@ def engine(
             with store_faults(f"{what} failed"):
                 yield connection, folder
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
-            raise (StoreUnavailable if _may_pass(str(error)) else StoreError)(
-                f"{what} failed: {error}"
-            ) from error
+            kind: type[HalvingError] = StoreError
+            if _may_pass(str(error)):
+                kind = StoreUnavailable
+            raise kind(f"{what} failed: {error}") from error
 
 
 def _lock(connection: "duckdb.DuckDBPyConnection", places: Places) -> None:
-    """From here on nothing but these places and the spilled files can be read, and no query can change
-    that.
-    """
+    """Let the connection read only these places and the spilled files; no query can change that."""
     connection.execute("SET autoinstall_known_extensions = false")
     connection.execute("SET autoload_known_extensions = false")
     folders = [f"{path.rstrip('/')}/" for path in places.paths]
@@ -142,7 +141,10 @@ def identifier(name: str) -> str:
 
 def columns(names: Iterable[str], table: str = "") -> str:
     """A list of columns in SQL, each of ``table`` if that is given."""
-    return ", ".join(f"{table}.{identifier(name)}" if table else identifier(name) for name in names)
+    prefix = ""
+    if table:
+        prefix = f"{table}."
+    return ", ".join(f"{prefix}{identifier(name)}" for name in names)
 
 
 def select_exactly(name: str, kind: str, table: str = "") -> str:
@@ -153,4 +155,6 @@ def select_exactly(name: str, kind: str, table: str = "") -> str:
     including the bits of NaN; tests hold it to that.
     """
     column = columns([name], table)
-    return f"{column}::DOUBLE AS {identifier(name)}" if kind == "float" else column
+    if kind == "float":
+        return f"{column}::DOUBLE AS {identifier(name)}"
+    return column

@@ -112,7 +112,9 @@ def join_features(
         files = []
         for place, part in enumerate(parts):
             ttl = part.view.ttl_micros
-            first = date.min if ttl is None or not spooled.rows else day_of(spooled.first - ttl)
+            first = date.min
+            if ttl is not None and spooled.rows:
+                first = day_of(spooled.first - ttl)
             days = part.in_reach(first, spooled.last_day)
             files.append(folder / f"{place}.arrows")
             _join_view(connection, store, part, days, spooled, files[-1])
@@ -158,11 +160,10 @@ def _join_view(
     """Write a view's features for each label, in the order of the labels."""
     import pyarrow as pa
 
-    ttl = part.view.ttl_micros
-    live = "" if ttl is None else f"epoch_us(l.time) - epoch_us(f.{EVENT}) <= {ttl}"
     chosen = [f"f.{identifier(reference.feature)}" for reference in part.references]
-    if live:
-        chosen = [f"CASE WHEN {live} THEN {column} END" for column in chosen]
+    if (ttl := part.view.ttl_micros) is not None:
+        is_live = f"epoch_us(l.time) - epoch_us(f.{EVENT}) <= {ttl}"
+        chosen = [f"CASE WHEN {is_live} THEN {column} END" for column in chosen]
     same = " AND ".join(f"l.{labels.keys_of[name]} = f.{identifier(name)}" for name in part.definition.entity)
     # Columns are numbered, because in SQL names that differ by case alone are the same.
     query = f"""
@@ -187,14 +188,18 @@ def _rows(
     selected = [identifier(name) for name in (*entity, EVENT, KNOWN_AT)]
     for name in wanted:
         kind = part.definition.features[name]
-        selected.append(select_exactly(name, kind) if name in had else _null(kind, name))
+        if name in had:
+            selected.append(select_exactly(name, kind))
+        else:
+            selected.append(_null(kind, name))
     if not days:
         empty = [_null(part.definition.entity[name], name) for name in entity]
         empty += [f"NULL::TIMESTAMPTZ AS {name}" for name in (EVENT, KNOWN_AT)]
         return f"SELECT {', '.join([*empty, *selected[len(empty) :]])} WHERE false"
     paths = ", ".join(map(text, duckdb_paths(connection, store, [day.name for day in days])))
-    lacks_some = any(set(had) - set(day.definition.features) for day in days)
-    by_name = ", union_by_name = true" if lacks_some else ""
+    by_name = ""
+    if any(set(had) - set(day.definition.features) for day in days):
+        by_name = ", union_by_name = true"
     keys = ", ".join(labels.keys_of[name] for name in entity)
     rows = f"""
         SELECT {", ".join(selected)} FROM read_parquet([{paths}], hive_partitioning = false{by_name})

@@ -110,7 +110,10 @@ def spool(
             row_numbers = pa.array(np.arange(rows, rows + batch.num_rows))
             writer.write_table(pa.Table.from_arrays([row_numbers, times, *columns], schema=keys))
             rows += batch.num_rows
-    return Spooled(schema, *paths, keys_of, rows, first if rows else 0, last if rows else 0)
+    if not rows:
+        first = 0
+        last = 0
+    return Spooled(schema, *paths, keys_of, rows, first, last)
 
 
 def day_of(micros: int) -> date:
@@ -118,7 +121,9 @@ def day_of(micros: int) -> date:
     try:
         return (_EPOCH + timedelta(microseconds=micros)).date()
     except OverflowError:
-        return date.min if micros < 0 else date.max
+        if micros < 0:
+            return date.min
+        return date.max
 
 
 def _entities(definitions: Iterable[Definition]) -> dict[str, Definition]:
@@ -146,7 +151,9 @@ def _check_columns(
 
     for name in (time, *entity):
         if schema.get_field_index(name) < 0:
-            what = "time of the labels" if name == time else f"entity of {entity[name].key}"
+            what = "time of the labels"
+            if name != time:
+                what = f"entity of {entity[name].key}"
             raise InvalidInput(
                 f"the labels are not accepted: they have no column {name!r} ({what}), but "
                 f"{comma_list(schema.names)}"
@@ -176,7 +183,9 @@ def _check_columns(
 def _in_batches(labels: "pa.Table | pa.RecordBatchReader") -> "Iterator[pa.RecordBatch]":
     import pyarrow as pa
 
-    for batch in labels.to_batches() if isinstance(labels, pa.Table) else labels:
+    if isinstance(labels, pa.Table):
+        labels = labels.to_reader()
+    for batch in labels:
         for start in range(0, batch.num_rows, BATCH):
             yield batch.slice(start, BATCH)
 
@@ -229,7 +238,9 @@ def _parse_texts(times: "pa.ChunkedArray", time: str, timezone: str | None, row:
         is_none = pa.chunked_array([[not _is_day(text) for text in texts.to_pylist()]])
         _refuse_first(texts, is_none, time, row, f"which is no day of the calendar; write it as {EXAMPLE}")
         raise
-    return zoned if timezone is None else pc.coalesce(zoned, _utc(unzoned, timezone))
+    if timezone is None:
+        return zoned
+    return pc.coalesce(zoned, _utc(unzoned, timezone))
 
 
 def _refuse_beyond(times: "pa.ChunkedArray", time: str, row: int) -> None:
@@ -237,10 +248,14 @@ def _refuse_beyond(times: "pa.ChunkedArray", time: str, row: int) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    unit = "days" if pa.types.is_date32(times.type) else getattr(times.type, "unit", "ms")
+    unit = getattr(times.type, "unit", "ms")
+    kind = pa.int64()
+    if pa.types.is_date32(times.type):
+        unit = "days"
+        kind = pa.int32()
     if unit not in _MICROS:
         return
-    numbers = times.cast(pa.int32() if unit == "days" else pa.int64()).cast(pa.int64())
+    numbers = times.cast(kind).cast(pa.int64())
     limit = (2**63 - _ZONES) // _MICROS[unit]
     place = pc.index(pc.or_(pc.greater(numbers, limit), pc.less(numbers, -limit)), True).as_py()
     if place >= 0:

@@ -130,7 +130,9 @@ def _materialize(
     entity: dict[str, str],
 ) -> Materialized:
     check_times(connection, view, day)
-    function = import_function("transform", view.transform) if view.transform else None
+    function = None
+    if view.transform:
+        function = import_function("transform", view.transform)
     made = folder / f"{day}.made.parquet"
     sorted_file = folder / f"{day}.parquet"
     try:
@@ -235,11 +237,13 @@ def _check_required(
 ) -> None:
     for name in view.required:
         column = columns([name])
-        is_float = view.types[name] in ("double", "float")
-        is_missing = f"({column} IS NULL OR isnan({column}))" if is_float else f"{column} IS NULL"
+        what = "null"
+        is_missing = f"{column} IS NULL"
+        if view.types[name] in ("double", "float"):
+            what = "null or NaN"
+            is_missing = f"({column} IS NULL OR isnan({column}))"
         count = connection.execute(f"SELECT count(*) FROM {relation} WHERE {is_missing}").fetchall()[0][0]
         if count:
-            what = "null or NaN" if is_float else "null"
             raise InvalidInput(
                 f"schema.{name} of the feature view {view.key} is not null, but of {day} it is {what} in "
                 f"{count:,} rows; mend the source, or declare it {view.types[name]}"

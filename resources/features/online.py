@@ -37,7 +37,7 @@ class Pushed:
     Attributes:
         entities: how many entities had a latest row.
         taken: for how many of them it was newer than the online value.
-        withdrawn: for how many the online value is in no day any more.
+        withdrawn: how many online values were withdrawn, because no day has their row any more.
     """
 
     entities: int
@@ -71,7 +71,9 @@ def push(
         raise InvalidInput(
             f"until = {until} is not accepted: it has no time zone; give one, for example datetime.now(UTC)"
         )
-    known_by = time.time_ns() // 1000 if until is None else micros(until)
+    known_by = time.time_ns() // 1000
+    if until is not None:
+        known_by = micros(until)
     materialized = partitions(store, view.name, view.version)
     if not materialized:
         raise NotFound(
@@ -79,7 +81,9 @@ def push(
             "materialize does it"
         )
     ttl = view.ttl_micros
-    first = date.min if ttl is None else day_of(known_by - ttl)
+    first = date.min
+    if ttl is not None:
+        first = day_of(known_by - ttl)
     last = day_of(known_by)
     in_reach = [partition for partition in materialized if first <= partition.day <= last]
     chosen = [partition for partition in in_reach if days is None or partition.day in days]

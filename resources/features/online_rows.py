@@ -64,9 +64,9 @@ def latest_rows(
     had = [name for name in definition.features if any(name in day.definition.features for day in days)]
     features = [select_exactly(name, definition.features[name], "f") for name in had]
     entity = columns(definition.entity, "f")
-    chosen = (
-        f"AND ({entity}) IN (SELECT DISTINCT ({columns(definition.entity)}) FROM {among})" if among else ""
-    )
+    chosen = ""
+    if among:
+        chosen = f"AND ({entity}) IN (SELECT DISTINCT ({columns(definition.entity)}) FROM {among})"
     query = f"""
         SELECT {", ".join([columns([*definition.entity, EVENT, KNOWN_AT], "f"), *features])}, g.{GENERATION}
         FROM read_parquet(

@@ -71,7 +71,9 @@ class Writer(Protocol):
 
 def deleted_value(value: bytes | None, deleted_at: int) -> bytes:
     """The marker that takes the place of a deleted value, even of one whose event is yet to come."""
-    return deletion_mark(deleted_at if value is None else max(deleted_at, event_of(value)))
+    if value is not None:
+        deleted_at = max(deleted_at, event_of(value))
+    return deletion_mark(deleted_at)
 
 
 def unless_deleted(value: bytes | None, gone: bytes | None) -> bytes | None:

@@ -100,7 +100,10 @@ def _files_of_schemas(field: str, files: SourceFiles) -> dict[pa.Schema, list[So
     without: dict[pa.Schema, list[SourceFile]] = {}
     with ThreadPoolExecutor(_READERS) as pool:
         for file, schema, rows in pool.map(read, files):
-            (with_rows if rows else without).setdefault(schema, []).append(file)
+            files_of = without
+            if rows:
+                files_of = with_rows
+            files_of.setdefault(schema, []).append(file)
     return with_rows or without
 
 
@@ -126,11 +129,13 @@ def _columns(field: str, file: SourceFile, schema: pa.Schema) -> pa.Schema:
 
 def _held_by_duckdb(types: pa.Schema) -> pa.Schema:
     """The types with a double where the decimals of two files together have more digits than DuckDB takes."""
-    held = []
+    columns = []
     for item in types:
-        is_too_wide = pa.types.is_decimal(item.type) and item.type.precision > _DIGITS
-        held.append((item.name, canonical_type(item.type) if is_too_wide else item.type))
-    return pa.schema(held)
+        kind = item.type
+        if pa.types.is_decimal(kind) and kind.precision > _DIGITS:
+            kind = canonical_type(kind)
+        columns.append((item.name, kind))
+    return pa.schema(columns)
 
 
 def _is_zoned_time(kind: pa.DataType) -> bool:
@@ -237,11 +242,15 @@ def _join_folders(connection: "duckdb.DuckDBPyConnection", name: str, folders: p
 
 def _in_folders(values: Mapping[str, pa.Scalar], names: Sequence[str]) -> dataset.Expression | None:
     """The condition that holds for each row of a file by the names of its folders."""
-    terms = [
-        dataset.field(name) == values[name] if values[name].is_valid else dataset.field(name).is_null()
-        for name in names
-    ]
-    return reduce(and_, terms) if terms else None
+    terms = []
+    for name in names:
+        if values[name].is_valid:
+            terms.append(dataset.field(name) == values[name])
+        else:
+            terms.append(dataset.field(name).is_null())
+    if not terms:
+        return None
+    return reduce(and_, terms)
 
 
 def _select(
@@ -265,7 +274,9 @@ def _select(
         files_named = f"{files_named} or one of the {len(files) - 1} files like it"
     columns = []
     for name in types.names:
-        column = identifier(name) if name in there else _NULL
+        column = _NULL
+        if name in there:
+            column = identifier(name)
         if name in unlike:
             column = _exact_cast(
                 name,

@@ -99,8 +99,7 @@ def partitions(
 
 def partition(store: Store, name: str, version: int, day: date) -> Partition | None:
     """One day of a view, if it is materialised."""
-    days = partitions(store, name, version, day, day)
-    return days[0] if days else None
+    return next(iter(partitions(store, name, version, day, day)), None)
 
 
 def older_generations(store: Store, newest: Partition, first: int) -> list[Partition] | None:
@@ -111,7 +110,9 @@ def older_generations(store: Store, newest: Partition, first: int) -> list[Parti
     if not there.issuperset(names):
         return None
     older = [_read(store, name) for name in names]
-    return older if there.issuperset(partition.name for partition in older) else None
+    if not there.issuperset(partition.name for partition in older):
+        return None
+    return older
 
 
 def digest_of_partitions(days: Iterable[Partition]) -> str:
@@ -147,7 +148,9 @@ def publish(
         current = partition(store, definition.name, definition.version, day)
         if current is not None and current.sha256 == digest:
             return current, False
-        generation = 1 if current is None else current.generation + 1
+        generation = 1
+        if current is not None:
+            generation += current.generation
         new = Partition(day, generation, digest, rows, size, definition, *times, made={**made, "at": now()})
         if attempt == 0:
             # Not create(): a file of this content may be there that no generation names, and that retention

@@ -1,5 +1,6 @@
-"""The online store in Redis, as it is written: a key for each value, and for each view one of its definition
-and one of settled days.
+"""Writing the online store in Redis.
+
+There is a key for each value, and for each view one of its definition and one of its settled days.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,8 +62,9 @@ return withdrawn
 
 
 class RedisWriter:
-    """A Redis server (one, not a cluster of them); a value's key goes when its time to live is over, counted
-    from when it was taken.
+    """The online store of a single Redis server, not of a cluster.
+
+    A value's key expires when its time to live is over, counted from when the value was taken.
     """
 
     def __init__(self, address: str) -> None:
@@ -80,9 +82,9 @@ class RedisWriter:
                 with self._client.pipeline() as transaction:
                     transaction.watch(key)
                     before = transaction.get(key)
-                    merged = (
-                        definition if before is None else definition.merged_into(Definition.from_json(before))
-                    )
+                    merged = definition
+                    if before is not None:
+                        merged = definition.merged_into(Definition.from_json(before))
                     transaction.multi()
                     transaction.set(key, merged.to_json())
                     try:
@@ -166,7 +168,9 @@ class RedisWriter:
 
         place = value_prefix(view) + key
         # Rows are pushed by whole days, so for a day longer than they count.
-        lives = None if ttl is None else -(-ttl // 1000) + _DAY_MS
+        lives = None
+        if ttl is not None:
+            lives = -(-ttl // 1000) + _DAY_MS
         with redis_faults(self._address):
             while True:
                 with self._client.pipeline() as transaction:
@@ -192,7 +196,9 @@ def _is_between(header: bytes, first: int, end: int, generation: int) -> bool:
 
 def _lives(ttl: int | None) -> int:
     """Milliseconds for which Redis keeps a value; 0: for ever."""
-    return 0 if ttl is None else max(1, -(-ttl // 1000))
+    if ttl is None:
+        return 0
+    return max(1, -(-ttl // 1000))
 
 
 def _marker_prefix(view: str) -> bytes:

@@ -85,7 +85,10 @@ def _call(path: str, day: date | None) -> Any:
 
     function = import_function("source.function", path)
     try:
-        rows = function(day=day) if "day" in inspect.signature(function).parameters else function()
+        options = {}
+        if "day" in inspect.signature(function).parameters:
+            options["day"] = day
+        rows = function(**options)
     except Exception as error:
         raise InvalidInput(
             f"source.function = {path!r} raised {type(error).__name__} at {where(error)}: {error}"

@@ -1,5 +1,6 @@
-"""The online store in a file of SQLite's, as it is written: a table for each view, and those of definitions,
-deletions and settled days.
+"""Writing the online store in a file of SQLite's.
+
+It has a table for each view, and those of definitions, deletions and settled days.
 """
 
 import sqlite3
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 
-from halving.errors import StoreError, StoreUnavailable
+from halving.errors import HalvingError, StoreError, StoreUnavailable
 from halving.features.definition import Definition
 from halving.features.online_values import table_of
 from halving.features.packing import HEADER, OFFSET, TIMES, count_of
@@ -106,7 +107,9 @@ class SqliteWriter:
             row = self._connection.execute(
                 "SELECT definition FROM definitions WHERE view = ?", (definition.key,)
             ).fetchone()
-            merged = definition if row is None else definition.merged_into(Definition.from_json(row[0]))
+            merged = definition
+            if row is not None:
+                merged = definition.merged_into(Definition.from_json(row[0]))
             self._connection.execute(
                 "INSERT OR REPLACE INTO definitions VALUES (?, ?)", (merged.key, merged.to_json())
             )
@@ -132,10 +135,10 @@ class SqliteWriter:
         )
         with self._transaction():
             for row in withdrawals:
-                marker = self._connection.execute(
+                (marker,) = self._connection.execute(
                     "SELECT gone FROM deletions WHERE view = ? AND entity = ?", (view, row.key)
-                ).fetchone()
-                value = unless_deleted(row.value, marker[0] if marker else None)
+                ).fetchone() or (None,)
+                value = unless_deleted(row.value, marker)
                 place = (row.key, row.times, row.generation.to_bytes(4, "big"))
                 if value is None:
                     self._connection.execute(f"DELETE FROM {_table(view)} {of_row}", place)
@@ -180,16 +183,16 @@ class SqliteWriter:
     def delete(self, view: str, key: bytes, deleted_at: int, ttl: int | None) -> bool:
         self._connection.execute("PRAGMA secure_delete = on")  # so that no byte of it stays in the file
         with self._transaction():
-            row = self._connection.execute(
+            (value,) = self._connection.execute(
                 f"SELECT value FROM {_table(view)} WHERE entity = ?", (key,)
-            ).fetchone()
-            gone = deleted_value(row[0] if row else None, deleted_at)
+            ).fetchone() or (None,)
+            gone = deleted_value(value, deleted_at)
             self._connection.execute(f"INSERT OR REPLACE INTO {_table(view)} VALUES (?, ?)", (key, gone))
             self._connection.execute("INSERT OR REPLACE INTO deletions VALUES (?, ?, ?)", (view, key, gone))
         with self._faults():
             # Nor does it stay in the log, once nobody reads the state before.
             self._connection.execute("PRAGMA wal_checkpoint(truncate)").fetchall()
-        return row is not None and count_of(row[0]) > 0
+        return value is not None and count_of(value) > 0
 
     def close(self) -> None:
         self._connection.close()
@@ -210,10 +213,10 @@ class SqliteWriter:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            busy = getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-            raise (StoreUnavailable if busy else StoreError)(
-                f"cannot write the online store {self._path}: {error}"
-            ) from error
+            kind: type[HalvingError] = StoreError
+            if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                kind = StoreUnavailable
+            raise kind(f"cannot write the online store {self._path}: {error}") from error
 
 
 def _table(view: str) -> str:

@@ -46,11 +46,10 @@ def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date 
     _check_columns(view, types)
     entity = _entity_types(connection, view)
     event = _utc(view, "event_time", view.event_time, types)
-    known_time = (
-        f"{event} + to_microseconds({micros_of(view.delay)})"
-        if view.delay
-        else _utc(view, "created", view.created or "", types)
-    )
+    if view.delay:
+        known_time = f"{event} + to_microseconds({micros_of(view.delay)})"
+    else:
+        known_time = _utc(view, "created", view.created or "", types)
     narrowed = ""
     if day is not None:
         of_day = f"{event}::DATE = {text(str(day))}"
@@ -80,9 +79,7 @@ def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date 
     except duckdb.Error as error:
         raise fault_of(error, f"source.{view.source.place} of {view.key}") from error
     check_unchanged()
-    times = [
-        name for name in (view.event_time, view.created) if name is not None and not _is_text(types[name])
-    ]
+    times = [name for name in _time_columns(view) if not _is_text(types[name])]
     if times:
         infinite = " OR ".join(map(_is_infinite, times))
         _refuse_rows(
@@ -182,10 +179,10 @@ def check_unique(connection: "duckdb.DuckDBPyConnection", view: FeatureView, rel
         f"{key} LIMIT {_EXAMPLES}"
     ).to_arrow_table()
     if rows.num_rows:
-        named = f"({comma_list([*view.entity, view.event_time, *([view.created] if view.created else [])])})"
+        key_text = comma_list([*view.entity, *_time_columns(view)])
         raise InvalidInput(
-            f"the rows of the feature view {view.key} are not accepted: {named} is not unique, for example "
-            f"{_rows_text(rows)}; keep one row of each in the source"
+            f"the rows of the feature view {view.key} are not accepted: ({key_text}) is not unique, for "
+            f"example {_rows_text(rows)}; keep one row of each in the source"
         )
 
 
@@ -194,6 +191,13 @@ def staged_rows(connection: "duckdb.DuckDBPyConnection", day: date, batch: int) 
     return connection.sql(f"SELECT * FROM {STAGED} WHERE {EVENT}::DATE = {text(str(day))}").to_arrow_reader(
         batch
     )
+
+
+def _time_columns(view: FeatureView) -> list[str]:
+    """The source's columns of times: that of the event, and that of the creation if there is one."""
+    if view.created is None:
+        return [view.event_time]
+    return [view.event_time, view.created]
 
 
 def _column_types(connection: "duckdb.DuckDBPyConnection") -> dict[str, str]:
@@ -205,7 +209,9 @@ def _check_columns(view: FeatureView, types: Mapping[str, str]) -> None:
         ("event_time", view.event_time),
         *((f"entity.{place}", name) for place, name in enumerate(view.entity)),
     ]
-    for field, name in [*wanted, *([("created", view.created)] if view.created else [])]:
+    if view.created:
+        wanted.append(("created", view.created))
+    for field, name in wanted:
         if name not in types:
             raise InvalidInput(
                 f"{field} = {name!r} of the feature view {view.key} is not accepted: the source has "
@@ -338,7 +344,9 @@ def _check_texts(
     Raises:
         InvalidInput: naming the first of them.
     """
-    zone = " with its time zone, or say timezone: UTC" if view.timezone is None else ""
+    zone = ""
+    if view.timezone is None:
+        zone = " with its time zone, or say timezone: UTC"
     for name, column in ((view.event_time, EVENT), (view.created, KNOWN_AT)):
         if name is not None and _is_text(types[name]):
             why = (
@@ -357,7 +365,7 @@ def _refuse_rows(
     """Refuse rows; the message quotes these columns of some of them, by default entity and times."""
     count = connection.execute(f"SELECT count(*) FROM {STAGED} WHERE {condition}").fetchall()[0][0]
     if count:
-        names = quoted_columns or [*view.entity, view.event_time, *([view.created] if view.created else [])]
+        names = quoted_columns or [*view.entity, *_time_columns(view)]
         selected = columns(dict.fromkeys(names))
         rows = connection.sql(
             f"SELECT {selected} FROM {STAGED} WHERE {condition} ORDER BY ALL LIMIT {_EXAMPLES}"
@@ -377,6 +385,8 @@ def _rows_text(rows: "pa.Table") -> str:
 
 
 def _value_text(value: Any) -> str:
-    if isinstance(value, datetime):
-        return str(value.astimezone(UTC) if value.tzinfo else value)
-    return repr(value)
+    if not isinstance(value, datetime):
+        return repr(value)
+    if value.tzinfo:
+        value = value.astimezone(UTC)
+    return str(value)

@@ -187,7 +187,10 @@ class FeatureView(Strict):
 
     @property
     def ttl_micros(self) -> int | None:
-        return None if self.ttl is None else micros_of(self.ttl)
+        """How long after its event a row counts, in µs; None: for ever."""
+        if self.ttl is None:
+            return None
+        return micros_of(self.ttl)
 
     def definition(self, entity: dict[str, str], inputs: str = "") -> Definition:
         """The part of the view that serving needs.
@@ -218,8 +221,10 @@ def parse_view(data: Any, name: str = "") -> FeatureView:
         return FeatureView.model_validate(data)
     except ValidationError as error:
         problems = "\n".join(f"  - {problem}" for problem in problems_of_model(error, FeatureView))
-        place = f" in {name}" if name else ""
-        raise InvalidInput(f"the feature view{place} is not accepted:\n{problems}") from None
+        subject = "the feature view"
+        if name:
+            subject = f"the feature view in {name}"
+        raise InvalidInput(f"{subject} is not accepted:\n{problems}") from None
 
 
 def load_view(path: str | Path) -> FeatureView:

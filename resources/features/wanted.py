@@ -69,10 +69,9 @@ def joined_views(folder: Path) -> list[str]:
     for path in sorted(folder.glob("*.yaml")):
         try:
             spec = read_yaml(path.read_bytes())
-            dataset = spec.get("dataset") if isinstance(spec, dict) else None
-            features = dataset.get("features") if isinstance(dataset, dict) else None
-            if isinstance(features, list):
-                keys |= {reference.key for reference in parse_references(features)}
+            match spec:
+                case {"dataset": {"features": list(features)}}:
+                    keys |= {reference.key for reference in parse_references(features)}
         except (OSError, ValueError, yaml.YAMLError):  # InvalidInput is a ValueError
             continue
     return sorted(keys)

@@ -122,8 +122,9 @@ def _add_compared(
     before = _read_parquet(connection, store, older)
     after = _read_parquet(connection, store, newest)
     is_known = f"{KNOWN_AT} <= make_timestamptz({push.until})"
-    # An earlier push may have pushed rows that are known only later.
-    may_be_online = "true" if push.ends_now else is_known
+    may_be_online = is_known
+    if push.ends_now:
+        may_be_online = "true"  # An earlier push may have pushed rows that are known only later.
     connection.execute(f"""
         INSERT INTO {_REMOVED}
         SELECT {columns([*definition.entity, EVENT, KNOWN_AT], "r")}

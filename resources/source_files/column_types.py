@@ -39,8 +39,9 @@ def unite_types(first: pa.DataType, second: pa.DataType, *, optional: bool = Fal
         return pa.list_(unite_types(first.value_type, second.value_type, optional=optional), first.list_size)
     if is_list(first) and is_list(second):
         item = unite_types(first.value_type, second.value_type, optional=optional)
-        is_large = pa.types.is_large_list(first) or pa.types.is_large_list(second)
-        return pa.large_list(item) if is_large else pa.list_(item)
+        if pa.types.is_large_list(first) or pa.types.is_large_list(second):
+            return pa.large_list(item)
+        return pa.list_(item)
     if isinstance(first, pa.BaseExtensionType) or isinstance(second, pa.BaseExtensionType):
         return unite_types(_storage(first), _storage(second), optional=optional)
     if pa.types.is_decimal(first) and pa.types.is_decimal(second):
@@ -136,8 +137,10 @@ def _with_leaves(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]
     """The plain type, with its innermost types changed."""
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return _with_leaves(kind.value_type, change)
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        return pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_with_leaves(kind.value_type, change), kind.list_size)
     if pa.types.is_list(kind) or pa.types.is_list_view(kind):

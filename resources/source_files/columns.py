@@ -50,7 +50,9 @@ def is_leftover_index(name: str) -> bool:
 def without_index(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The rows without leftover indexes."""
     names = [name for name in rows.schema.names if is_leftover_index(name)]
-    return rows.drop_columns(names) if names else rows
+    if not names:
+        return rows
+    return rows.drop_columns(names)
 
 
 def unite(field: str, files: Iterable[tuple[str, Columns]], *, ways: str = _WAYS) -> pa.Schema:
@@ -81,7 +83,9 @@ def unite(field: str, files: Iterable[tuple[str, Columns]], *, ways: str = _WAYS
         missing = sorted(set(types) - set(names))
         more = sorted(set(names) - set(types))
         if missing and not columns.optional:
-            also = f" (and has {more} more)" if more else ""
+            also = ""
+            if more:
+                also = f" (and has {more} more)"
             raise InvalidInput(
                 f"{field} is not accepted: {file} has no column {missing[0]!r}, which "
                 f"{file_of_column[missing[0]]} has{also}; {_SAME}"

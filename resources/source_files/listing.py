@@ -156,7 +156,9 @@ def find_files(field: str, pattern: str, *, folders: bool = True, hidden: bool =
     filesystem, path = open_place(field, pattern)
     with store_faults(f"{field} = {pattern!r} cannot be read"):
         base, wanted = split_pattern(filesystem, path)
-        info = None if wanted else filesystem.get_file_info(path)
+        info = None
+        if not wanted:
+            info = filesystem.get_file_info(path)
     if info is not None and info.is_file:
         return _files_of(filesystem, pattern, path.rpartition("/")[0], [info])
     if info is not None and not folders:
@@ -417,7 +419,9 @@ def _files_of(
     while rows := list(islice(facts, _AT_ONCE)):
         tables.append(pa.table(list(zip(*rows, strict=True)), schema=_COLUMNS))
     table = pa.concat_tables(tables).sort_by("path").combine_chunks()
-    prefix = f"{scheme}://" if mark else ""
+    prefix = ""
+    if mark:
+        prefix = f"{scheme}://"
     return SourceFiles([_Listing(filesystem, prefix, above_partitions(base), table)])
 
 

@@ -110,13 +110,17 @@ def names_below(base: str, path: str) -> list[str]:
 def partition_of(folder: str) -> tuple[str, str] | None:
     """The column and the text in a folder's name, ``country=de``; None if it is no partition."""
     column, mark, text = folder.partition("=")
-    return (unquote(column), text) if column and mark else None
+    if not (column and mark):
+        return None
+    return unquote(column), text
 
 
 def above_partitions(folder: str) -> str:
     """The folder above a partition's folders: ``sales`` of ``sales/country=de/day=3``."""
     above, _, name = folder.rpartition("/")
-    return folder if partition_of(name) is None else above_partitions(above)
+    if partition_of(name) is None:
+        return folder
+    return above_partitions(above)
 
 
 def _is_named(name: str, segment: str) -> bool:

@@ -75,8 +75,8 @@ class Places:
             folder = path.rpartition("/")[0]
             if folder not in folders:
                 folders[folder] = _is_below(os.path.realpath(folder), real)
-            is_plain = folders[folder] and not Path(path).is_symlink()
-            if not is_plain and not _is_below(os.path.realpath(path), real):
+            is_inside = folders[folder] and not Path(path).is_symlink()
+            if not is_inside and not _is_below(os.path.realpath(path), real):
                 raise self.refusal(field, place, f"{_link_of(path, real)} leads to another place")
 
     def refusal(self, field: str, value: str, reason: str) -> InvalidInput:
@@ -97,8 +97,9 @@ class Places:
         names = _names(place)
         if ".." in names:
             return "it has .. in it"
-        is_listed = any(names[: len(above)] == above for above in map(_names, self.paths))
-        return None if is_listed else "it is not below such a place"
+        if not any(names[: len(above)] == above for above in map(_names, self.paths)):
+            return "it is not below such a place"
+        return None
 
 
 def listed_places(variables: Mapping[str, str] | None = None) -> Places:

@@ -53,7 +53,7 @@ def values_of_texts(texts: pa.RecordBatch, types: pa.Schema | None = None) -> pa
         pyarrow.ArrowInvalid: a text is no value of its column's type.
     """
     names = [str(place) for place in range(texts.num_columns)]  # Two columns may have the same name.
-    type_of = {} if types is None else {field.name: field.type for field in types}
+    type_of = {field.name: field.type for field in types or ()}
     kinds = [type_of.get(name) for name in texts.schema.names]
     sink = pa.BufferOutputStream()
     csv.write_csv(texts.rename_columns(names), sink, csv.WriteOptions(include_header=False))

@@ -136,9 +136,12 @@ def _check_flags(value: Any, annotation: Any, name: str = "") -> Any:
     kinds = _alternatives(annotation)
     if isinstance(value, bool):
         if (int in kinds or float in kinds) and not (bool in kinds or Any in kinds):
-            prefix = f"{name} = {value}: " if name else ""
-            wanted = "number" if float in kinds else "whole number"
-            raise ValueError(f"{prefix}true and false are no numbers; give a {wanted}")
+            message = "true and false are no numbers; give a number"
+            if float not in kinds:
+                message = "true and false are no numbers; give a whole number"
+            if name:
+                message = f"{name} = {value}: {message}"
+            raise ValueError(message)
         return value
     for kind in kinds:
         if get_origin(kind) is dict and isinstance(value, dict):
@@ -183,9 +186,10 @@ def _values_inside(value: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
     """A value and all values within it, each with its depth in lists and mappings."""
     depth += isinstance(value, list | dict)
     yield value, depth
-    if isinstance(value, list | dict):
-        items = value.values() if isinstance(value, dict) else value
-        for inside in items:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for inside in value:
             yield from _values_inside(inside, depth)
 
 

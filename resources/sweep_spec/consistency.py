@@ -220,7 +220,9 @@ def _evaluation(spec: SweepSpec) -> Iterator[str]:
     accepted = spec.metrics or [*CLASS_METRICS, *NUMBER_METRICS]
     for field, metric in spec.gate_metrics.items():
         if metric not in accepted:
-            where = "add it to metrics, or " if metric in SCORERS else ""
+            where = ""
+            if metric in SCORERS:
+                where = "add it to metrics, or "
             yield _refusal(
                 field,
                 metric,
@@ -260,9 +262,10 @@ def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
     """All texts in a value, each with its path; names in mappings do not count."""
     if isinstance(value, str):
         yield path, value
-    elif isinstance(value, dict | list):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, inside in items:
+    if isinstance(value, list):
+        value = dict(enumerate(value))
+    if isinstance(value, dict):
+        for key, inside in value.items():
             yield from _texts(f"{path}.{key}", inside)
 
 
@@ -319,7 +322,9 @@ def _way_to_write(expression: str, spec: SweepSpec) -> str:
     """How to write the parameters whose names are no words, but stand in the expression unquoted."""
     bare = _TEXT.sub("", expression)
     names = [name for name in spec.space if name in bare and not is_word(name)]
-    return f"; write {comma_list(quote_name(name) for name in names)}" if names else ""
+    if not names:
+        return ""
+    return f"; write {comma_list(quote_name(name) for name in names)}"
 
 
 def _points(spec: SweepSpec) -> list[str]:

@@ -180,10 +180,13 @@ def _check_call(node: ast.Call) -> None:
         raise InvalidInput(f"{ast.unparse(node)!r} is no call of {comma_list(_FUNCTIONS)}{hint}; {_GRAMMAR}")
     name = node.func.id
     count = len(node.args)
-    if (name in _OF_ONE and count != 1) or (name not in _OF_ONE and count < 2):
-        arguments = count_of(count, "argument")
-        wanted = "one" if name in _OF_ONE else "two or more"
-        raise InvalidInput(f"{ast.unparse(node)!r} has {arguments}; {name} takes {wanted}")
+    wanted = "two or more"
+    is_wrong = count < 2
+    if name in _OF_ONE:
+        wanted = "one"
+        is_wrong = count != 1
+    if is_wrong:
+        raise InvalidInput(f"{ast.unparse(node)!r} has {count_of(count, 'argument')}; {name} takes {wanted}")
 
 
 def _compares(node: ast.AST) -> bool:

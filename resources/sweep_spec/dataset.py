@@ -172,7 +172,9 @@ def _parse_source(value: Any) -> Any:
 
 
 def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
+    if isinstance(value, str):
+        return [value]
+    return value
 
 
 def parse_instant(value: Any) -> datetime:
@@ -276,7 +278,9 @@ class DataChecks(Strict):
     @field_validator(*_BOUNDS, mode="before")
     @classmethod
     def _refuse_severity(cls, value: Any, info: ValidationInfo) -> Any:
-        severity = "off" if value is False else value  # YAML reads an unquoted off as false.
+        severity = value
+        if value is False:  # YAML reads an unquoted off as false.
+            severity = "off"
         if not isinstance(severity, str) or severity not in get_args(Severity):
             return value
         bounds = f"{info.field_name} has the bounds of columns, such as {_BOUNDS[str(info.field_name)]}"
@@ -284,7 +288,9 @@ class DataChecks(Strict):
 
     def severity(self, check: str) -> Severity:
         """The severity of a failure of this check."""
-        field = f"{check}_severity" if check in _BOUNDS else check
+        field = check
+        if check in _BOUNDS:
+            field = f"{check}_severity"
         severity: Severity = getattr(self, field)
         return severity
 
@@ -453,7 +459,9 @@ class DatasetSource(Strict):
         For example ``files data/*.parquet``, or ``my_project:labels with clicks@1:ctr``.
         """
         rows = str(self.origin[1])
-        return f"{rows} with {comma_list(self.features)}" if self.features else rows
+        if self.features:
+            return f"{rows} with {comma_list(self.features)}"
+        return rows
 
     @property
     def shard_bytes(self) -> int:

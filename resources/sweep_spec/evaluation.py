@@ -86,10 +86,15 @@ def judged_as_number(target_type: str, metrics: Iterable[str], gate_metrics: Map
     named = [(f"metrics.{index}", metric) for index, metric in enumerate(metrics)]
     named += gate_metrics.items()
     number = real or ("int" in target_type and any(metric in NUMBER_SCORERS for _, metric in named))
-    usual, fitting = (NUMBER_METRICS, NUMBER_SCORERS) if number else (CLASS_METRICS, CLASS_SCORERS)
+    kind = "as a class"
+    usual = CLASS_METRICS
+    fitting = CLASS_SCORERS
+    if number:
+        kind = "as a number"
+        usual = NUMBER_METRICS
+        fitting = NUMBER_SCORERS
     for field, metric in named:
         if metric not in fitting:
-            kind = "as a number" if number else "as a class"
             raise InvalidInput(
                 f"{field} = {metric!r} is not accepted for a target of type {target_type}, judged {kind}: "
                 f"give one of {comma_list(sorted(fitting))}"

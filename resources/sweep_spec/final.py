@@ -66,7 +66,13 @@ def _with_on_key(value: Any) -> Any:
     """Restore the key ``on``, which YAML 1.1 reads as true if it is not quoted, and JSON then as text."""
     if not isinstance(value, dict):
         return value
-    return {"on" if key in _ON_IN_YAML else key: content for key, content in value.items()}
+    fields = {}
+    for key, content in value.items():
+        name = key
+        if key in _ON_IN_YAML:
+            name = "on"
+        fields[name] = content
+    return fields
 
 
 FinalTraining = Annotated[Final, BeforeValidator(_with_on_key)] | None

@@ -38,7 +38,9 @@ def functions_of(spec: SweepSpec, *, trains: bool = True) -> Iterator[tuple[str,
     Args:
         trains: as for :func:`check_functions`.
     """
-    trainable = spec.trained_by if trains else None
+    trainable = None
+    if trains:
+        trainable = spec.trained_by
     for field, path in (
         ("trainable", trainable),
         ("predictor", spec.predictor),
@@ -103,7 +105,9 @@ def check_sampler(spec: SweepSpec) -> None:
     except Exception as error:  # noqa: BLE001
         # The options go to foreign code, which may raise anything.
         accepted = sorted(set(inspect.signature(kind).parameters) - {"seed"})
-        aims = f"{len(spec.objectives)} objectives" if len(spec.objectives) > 1 else "one objective"
+        aims = "one objective"
+        if len(spec.objectives) > 1:
+            aims = f"{len(spec.objectives)} objectives"
         raise InvalidInput(
             f"{field}.options = {options} is not accepted by {name!r} with {aims}: {error}; its options "
             f"are {accepted}"

@@ -96,7 +96,9 @@ class NonInferior(_Compared):
     @property
     def percent(self) -> float:
         """The margin in percent of the champion's metric, if ``margin`` is not given."""
-        return self.margin_percent if self.margin_percent is not None else 0.5
+        if self.margin_percent is None:
+            return 0.5
+        return self.margin_percent
 
 
 class SliceGate(NonInferior):
@@ -115,7 +117,9 @@ class SliceGate(NonInferior):
 
     @property
     def percent(self) -> float:
-        return self.margin_percent if self.margin_percent is not None else 5.0
+        if self.margin_percent is None:
+            return 5.0
+        return self.margin_percent
 
 
 class Improvement(_Compared):
@@ -139,7 +143,9 @@ class Improvement(_Compared):
     @property
     def percent(self) -> float:
         """The effect in percent of the champion's metric, if ``effect`` is not given."""
-        return self.effect_percent if self.effect_percent is not None else 0.5
+        if self.effect_percent is None:
+            return 0.5
+        return self.effect_percent
 
 
 class Latency(Strict):
@@ -212,7 +218,11 @@ def _gate_of(value: Any) -> Any:
     if isinstance(value, str):
         return {value: {}}
     if isinstance(value, dict):
-        gate = {name: {} if settings is None else settings for name, settings in value.items()}
+        gate: dict[Any, Any] = {}
+        for name, settings in value.items():
+            gate[name] = settings
+            if settings is None:
+                gate[name] = {}
         tests = gate.get("integration_tests")
         if isinstance(tests, str):
             gate["integration_tests"] = {"function": tests}

@@ -77,7 +77,9 @@ def _warmup(spec: SweepSpec) -> Iterator[str]:
         epochs = searched[longest]
     first = min(ladder[0] for ladder in spec.ladders)
     if first <= epochs:
-        budget = "min_budget" if isinstance(spec.strategy.chosen, EarlyStopping) else "budget"
+        budget = "budget"
+        if isinstance(spec.strategy.chosen, EarlyStopping):
+            budget = "min_budget"
         yield (
             f"{field} = {epochs:g}: the first rung, at {first} epochs, ends inside the learning-rate "
             "warm-up, where trials with a low learning rate look best; "
@@ -92,13 +94,13 @@ def _schedule(spec: SweepSpec) -> Iterator[str]:
     rungs = comma_list(spec.budgets)
     named = {name: parameter for name, parameter in spec.space.items() if name.lower() in _LENGTHS}
     searched = [name for name, parameter in named.items() if not parameter.is_fixed]
-    incomparable = searched if len(spec.budgets) > 1 else []
-    for name in incomparable:
-        yield (
-            f"space.{name} is searched: results at the rungs {rungs} are not comparable, because a trial "
-            "whose learning rate falls sooner looks better there than at its end; "
-            "make it constant, or anneal over run.max_epochs"
-        )
+    if len(spec.budgets) > 1:
+        for name in searched:
+            yield (
+                f"space.{name} is searched: results at the rungs {rungs} are not comparable, because a trial "
+                "whose learning rate falls sooner looks better there than at its end; "
+                "make it constant, or anneal over run.max_epochs"
+            )
     fixed = {f"space.{name}": parameter.value for name, parameter in named.items() if parameter.is_fixed}
     lengths = {field: value for field, value in fixed.items() if isinstance(value, int | float)}
     if spec.training.schedule_epochs is not None:
@@ -119,7 +121,9 @@ def _schedule(spec: SweepSpec) -> Iterator[str]:
         # The final training keeps a constant of the winner's params, while a schedule that is only stated as
         # training.schedule_epochs may follow run.max_epochs there.
         if spec.final and field.startswith("space.") and epochs == last != spec.final_epochs:
-            when = "has reached its end before" if epochs < spec.final_epochs else "does not reach its end"
+            when = "does not reach its end"
+            if epochs < spec.final_epochs:
+                when = "has reached its end before"
             yield (
                 f"final.epochs = {spec.final_epochs}: the learning rate, which falls over "
                 f"{field} = {epochs:g}, {when} in the final training; "
@@ -178,7 +182,9 @@ def _reach(spec: SweepSpec) -> Iterator[str]:
     if short:
         ladder = spec.ladders[short[0]]
         enough = max(_enough(spec, number) for number in short)
-        bracket = f" of bracket {short[0] + 1}" if len(spec.ladders) > 1 else ""
+        bracket = ""
+        if len(spec.ladders) > 1:
+            bracket = f" of bracket {short[0] + 1}"
         yield (
             f"max_trials = {spec.max_trials}: few for the rungs{bracket} at {comma_list(ladder)} epochs, "
             f"of which about {spec.reachable(short[0])} will be reached; "

@@ -30,14 +30,16 @@ def largest_need(spec: SweepSpec) -> LargestNeed:
     attempts = spec.resources.by_rung.values()
     trials = spec.concurrency or 1
     nodes = max(attempt.nodes for attempt in attempts)
-    memory = spec.resources.memory
+    memory = None
+    if spec.resources.memory:
+        memory = trials * nodes * quantity_bytes(spec.resources.memory)
     return LargestNeed(
         trials=spec.concurrency or None,
         gpus=trials * max(attempt.all_gpus for attempt in attempts),
         processes=trials * max(attempt.world_size for attempt in attempts),
         nodes=trials * nodes,
         cpus=trials * nodes * spec.resources.cpus,
-        memory=trials * nodes * quantity_bytes(memory) if memory else None,
+        memory=memory,
     )
 
 
@@ -79,11 +81,15 @@ def _attempt_in_words(attempt: AttemptResources) -> str:
     on_each = f"{attempt.processes} process{_s(attempt.processes, 'process')}"
     if attempt.gpus:
         on_each += f" and {attempt.gpus} GPU{_s(attempt.gpus)}"
-    return f"{on_each} on each of {attempt.nodes} nodes" if attempt.nodes > 1 else on_each
+    if attempt.nodes == 1:
+        return on_each
+    return f"{on_each} on each of {attempt.nodes} nodes"
 
 
 def _s(count: float, noun: str = "") -> str:
     """The ending of a noun's plural; nothing where the count is one."""
     if count == 1:
         return ""
-    return "es" if noun.endswith("s") else "s"
+    if noun.endswith("s"):
+        return "es"
+    return "s"

@@ -133,7 +133,9 @@ def _strategies_with(location: tuple[str | int, ...]) -> str:
         for name, field in Strategy.model_fields.items()
         if (model := model_inside(field.annotation)) and location[-1] in field_names(model)
     ]
-    return f"; {location[-1]} is a field of {comma_list(strategies)}" if strategies else ""
+    if not strategies:
+        return ""
+    return f"; {location[-1]} is a field of {comma_list(strategies)}"
 
 
 def _fields_beside(location: tuple[str | int, ...], model: type[BaseModel]) -> list[str]:

@@ -121,7 +121,10 @@ def sample(space: Space, random: Random, fixed: Mapping[str, Any] | None = None)
     params: Params = {}
     for name in order(space):
         if active(space, name, params):
-            params[name] = fixed[name] if name in fixed else _draw(space[name], random)
+            if name in fixed:
+                params[name] = fixed[name]
+            else:
+                params[name] = _draw(space[name], random)
     return {name: params[name] for name in space if name in params}
 
 
@@ -156,7 +159,9 @@ def axis(parameter: Parameter, points: int | None) -> list[Any]:
             dict.fromkeys(nearest_step(domain, round(value)) for value in _spread_values(domain, points))
         )
     if count > GRID_LIMIT:
-        remedy = "give it a step, or strategy.grid.points" if takes_points else "give a larger step"
+        remedy = "give a larger step"
+        if takes_points:
+            remedy = "give it a step, or strategy.grid.points"
         raise InvalidInput(
             f"{count:,} values from {domain.low} to {domain.high} are too many for a grid; {remedy}"
         )
@@ -288,13 +293,12 @@ def _contains(parameter: Parameter, value: Any) -> bool:
     domain = parameter.chosen
     if isinstance(domain, list):
         return any(is_same(value, choice) for choice in domain)
-    kinds = int if isinstance(domain, IntRange) else int | float
-    if isinstance(value, bool) or not isinstance(value, kinds):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     if not domain.low <= value <= domain.high:
         return False
     if isinstance(domain, IntRange):
-        return bool((value - domain.low) % domain.step == 0)
+        return isinstance(value, int) and (value - domain.low) % domain.step == 0
     if domain.step is None:
         return True
     steps = (value - domain.low) / domain.step
@@ -304,7 +308,13 @@ def _contains(parameter: Parameter, value: Any) -> bool:
 def _describe_accepted(parameter: Parameter) -> str:
     domain = parameter.chosen
     if isinstance(domain, list):
-        return spell(domain[0]) if len(domain) == 1 else f"one of {comma_list(map(spell, domain))}"
-    kind = "a number" if isinstance(domain, FloatRange) else "a whole number"
-    steps = f" in steps of {domain.step}" if domain.step not in (None, 1) else ""
-    return f"{kind} from {domain.low} to {domain.high}{steps}"
+        if len(domain) == 1:
+            return spell(domain[0])
+        return f"one of {comma_list(map(spell, domain))}"
+    kind = "a whole number"
+    if isinstance(domain, FloatRange):
+        kind = "a number"
+    text = f"{kind} from {domain.low} to {domain.high}"
+    if domain.step not in (None, 1):
+        text += f" in steps of {domain.step}"
+    return text

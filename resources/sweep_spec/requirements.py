@@ -48,12 +48,14 @@ def _check_memory(quantity: str) -> str:
     return quantity
 
 
-# YAML reads 512 without quotes as a number.
-Memory = Annotated[
-    str,
-    BeforeValidator(lambda value: str(value) if isinstance(value, int) else value),
-    AfterValidator(_check_memory),
-]
+def _as_text(value: Any) -> Any:
+    """The text of a whole number, as which YAML reads 512 without quotes."""
+    if isinstance(value, int):
+        return str(value)
+    return value
+
+
+Memory = Annotated[str, BeforeValidator(_as_text), AfterValidator(_check_memory)]
 Label = Annotated[
     str, must(LABEL.fullmatch, "give a Kubernetes name: letters, digits, '-', '_' and '.', at most 63")
 ]
@@ -246,7 +248,9 @@ class Resources(Needs):
             )
         for budget, attempt in attempts.items():
             if attempt.gpus % attempt.processes:
-                from_rung = f" from the rung of {budget} on" if len(attempts) > 1 else ""
+                from_rung = ""
+                if len(attempts) > 1:
+                    from_rung = f" from the rung of {budget} on"
                 raise ValueError(
                     f"processes = {attempt.processes} is not accepted with gpus = {attempt.gpus}{from_rung}: "
                     "each process has GPUs of its own, and all have as many; "
@@ -300,5 +304,5 @@ class Elastic(Strict):
 def _from_rung(count: int | dict[int, int], budget: int) -> int:
     if isinstance(count, int):
         return count
-    reached = [number for first, number in sorted(count.items()) if first <= budget]
-    return reached[-1] if reached else count[min(count)]
+    reached = [first for first in count if first <= budget]
+    return count[max(reached, default=min(count))]

@@ -83,7 +83,9 @@ class IntRange(_Range):
 
 
 def _as_list(value: Any) -> Any:
-    return value if isinstance(value, list) else [value]
+    if isinstance(value, list):
+        return value
+    return [value]
 
 
 # ``when: {optimizer: sgd}`` and ``when: {optimizer: [sgd]}`` are the same.
@@ -109,7 +111,9 @@ def choice_name(value: Any) -> Any:
 
 def spell(value: Any) -> str:
     """A value as people write it in a spec, for messages."""
-    return repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False)
 
 
 def is_same(value: Any, choice: Any) -> bool:

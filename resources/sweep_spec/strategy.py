@@ -61,14 +61,15 @@ def _is_small(value: Any, depth: int = 3) -> bool:
 
     Lists by name may be a grid, which is built as a whole.
     """
-    if isinstance(value, dict | list):
-        inside = list(value.values()) if isinstance(value, dict) else value
-        points = math.prod(len(item) for item in inside if isinstance(item, list) and item)
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        points = math.prod(len(item) for item in value if isinstance(item, list) and item)
         return (
             depth > 0
-            and len(inside) <= _MAX_OPTION_VALUES
+            and len(value) <= _MAX_OPTION_VALUES
             and points <= _MAX_POINTS
-            and all(_is_small(item, depth - 1) for item in inside)
+            and all(_is_small(item, depth - 1) for item in value)
         )
     if isinstance(value, str):
         return len(value) <= _MAX_OPTION_LENGTH

@@ -402,7 +402,9 @@ class SweepSpec(Strict):
     def fewest_nodes(self, budget: int) -> int:
         """The fewest nodes with which an attempt up to ``budget`` epochs may go on."""
         nodes = self.resources.at(budget).nodes
-        return min(nodes, self.elastic.min_nodes) if self.elastic else nodes
+        if self.elastic is None:
+            return nodes
+        return min(nodes, self.elastic.min_nodes)
 
     @property
     def final_epochs(self) -> int:
@@ -415,7 +417,9 @@ class SweepSpec(Strict):
         Args:
             final: the number of its seed in the final training; None for the search's trials.
         """
-        return tuple(self.final.on) if self.final and final is not None else (TRAIN,)
+        if self.final is None or final is None:
+            return (TRAIN,)
+        return tuple(self.final.on)
 
     @property
     def rungs(self) -> str:
@@ -430,8 +434,9 @@ class SweepSpec(Strict):
     @property
     def audit(self) -> float:
         """Share of the pruned trials that run to the end anyway."""
-        chosen = self.strategy.chosen
-        return chosen.audit if isinstance(chosen, EarlyStopping) else 0.0
+        if isinstance(self.strategy.chosen, EarlyStopping):
+            return self.strategy.chosen.audit
+        return 0.0
 
     def reachable(self, ladder: int) -> int:
         """How many rungs of a ladder are reached with its share of ``max_trials``.

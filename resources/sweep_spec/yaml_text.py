@@ -31,7 +31,9 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys: set[str] = set()
-        entries = node.value if isinstance(node, yaml.MappingNode) else ()
+        entries: Any = ()
+        if isinstance(node, yaml.MappingNode):
+            entries = node.value
         for key, _ in entries:
             if isinstance(key, yaml.ScalarNode) and key.tag != f"{_TAG}merge":
                 if key.value in keys:
@@ -45,7 +47,9 @@ class _Loader(yaml.SafeLoader):
 def _whole_number(loader: _Loader, node: Any) -> int:
     text = str(loader.construct_scalar(node))
     try:
-        return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
+        if text.startswith(("0x", "0o")):
+            return int(text, 0)
+        return int(text)
     except ValueError:  # It has the tag !!int by mistake, or more digits than Python reads.
         raise yaml.constructor.ConstructorError(
             None, None, f"{text:.80} is no whole number that can be read", node.start_mark
