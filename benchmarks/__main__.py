@@ -59,7 +59,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parse(arguments)
     # with it each cold process compiles all it imports, which no user's does
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    results = options.folder / ("quick" if options.quick else "results")
+    results = options.folder / "results"
+    if options.quick:
+        results = options.folder / "quick"
     broken = []
     unmeasured = []
     chosen = [name for name in PARTS if name in ((options.parts + options.only) or PARTS)]
@@ -70,9 +72,9 @@ def main(arguments: list[str] | None = None) -> int:
             parts.append(_measure(name, options.folder, options.quick))
         except Exception as error:  # noqa: BLE001
             # whatever it is, it is this part's: the others took their time
-            reason = (
-                str(error) if isinstance(error, machine.ChildFailed) else f"{type(error).__name__}: {error}"
-            )
+            reason = str(error)
+            if not isinstance(error, machine.ChildFailed):
+                reason = f"{type(error).__name__}: {error}"
             print(f"{name}: broke: {reason}", file=sys.stderr, flush=True)
             broken.append(Part(name, name, "This part broke.", missing=[reason]))
             continue
@@ -81,7 +83,9 @@ def main(arguments: list[str] | None = None) -> int:
         else:  # nothing to measure it on here: what was kept is better than nothing
             unmeasured.append(parts.pop())
     everything = len(chosen) == len(PARTS)
-    out = options.out or (PAGE if everything and not options.quick else None)
+    out = options.out
+    if out is None and everything and not options.quick:
+        out = PAGE
     if out is None:
         print(report.page(parts + unmeasured + broken))
     else:

@@ -110,9 +110,9 @@ def _measure_writers(part: Part, setting: Setting, where: dict[str, Any]) -> lis
     clients = where["clients"]
     for what, name in _WRITERS.items():
         loads = {"heartbeat": LOADS, "optuna": (Load("Optuna: `ask` and `tell`", 0.0, 1, 20),)}.get(name, ())
-        stages = [{"writes": 0.0, "calls": None, "seconds": 0.5 if setting.quick else 4}] * rounds
+        stages = [{"writes": 0.0, "calls": None, "seconds": setting.choose(0.5, 4)}] * rounds
         for load in loads:
-            stage = _stage(clients, load.heartbeats, 0.5 if setting.quick else load.seconds)
+            stage = _stage(clients, load.heartbeats, setting.choose(0.5, load.seconds))
             stages += [stage] * min(load.rounds, rounds)
         results = work_together(setting.work / name, {**where, "writer": name, "stages": stages})
         done = [rate_of(each, "write") for each in results[:rounds]]
@@ -123,7 +123,9 @@ def _measure_writers(part: Part, setting: Setting, where: dict[str, Any]) -> lis
         for load in loads:
             measured = results[at : at + min(load.rounds, rounds)]
             at = at + min(load.rounds, rounds)
-            rate = number(load.heartbeats) if name == "heartbeat" else ""
+            rate = ""
+            if name == "heartbeat":
+                rate = number(load.heartbeats)
             row = [
                 load.what,
                 rate,
@@ -150,10 +152,12 @@ def _targets(measured: list[list[dict[str, Any]]], clients: int) -> list[Target]
     """Both halves of the promise, in the same rounds: so many writes, and the wait among them."""
     done = [sum(rate_of(each, kind) for kind in ("write", "next", "decision")) for each in measured]
     # Where nobody was answered in a round, the wait is at least as long.
-    waits = [
-        milliseconds(each, "next", 0.99) if rate_of(each, "next") else 1000 * each[0]["seconds"]
-        for each in measured
-    ]
+    waits = []
+    for of_round in measured:
+        if rate_of(of_round, "next"):
+            waits.append(milliseconds(of_round, "next", 0.99))
+        else:
+            waits.append(1000 * of_round[0]["seconds"])
     load = f"Postgres, {clients} paced clients"
     return [
         Target(f"metadata writes a second, {load}", "1/s", done, WRITES, at_most=False),
@@ -166,11 +170,10 @@ def _stage(clients: int, heartbeats: float, seconds: float) -> dict[str, Any]:
 
     It gives the mean seconds between two calls of a kind: 0 calls again at once, None never.
     """
-    return {
-        "writes": clients / heartbeats if heartbeats else None,
-        "calls": clients / CALLS,
-        "seconds": seconds,
-    }
+    stage = {"writes": None, "calls": clients / CALLS, "seconds": seconds}
+    if heartbeats:
+        stage["writes"] = clients / heartbeats
+    return stage
 
 
 _WRITERS = {

@@ -92,14 +92,17 @@ def _work(loop: Loop, stage: dict[str, Any], source: random.Random) -> dict[str,
         kind = min(due, key=lambda name: due[name])
         if (pause := due[kind] - time.perf_counter()) > 0:
             time.sleep(pause)
-        said = "write" if kind == "writes" else ""
-        if said:
+        if kind == "writes":
+            said = "write"
             loop.write()
         else:
             said = loop.call()
         now = time.perf_counter()
         spent[said].append(now - due[kind])
-        due[kind] = due[kind] + _pause(source, stage[kind]) if stage[kind] else now
+        if stage[kind]:
+            due[kind] += _pause(source, stage[kind])
+        else:
+            due[kind] = now
     return {**spent, "seconds": time.perf_counter() - began}
 
 
@@ -190,7 +193,9 @@ def milliseconds(clients: list[dict[str, Any]], kind: str, share: float) -> floa
 def spread_of(rounds: list[list[dict[str, Any]]], kind: str, share: float) -> str:
     """A percentile in ms of each round; empty where there was no call of the kind."""
     some = [clients for clients in rounds if any(each[kind] for each in clients)]
-    return spread([milliseconds(clients, kind, share) for clients in some]) if some else ""
+    if some:
+        return spread([milliseconds(clients, kind, share) for clients in some])
+    return ""
 
 
 def _at(ordered: list[float], share: float) -> float:

@@ -100,15 +100,12 @@ def _rows(
             "seconds": 60.0,
             "params": params,
         }
-        trials.append(
-            {
-                **where,
-                "worker": "bench" if runs else None,
-                "lease_until": lease if runs else None,
-                "checkpoint": "sha256:bench",
-            }
-        )
-        ended = {"ended_at": None if runs else now, "outcome": None if runs else decided[trial.number]}
+        held = {"worker": None, "lease_until": None}
+        ended = {"ended_at": now, "outcome": decided[trial.number]}
+        if runs:
+            held = {"worker": "bench", "lease_until": lease}
+            ended = {"ended_at": None, "outcome": None}
+        trials.append({**where, **held, "checkpoint": "sha256:bench"})
         attempts.append(
             {"trial": trial.number, "attempt": 1, "rung": 0, "worker": "bench", "started_at": now, **ended}
         )

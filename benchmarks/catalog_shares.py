@@ -114,20 +114,22 @@ def _ask(part: Part, setting: Setting, where: dict[str, Any], sizes: dict[str, i
 
 def _stage(load: str, clients: int, again: float, setting: Setting) -> dict[str, Any]:
     """What one client does in a round; ``again`` is how often a second those who are held back ask."""
-    reports = (CALLS - STARTS) / (CALLS + again) if again else 0.0
+    reports = 0.0
+    if again:
+        reports = (CALLS - STARTS) / (CALLS + again)
     if load is SATURATED:
         return {
             "writes": None,
             "calls": 0.0,
             "reports": min(0.5, reports),
-            "seconds": 0.5 if setting.quick else 6,
+            "seconds": setting.choose(0.5, 6),
         }
     calls = clients / (CALLS + again)
     return {
         "writes": clients * HEARTBEAT_SECONDS / TRIALS,
         "calls": calls,
         "reports": reports,
-        "seconds": 0.5 if setting.quick else 15,
+        "seconds": setting.choose(0.5, 15),
     }
 
 
@@ -193,7 +195,9 @@ def workers(url: str, sweeps: list[str], source: random.Random) -> Loop:
 
     def call() -> str:
         asks = waiting and (not at_work or source.random() >= reports[0])
-        return ask(*waiting.popleft()) if asks else report(source.randrange(len(at_work)))
+        if asks:
+            return ask(*waiting.popleft())
+        return report(source.randrange(len(at_work)))
 
     def ask(scheduler: Any, worker: str) -> str:
         trial: Any = scheduler.next_work(worker)  # there are more trials than anybody asks for

@@ -66,8 +66,8 @@ def measure(setting: Setting) -> Part:
                 ("real runs", lambda: _make_runs(backend, setting.choose(1, 6))),
                 ("ticks", lambda: ticks(backend, setting, _TICKS.strip())),
             ):
-                table = _try(part, what, block)
-                part.tables += [table] if table else []
+                if table := _try(part, what, block):
+                    part.tables.append(table)
         finally:
             server.stop()
     return part
@@ -75,7 +75,7 @@ def measure(setting: Setting) -> Part:
 
 def _runs(part: Part, backend: "_Instance", setting: Setting) -> Table:
     """Request runs, then launch them; each block reports its own failure."""
-    stages = STAGES[1:2] if setting.quick else STAGES
+    stages = setting.choose(STAGES[1:2], STAGES)
     runs = setting.choose(3, RUNS)
     table = Table(["what", "threads", "runs in progress", "runs", "runs/s", "connections"], [], "Runs")
     sizes = {"sweeps": 1, "started": 1, "running": 0, "more": runs * len(stages)}
@@ -127,18 +127,23 @@ class _Instance:
         # Dagster speaks to no other
         database = {"postgres_url": self._dagster.replace("postgresql", "postgresql+psycopg2")}
         ours = {"module": "pipelines.postgres_storage", "class": "PooledPostgresStorage", "config": database}
-        config = {
-            "storage": {"custom": ours} if pooled else {"postgres": database},
+        queue: dict[str, Any] = {"dequeue_use_threads": threads > 1}
+        if threads > 1:
+            queue["dequeue_num_workers"] = threads
+        config: dict[str, Any] = {
+            "storage": {"postgres": database},
             "concurrency": {"runs": {"max_concurrent_runs": max_runs}},
-            "run_queue": {
-                "dequeue_use_threads": threads > 1,
-                **({"dequeue_num_workers": threads} if threads > 1 else {}),
-            },
+            "run_queue": queue,
             "sensors": {"use_threads": True, "num_workers": 4, "num_submit_workers": 8},
             "run_monitoring": {"enabled": False},
             "telemetry": {"enabled": False},
-            **({} if launches else {"run_launcher": launcher}),
         }
+        variables = {**os.environ, **self.variables}
+        if pooled:
+            config["storage"] = {"custom": ours}
+        if not launches:
+            config["run_launcher"] = launcher
+            variables |= ON_A_CLUSTER
         (self.home / "dagster.yaml").write_text(json.dumps(config))
         command = [
             str(Path(sys.executable).with_name("dagster-daemon")),
@@ -148,7 +153,6 @@ class _Instance:
             "-d",
             str(CHECKOUT),
         ]
-        variables = os.environ | self.variables | ({} if launches else ON_A_CLUSTER)
         with self._log.open("w") as log:
             # A session of its own, so that its code server and its runs end with it, however it ended.
             process = subprocess.Popen(

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.machine import Setting, in_child
+from benchmarks.machine import Setting, both_ways, in_child
 from benchmarks.results import Part, Table, interval, number, spread
 from halving.run.determinism import make_deterministic
 
@@ -32,7 +32,7 @@ LOOPS = ("digits' network", "convolutions", "embeddings")
 def measure(setting: Setting) -> Part:
     """Measure the ratio of blocks with and without deterministic algorithms."""
     pairs = setting.choose(1, 10)
-    seconds = 0.1 if setting.quick else 1.0
+    seconds = setting.choose(0.1, 1.0)
     part = Part("determinism", "What determinism costs", _TEXT)
     table = Table(
         [
@@ -107,7 +107,9 @@ def saves(folder: str, mebibytes: int, pairs: int) -> dict[str, list[float]]:
 
     def save(on: bool) -> tuple[float, float]:
         weights.add_(1.0)
-        weights_digest.weights_digest = made if on else lambda *_: None
+        weights_digest.weights_digest = made
+        if not on:
+            weights_digest.weights_digest = lambda *_: None
         began = time.perf_counter()
         busy = time.process_time()
         run.save(weights=weights)
@@ -116,8 +118,7 @@ def saves(folder: str, mebibytes: int, pairs: int) -> dict[str, list[float]]:
     save(True)
     seconds: dict[str, list[float]] = {"without": [], "packing": [], "with": [], "added": [], "cpu_added": []}
     for turn in range(pairs):
-        order = (False, True) if turn % 2 == 0 else (True, False)
-        times = {on: save(on) for on in order}
+        times = {on: save(on) for on in both_ways(turn)}
         began = time.perf_counter()
         with tempfile.TemporaryFile() as file:
             serialization.pack({"weights": weights}, file)
@@ -169,7 +170,7 @@ def compare(pairs: int, train: Callable[[], str | None], time_step: Callable[[],
     without = []
     for turn in range(pairs):
         times = {}
-        for is_on in (False, True) if turn % 2 == 0 else (True, False):
+        for is_on in both_ways(turn):
             switch(is_on=is_on)
             times[is_on] = time_step()
         ratios.append(times[True] / times[False])

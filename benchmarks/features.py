@@ -84,7 +84,7 @@ def measure(setting: Setting) -> Part:
             environments[peer.folder] = installed
             if installed.python is None:
                 part.missing.append(f"{peer.name.partition(',')[0]}: {installed.reason}")
-    sizes = [(1_000, 20_000)] if setting.quick else [(1_000_000, 10_000_000), (100_000, 1_000_000)]
+    sizes = setting.choose([(1_000, 20_000)], [(1_000_000, 10_000_000), (100_000, 1_000_000)])
     part.tables = [_joins(setting, part, environments, *size, held=size == sizes[0]) for size in sizes]
     part.tables.append(_lookups(setting, part, environments["feast"].python))
     return part

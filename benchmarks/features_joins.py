@@ -84,13 +84,16 @@ def view_of(name: str, view_number: int) -> Any:
     """A view of the joins."""
     from resources.features.view import parse_view
 
+    times = {"created": "loaded", "ttl": "7d"}
+    if name == "event":
+        times = {"delay": "1h", "ttl": "169h"}
     return parse_view(
         {
             "name": f"{name}{view_number}",
             "version": 1,
             "entity": ["user"],
             "event_time": "ts",
-            **({"delay": "1h", "ttl": "169h"} if name == "event" else {"created": "loaded", "ttl": "7d"}),
+            **times,
             "source": {"function": "benchmarks.features_online:rows"},
             "schema": {"a": "double", "b": "double", "c": "bool"},
         }

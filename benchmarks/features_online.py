@@ -63,4 +63,6 @@ def ask(address: str, users: int, lookups: int) -> dict[str, float]:
 
 
 def _cities(features: Any) -> list[str]:
-    return [features["city"]] if isinstance(features, dict) else features["city"].to_pylist()
+    if isinstance(features, dict):
+        return [features["city"]]
+    return features["city"].to_pylist()

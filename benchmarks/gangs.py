@@ -49,7 +49,7 @@ def measure(setting: Setting) -> Part:
 
 
 def _measure_steps(part: Part, setting: Setting, rounds: int, count: int, width: int) -> None:
-    worlds = (1, 2) if setting.quick else (1, 2, 4)
+    worlds = setting.choose((1, 2), (1, 2, 4))
     of_worlds = {}
     for world in worlds:
         arguments = {
@@ -63,15 +63,10 @@ def _measure_steps(part: Part, setting: Setting, rounds: int, count: int, width:
     baseline = of_two["DDP"]
     costs = Table(["step of two ranks", "rounds", "a step, ms", "more than DDP, µs"], [], title="Steps")
     for name, seconds in of_two.items():
-        more = [1e6 * (time - alone) for time, alone in zip(seconds, baseline, strict=True)]
-        costs.rows.append(
-            [
-                name,
-                str(rounds),
-                spread([1e3 * time for time in seconds]),
-                "" if name == "DDP" else spread(more),
-            ]
-        )
+        more = ""
+        if name != "DDP":
+            more = spread([1e6 * (time - alone) for time, alone in zip(seconds, baseline, strict=True)])
+        costs.rows.append([name, str(rounds), spread([1e3 * time for time in seconds]), more])
     part.tables.append(costs)
     cores = os.cpu_count() or 1
     scaling = Table(["ranks", "the most that is possible", *_SCALED], [], title=f"Scaling on {cores} cores")

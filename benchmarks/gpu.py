@@ -55,7 +55,7 @@ def measure(setting: Setting) -> Part:
 
 def _measure_cost(part: Part, setting: Setting, where: dict[str, Any]) -> None:
     rounds = setting.choose(2, 8)
-    seconds = 0.2 if setting.quick else 4.0
+    seconds = setting.choose(0.2, 4.0)
     folder = str(setting.work / "cost")
     step_ms = in_child(
         "benchmarks.gpu_loops:compare_loops", folder=folder, rounds=rounds, seconds=seconds, **where
@@ -68,7 +68,9 @@ def _measure_cost(part: Part, setting: Setting, where: dict[str, Any]) -> None:
     baseline = step_ms["PyTorch"]
     for name, times in step_ms.items():
         shares = [100 * (time / base - 1) for time, base in zip(times, baseline, strict=True)]
-        more = ["", ""] if times is baseline else [spread(shares, with_sign), interval(shares, with_sign)]
+        more = ["", ""]
+        if times is not baseline:
+            more = [spread(shares, with_sign), interval(shares, with_sign)]
         table.rows.append([name, str(rounds), spread(times), *more])
         if times is not baseline:
             part.targets.append(Target(f"overhead on a GPU, {name}", "%", shares, 0.5))
@@ -125,7 +127,7 @@ def _measure_waits(part: Part, setting: Setting, where: dict[str, Any]) -> None:
 
 def _measure_determinism(part: Part, setting: Setting, where: dict[str, Any]) -> None:
     pairs = setting.choose(2, 8)
-    seconds = 0.1 if setting.quick else 1.0
+    seconds = setting.choose(0.1, 1.0)
     header = [
         "loop",
         "pairs",

@@ -255,7 +255,9 @@ def _timed_save(run: halving.Run, state: dict[str, Any]) -> list[float]:
     began = time.perf_counter()
     run.save(**state)
     milliseconds = 1e3 * (time.perf_counter() - began)
-    return [milliseconds] if run._saver.interval.saves > before else []
+    if run._saver.interval.saves > before:
+        return [milliseconds]
+    return []
 
 
 def count_waits(folder: str, steps: int, device: str, is_small: bool) -> dict[str, int]:

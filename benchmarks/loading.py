@@ -85,7 +85,7 @@ def measure(setting: Setting, peers: Sequence[Peer] = PEERS) -> Part:
 
     A quick run takes the first two.
     """
-    peers = peers[:2] if setting.quick else peers
+    peers = setting.choose(peers[:2], peers)
     part = Part("loading", "Loading shuffled rows", _TEXT)
     notes = []
     pythons = {}
@@ -162,7 +162,9 @@ def _table(
             continue
         rates, resumes = ([result[key] for result in rounds] for key in ("rows_s", "resume_ms"))
         ratio = number(sorted(rates)[turns // 2] / sorted(result["rows_s"] for result in best)[turns // 2])
-        resume = "no exact resume" if None in resumes else spread(resumes)
+        resume = "no exact resume"
+        if None not in resumes:
+            resume = spread(resumes)
         table.rows.append(
             [
                 peer.name,

@@ -6,7 +6,7 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import Setting, in_child
+from benchmarks.machine import Setting, both_ways, in_child
 from benchmarks.peers.harness import Opened, work
 from benchmarks.results import Part, Table, Target, spread
 
@@ -33,7 +33,7 @@ def measure(setting: Setting) -> Part:
     ):
         by_drain: dict[bool, list[dict[str, float]]] = {False: [], True: []}
         for turn in range(rounds):
-            for busy in (False, True) if turn % 2 == 0 else (True, False):
+            for busy in both_ways(turn):
                 setting.settle()
                 folder = str(setting.work / f"{loop}-{busy}-{turn}")
                 by_drain[busy].append(

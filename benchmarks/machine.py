@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 CHECKOUT = Path(__file__).parent.parent
 PACKAGES = ("pyarrow", "duckdb", "numpy", "torch")
@@ -27,6 +27,9 @@ module, _, name = sys.argv[1].partition(":")
 result = getattr(importlib.import_module(module), name)(**json.loads(sys.argv[2]))
 print(json.dumps(result), flush=True)
 """
+
+
+_Choice = TypeVar("_Choice")
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,11 @@ class Setting:
     home: Path
     quick: bool
 
-    def choose(self, quick: int, full: int) -> int:
-        """A size or a number of rounds."""
-        return quick if self.quick else full
+    def choose(self, quick: _Choice, full: _Choice) -> _Choice:
+        """What a quick run and a full one have: sizes, a number of rounds, seconds."""
+        if self.quick:
+            return quick
+        return full
 
     def settle(self) -> None:
         """Wait until what was written has reached the disk, so that no round pays for the one before.
@@ -78,6 +83,13 @@ def facts(folder: Path) -> dict[str, Any]:
         "commit": _commit(),
         "load": round(os.getloadavg()[0], 2),
     }
+
+
+def both_ways(turn: int) -> tuple[bool, bool]:
+    """False and True, in an order that alternates, because what is measured first may gain by it."""
+    if turn % 2 == 0:
+        return False, True
+    return True, False
 
 
 def in_child(function: str, /, **arguments: Any) -> Any:
@@ -191,5 +203,9 @@ def _memory() -> str:
 
 def _disk(folder: Path) -> str:
     done = subprocess.run(["df", "-PT", str(folder)], capture_output=True, text=True, check=False)
-    cells = done.stdout.splitlines()[-1].split() if done.returncode == 0 else []
-    return f"{cells[1]} disk" if len(cells) > 1 else "disk unknown"
+    cells = []
+    if done.returncode == 0:
+        cells = done.stdout.splitlines()[-1].split()
+    if len(cells) > 1:
+        return f"{cells[1]} disk"
+    return "disk unknown"

@@ -48,7 +48,7 @@ def measure(setting: Setting) -> Part:
     if installed.python is None:
         part.missing.append(f"mlflow: {installed.reason}")
     else:
-        names += ["MLflow, 1 worker"] + ([] if setting.quick else ["MLflow"])
+        names += setting.choose(["MLflow, 1 worker"], ["MLflow, 1 worker", "MLflow"])
         version = run_json(
             [str(installed.python), "-c", "import mlflow; print('\"' + mlflow.__version__ + '\"')"],
             cwd=setting.work,
@@ -78,7 +78,9 @@ def measure(setting: Setting) -> Part:
 def _install_mlflow(setting: Setting) -> Installed:
     # any of these versions, if another part has installed it
     there = install(setting.home / "mlflow", MLFLOW, "mlflow", allowed=False)
-    return there if there.python or setting.quick else install(setting.home / "mlflow", MLFLOW, "mlflow")
+    if there.python or setting.quick:
+        return there
+    return install(setting.home / "mlflow", MLFLOW, "mlflow")
 
 
 def _server(name: str, python: Path | None, folder: Path) -> "AbstractContextManager[int]":
@@ -135,17 +137,14 @@ def times(rounds: Mapping[str, Sequence[Mapping[str, Any]]], version: str) -> Ta
     others = [name for name in rounds if name != _OURS]
     header = ["question", f"{_OURS}, ms", "p99, ms"]
     for name in others:
-        header += [
-            f"{name}, ms",
-            "its p99, ms" if name == others[0] else "their p99, ms",
-            "ratio" if name == others[0] else "ratio to all",
-        ]
-    table = Table(
-        header,
-        [],
-        "A question",
-        f"MLflow {version}. Medians of each round; a ratio above 1 is Halving's gain." if version else "",
-    )
+        if name == others[0]:
+            header += [f"{name}, ms", "its p99, ms", "ratio"]
+        else:
+            header += [f"{name}, ms", "their p99, ms", "ratio to all"]
+    note = ""
+    if version:
+        note = f"MLflow {version}. Medians of each round; a ratio above 1 is Halving's gain."
+    table = Table(header, [], "A question", note)
     for question in rounds[_OURS][0]["seconds"]:
         ours = _of(rounds[_OURS], question)
         row = [question, spread(_medians(ours)), _p99(ours)]

@@ -112,10 +112,9 @@ class ObjectServer:
                 status, more, content = self._answer(method, target, headers, body)
                 more = {"Content-Length": str(len(content)), "Date": formatdate(usegmt=True), **more}
                 head = "".join(f"{name}: {value}\r\n" for name, value in more.items())
-                writer.write(
-                    f"HTTP/1.1 {status} {_REASONS[status]}\r\n{head}\r\n".encode()
-                    + (b"" if method == "HEAD" else content)
-                )
+                writer.write(f"HTTP/1.1 {status} {_REASONS[status]}\r\n{head}\r\n".encode())
+                if method != "HEAD":
+                    writer.write(content)
                 await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
             pass

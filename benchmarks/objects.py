@@ -183,4 +183,6 @@ def _counted_s3() -> "Iterator[tuple[str, Counter[str]]]":
 def _kind(environ: dict[str, Any]) -> str:
     """The kind of request that S3 would charge."""
     method: str = environ["REQUEST_METHOD"]
-    return "LIST" if method == "GET" and "list-type=" in environ.get("QUERY_STRING", "") else method
+    if method == "GET" and "list-type=" in environ.get("QUERY_STRING", ""):
+        return "LIST"
+    return method

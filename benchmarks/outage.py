@@ -91,7 +91,10 @@ def requests(kind: str, times: int) -> dict[str, list[float]]:
         gate = Gate((server.host, server.port))
         store = Store(server.root("requests", endpoint=gate.endpoint))
         store.replace("there", b"1")  # connected
-        gate.shut() if kind == "refused" else gate.swallow()
+        if kind == "refused":
+            gate.shut()
+        else:
+            gate.swallow()
         for _ in range(times):
             for name, ask in (
                 ("exists", lambda: store.exists("there")),
@@ -180,7 +183,10 @@ def train(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> d
             gate.open()
             run.flush(60)
             block("up", seconds[0])
-            gate.shut() if kind == "refused" else gate.swallow()
+            if kind == "refused":
+                gate.shut()
+            else:
+                gate.swallow()
             block("down", seconds[1])
         gate.open()
         epochs.close()

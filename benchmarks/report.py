@@ -49,7 +49,9 @@ def _targets(parts: Sequence[Part]) -> str:
     missing = [f"- Not measured (`{part.name}`): {reason}" for part in parts for reason in part.missing]
     if not rows and not missing:
         return ""
-    table = _table(Table(["what", "target", "measured", "met", "part"], rows)) if rows else ""
+    table = ""
+    if rows:
+        table = _table(Table(["what", "target", "measured", "met", "part"], rows))
     return "## Targets\n\n" + table + ("\n" + "\n".join(missing) + "\n" if missing else "")
 
 

@@ -32,7 +32,9 @@ class Target:
 
     @property
     def met(self) -> bool:
-        return self.median <= self.bound if self.at_most else self.median >= self.bound
+        if self.at_most:
+            return self.median <= self.bound
+        return self.median >= self.bound
 
 
 @dataclass
@@ -88,7 +90,9 @@ def number(value: float) -> str:
 def spread(values: Sequence[float], show: Any = number) -> str:
     """``median (smallest to largest)`` of several rounds; of one round the number itself."""
     middle = show(statistics.median(values))
-    return middle if len(values) == 1 else f"{middle} ({show(min(values))} to {show(max(values))})"
+    if len(values) == 1:
+        return middle
+    return f"{middle} ({show(min(values))} to {show(max(values))})"
 
 
 def with_sign(value: float) -> str:

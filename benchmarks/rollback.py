@@ -24,7 +24,7 @@ def measure(setting: Setting) -> Part:
     """Measure the seconds of a rollback, with the target of one second including the store."""
     part = Part("rollback", "Rolling a model back", _TEXT)
     table = Table(["versions", "the catalog, ms", "with the store, ms", "the command, s"], [], "A rollback")
-    for versions in _VERSIONS[:1] if setting.quick else _VERSIONS:
+    for versions in setting.choose(_VERSIONS[:1], _VERSIONS):
         root = str(setting.work / f"store-{versions}")
         in_child("benchmarks.rollback:fill", root=root, versions=versions)
         catalog = in_child(

@@ -58,12 +58,9 @@ def _run(number: int, source: random.Random) -> dict[str, Any]:
         "commit": f"{number // 500:040x}",
         "signature": f"{number:032x}",
     }
-    times = {
-        "started": started,
-        "ended": None if status == "running" else started + seconds,
-        "seconds": seconds,
-        "look_again": 1e12,
-    }
+    times = {"started": started, "ended": None, "seconds": seconds, "look_again": 1e12}
+    if status != "running":
+        times["ended"] = started + seconds
     counts = {
         "epoch": 9,
         "attempt": 1,

@@ -74,7 +74,10 @@ def measure(setting: Setting) -> Part:
     saves = setting.choose(2, _SAVES)
     steps = setting.choose(2, 20)
     for mode, title in _MODES.items():
-        for ranks in (1,) if mode in _OF_ONE_PROCESS else (1, 2):
+        counts = [1, 2]
+        if mode in _OF_ONE_PROCESS:
+            counts = [1]
+        for ranks in counts:
             folder = setting.work / f"{mode}-{ranks}"
             sizes = {"megabytes": megabytes, "saves": saves, "steps": steps, "settles": not setting.quick}
             figures = in_child(
@@ -83,8 +86,11 @@ def measure(setting: Setting) -> Part:
             shutil.rmtree(folder)
             later = figures["stalls"][1:]
             stalls = [number(1e3 * figures["stalls"][0]), spread([1e3 * stall for stall in later])]
-            while_writing = [number(statistics.median(figures["beside"])), number(figures["slower"])]
-            beside, slower = ["", ""] if mode in _SYNCHRONOUS else while_writing
+            beside = ""
+            slower = ""
+            if mode not in _SYNCHRONOUS:
+                beside = number(statistics.median(figures["beside"]))
+                slower = number(figures["slower"])
             table.rows.append([title, str(ranks), *stalls, beside, number(figures["memory"]), slower])
             if mode == "plain":
                 name = f"a save of {megabytes} MB stalls one process without run.distribute"
@@ -205,7 +211,9 @@ def _rank(
         beside.append(time.perf_counter() - began - stalls[-1])
         memory.append(_memory("VmHWM") - before)
         dist.barrier()
-    slower = statistics.median(while_saving) / statistics.median(alone) if while_saving else 1.0
+    slower = 1.0
+    if while_saving:
+        slower = statistics.median(while_saving) / statistics.median(alone)
     # The first save's is what is added; later ones find the memory of the copy there.
     written = megabytes * 1e6 / (1 if mode in _BY_RANK_0 else ranks)
     figures = {"stalls": stalls, "beside": beside, "memory": max(memory) / written, "slower": slower}
@@ -282,7 +290,9 @@ def _dcp(
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
-    stager = DefaultStager(StagingOptions(False, False, False, False)) if kept else None
+    stager = None
+    if kept:
+        stager = DefaultStager(StagingOptions(False, False, False, False))
     turns = iter(range(1_000))
 
     def save() -> tuple[Callable[[], bool], Callable[[], Any]]:

@@ -265,8 +265,10 @@ def _table(searched: str, results: dict[Key, dict[str, Any]], compared: Sequence
                 continue
             place = ranks(results[key])
             halfway = [rank_by(run, family.trainings * EPOCHS // 2) for run in results[key]["runs"]]
+            if tool == "Halving":
+                name = f"`{name}`"
             row = [
-                f"`{name}`" if tool == "Halving" else name,
+                name,
                 tool,
                 f"{statistics.median(place):,g}",
                 f"{max(place):,}",

@@ -15,12 +15,15 @@ from typing import Any
 
 from benchmarks.search_problems import EPOCHS, Digits
 
+_ORDERED = ("lr", "hidden", "dropout")  # axes of the space whose values are given by their places
 _VERSION = 1  # raised when the training or the space changes: an older table is made again
 
 
 def table(home: Path, quick: bool) -> Path:
     """The file with the curves, which are trained now unless it exists; ``quick`` makes up curves."""
-    path = home / ("digits-made-up.json" if quick else "digits-curves.json")
+    path = home / "digits-curves.json"
+    if quick:
+        path = home / "digits-made-up.json"
     if path.exists() and json.loads(path.read_text())["version"] == _VERSION:
         return path
     combinations = list(_combinations())
@@ -46,10 +49,9 @@ def table(home: Path, quick: bool) -> Path:
 
 def _combinations() -> Iterator[dict[str, Any]]:
     """Every point of the digits' space, ordered parameters as places."""
-    places = {
-        name: range(len(values)) if name in ("lr", "hidden", "dropout") else values
-        for name, values in Digits.axes.items()
-    }
+    places = dict(Digits.axes)
+    for name in _ORDERED:
+        places[name] = range(len(Digits.axes[name]))
     for point in product(*places.values()):
         yield dict(zip(places, point, strict=True))
 
@@ -70,10 +72,9 @@ def _train(params: dict[str, Any], seed: int) -> list[float]:
     inputs, labels = tensors(load())
     order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
     train, validation = order.split([len(order) * 6 // 10, len(order) - len(order) * 6 // 10])
-    chosen = {
-        name: values[params[name]] if name in ("lr", "hidden", "dropout") else params[name]
-        for name, values in Digits.axes.items()
-    }
+    chosen = {name: params[name] for name in Digits.axes}
+    for name in _ORDERED:
+        chosen[name] = Digits.axes[name][params[name]]
     torch.manual_seed(seed)
     model, optimizer = build(chosen)
     curve = []

@@ -37,7 +37,9 @@ def measure(setting: Setting) -> Part:
     for turn in range(setting.choose(1, ROUNDS)):
         # A job takes some twenty seconds of CPU; a quick run, whose figures mean nothing, is content with one
         # of the two.
-        smaller = None if setting.quick else _job(setting, few, turn)
+        smaller = None
+        if not setting.quick:
+            smaller = _job(setting, few, turn)
         larger = _job(setting, many, turn)
         pairs.append((smaller or larger, larger))
     each = [1000 * (larger["seconds"] - smaller["seconds"]) / (many - few) for smaller, larger in pairs]

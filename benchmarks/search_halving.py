@@ -82,6 +82,8 @@ def _spec(searched: Problem, strategy: str, seed: int, trials: int) -> dict[str,
 
 
 def _parameter(axis: Any) -> dict[str, Any]:
-    if isinstance(axis, Real | Whole):
-        return {"float" if isinstance(axis, Real) else "int": {"low": axis.low, "high": axis.high}}
+    if isinstance(axis, Real):
+        return {"float": {"low": axis.low, "high": axis.high}}
+    if isinstance(axis, Whole):
+        return {"int": {"low": axis.low, "high": axis.high}}
     return {"categorical": list(axis.choices)}

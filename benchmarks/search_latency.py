@@ -98,7 +98,9 @@ def _loop(
     for call, what in (("next", "the next trial"), ("decision", "a decision")):
         spent = sorted(1000 * call_seconds for result in results for call_seconds in result[call])
         every += spent
-        first = spread([result["first"] for result in results]) if call == "next" else ""
+        first = ""
+        if call == "next":
+            first = spread([result["first"] for result in results])
         rows.append(
             [
                 what,

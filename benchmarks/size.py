@@ -92,19 +92,15 @@ def write_mix(root: str, mix: str, points: int, seed: int) -> dict[str, int]:
     metrics = MIXES[mix]
     gauges = {name: make for name, make in metrics.items() if name.startswith("system/")}
     losses = {name: make for name, make in metrics.items() if name not in gauges}
+    first = 0
     if losses:
-        write_run(
-            folder,
-            "run",
-            losses,
-            points,
-            10,
-            every_ms=50,
-            jitter_ms=20 if mix == _IRREGULAR else 3,
-            seed=seed,
-        )
+        first = 10
+        jitter_ms = 3
+        if mix == _IRREGULAR:
+            jitter_ms = 20
+        write_run(folder, "run", losses, points, 10, every_ms=50, jitter_ms=jitter_ms, seed=seed)
     if gauges:
-        write_run(folder, "run", gauges, points, 10, first=10 if losses else 0, every_ms=30_000, seed=seed)
+        write_run(folder, "run", gauges, points, 10, first=first, every_ms=30_000, seed=seed)
     before = metric_bytes(folder, "run")
     compact(root, ["run"])
     after = metric_bytes(folder, "run")

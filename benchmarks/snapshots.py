@@ -112,11 +112,12 @@ def _measure_one_file(setting: Setting, part: Part) -> None:
 
 def _row(what: str, figures: dict[str, float]) -> list[str]:
     cells = [number(figures["seconds"]), number(figures["bytes"] / figures["seconds"] / 1e6)]
-    return [
-        what,
-        *cells,
-        *(number(figures[name] / 1e6) if name in figures else "" for name in ("memory", "stored")),
-    ]
+    for name in ("memory", "stored"):
+        cell = ""
+        if name in figures:
+            cell = number(figures[name] / 1e6)
+        cells.append(cell)
+    return [what, *cells]
 
 
 def write_files(folder: str, first: int, rows: int, files: int) -> None:

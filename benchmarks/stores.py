@@ -111,7 +111,9 @@ def metric_bytes(root: Path, run: str) -> dict[str, int]:
 
     sizes = {"live": 0, "full": 0, "rollup": 0, "manifest": 0}
     for path in (root / run_folder(PROJECT, run)).rglob("*.*"):
-        kind = "live" if path.parent.name == "live" else path.name.partition("-")[0]
+        kind = "live"
+        if path.parent.name != "live":
+            kind = path.name.partition("-")[0]
         sizes[kind] += path.stat().st_size
     return sizes
 

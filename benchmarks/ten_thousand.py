@@ -162,13 +162,16 @@ def figures(measured: Measured) -> dict[str, float]:
             "segments": values["segments"] * requests("a segment", kind),
             "checkpoints": 2 * requests("a checkpoint", kind),
             # A look lists; and each segment is read once, by the first look that finds it.
-            "looks": attempt / values["look"] * requests("the next look", kind)
-            + (values["segments"] * first_look if kind == "reads" else 0),
-            "logs": attempt / values["upload_interval"] * LOG_STREAMS if kind == "writes" else 0.0,
+            "looks": attempt / values["look"] * requests("the next look", kind),
+            "logs": 0.0,
             "ending": requests("ending a run", kind),
-            "compaction": _compaction_requests(cell, kind)
-            * (1 if kind == "writes" else values["segments"] / SEGMENTS),
+            "compaction": _compaction_requests(cell, kind),
         }
+        if kind == "reads":
+            each["looks"] += values["segments"] * first_look
+            each["compaction"] *= values["segments"] / SEGMENTS
+        else:
+            each["logs"] = attempt / values["upload_interval"] * LOG_STREAMS
         values |= {f"{name}_{kind}": value for name, value in each.items()}
         values[f"{kind}_attempt"] = sum(each.values())
         values[f"{kind}_second"] = starts * values[f"{kind}_attempt"]
@@ -335,7 +338,10 @@ def _checkpoints_kept() -> tuple[float, float]:
             f"docs/scale.md would say that {SHIPPED} deletes checkpoints, which it does not: change "
             "benchmarks/ten_thousand.md"
         )
-    return int(kept.days) if kept.days == int(kept.days) else kept.days, kept.top_k
+    days = kept.days
+    if days == int(days):
+        days = int(days)
+    return days, kept.top_k
 
 
 def _price(name: str) -> float:
@@ -461,7 +467,9 @@ def page(figures: dict[str, float]) -> str:
 
 def _as_text(value: float) -> str:
     """A figure as text; a count, or a policy's whole days, without decimals."""
-    return f"{value:,}" if isinstance(value, int) else number(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return number(value)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -3,7 +3,7 @@
 import time
 
 from benchmarks.log import open_run
-from benchmarks.machine import Setting, in_child
+from benchmarks.machine import Setting, both_ways, in_child
 from benchmarks.results import Part, Table, Target, interval, spread, with_sign
 
 _TEXT = """
@@ -21,7 +21,7 @@ LOOPS = {"short steps": (256, 128), "longer steps": (512, 256)}  # width, batch
 def measure(setting: Setting) -> Part:
     """Measure the ratio of blocks with and without tracking."""
     pairs = setting.choose(1, 10)
-    seconds = 0.1 if setting.quick else 6.0
+    seconds = setting.choose(0.1, 6.0)
     part = Part("training", "Overhead on a training loop", _TEXT)
     header = [
         "loop",
@@ -111,7 +111,7 @@ def run_pairs(folder: str, width: int, batch: int, pairs: int, seconds: float) -
     shares: dict[str, list[float]] = {"overhead": [], "cpu": [], "inside": [], "step_ms": []}
     for turn in range(pairs):
         times = {}
-        for tracked in (False, True) if turn % 2 == 0 else (True, False):
+        for tracked in both_ways(turn):
             run.flush()  # nothing of the block before drains in this one
             times[tracked] = block(steps, tracked)
         without, without_cpu, _ = times[False]

@@ -107,7 +107,7 @@ def measure(setting: Setting, peers: Sequence[Peer] = PEERS) -> Part:
 
     A quick run takes the first three only, and of them those whose environment is there.
     """
-    peers = peers[:3] if setting.quick else peers
+    peers = setting.choose(peers[:3], peers)
     pythons: dict[str, Path] = {}
     outcomes = {peer.name: Outcome() for peer in peers}
     notes = []
@@ -251,4 +251,6 @@ def _bytes(outcome: Outcome) -> list[float]:
 
 def _ratio(values: Sequence[float], reference: Sequence[float]) -> str:
     bottom = statistics.median(reference)
-    return f"{number(statistics.median(values) / bottom)}x" if bottom else "no reference"
+    if bottom:
+        return f"{number(statistics.median(values) / bottom)}x"
+    return "no reference"

@@ -11,10 +11,12 @@ from benchmarks.peers.loading_harness import FLOATS, Reading, blobs, floats, mai
 
 
 def write(folder: Path, kind: str, rows: int) -> None:
-    items = blobs(rows) if kind == "blobs" else (row for part in floats(rows) for row in part)
-    with MDSWriter(
-        out=str(folder), columns={"x": "bytes" if kind == "blobs" else f"ndarray:float32:{FLOATS}"}
-    ) as writer:
+    items = blobs(rows)
+    column = "bytes"
+    if kind != "blobs":
+        items = (row for part in floats(rows) for row in part)
+        column = f"ndarray:float32:{FLOATS}"
+    with MDSWriter(out=str(folder), columns={"x": column}) as writer:
         for item in items:
             writer.write({"x": item})
 
@@ -22,9 +24,10 @@ def write(folder: Path, kind: str, rows: int) -> None:
 def read(folder: Path, kind: str, batch: int, state: Any) -> Reading:
     clean_stale_shared_memory()
     dataset = StreamingDataset(local=str(folder), shuffle=True, batch_size=batch)
-    loader = StreamingDataLoader(
-        dataset, batch_size=batch, num_workers=0, collate_fn=_blobs if kind == "blobs" else _floats
-    )
+    collate = _floats
+    if kind == "blobs":
+        collate = _blobs
+    loader = StreamingDataLoader(dataset, batch_size=batch, num_workers=0, collate_fn=collate)
     if state is not None:
         loader.load_state_dict(state)
     return Reading(lambda: (rows["x"] for rows in loader), loader.state_dict)

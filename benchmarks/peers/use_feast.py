@@ -73,7 +73,9 @@ def _join(options: dict[str, Any]) -> dict[str, Any]:
     views = options["views"]
     # By event time a row counts from when it is known on. By known time its event is what counts, and what
     # was created later is left out.
-    times = ("_known",) if name == "event" else ("_event", "_known")
+    times = ("_event", "_known")
+    if name == "event":
+        times = ("_known",)
     store = _store(options)
     week = timedelta(days=7)
     store.apply(

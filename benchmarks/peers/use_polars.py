@@ -31,9 +31,10 @@ def main() -> None:
         joined = labels.join_asof(
             rows.collect(), left_on="when", right_on="_known", by="user", strategy="backward"
         )
-        live = (pl.col("when") - pl.col("_known" if name == "event" else "_event")) <= pl.duration(
-            microseconds=_TTL
-        )
+        begin = "_event"
+        if name == "event":
+            begin = "_known"
+        live = (pl.col("when") - pl.col(begin)) <= pl.duration(microseconds=_TTL)
         features = [
             pl.when(live).then(pl.col(feature)).alias(f"{feature}{view}") for feature in ("a", "b", "c")
         ]

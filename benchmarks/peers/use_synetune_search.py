@@ -62,7 +62,9 @@ def _domain(axis: Any) -> config_space.Domain:
 def _full(name: str) -> Callable[..., TrialScheduler]:
     """A scheduler whose trials all train to the end."""
     kind = getattr(baselines, name)
-    metric = {"metrics": ["value"]} if name == "RandomSearch" else {"metric": "value"}
+    metric = {"metric": "value"}
+    if name == "RandomSearch":
+        metric = {"metrics": ["value"]}
     return lambda space, seed: kind(space, **metric, random_seed=seed)
 
 
