@@ -55,7 +55,7 @@ PAGE = machine.CHECKOUT / "docs" / "benchmarks.md"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the chosen parts; 1 where one of them broke."""
+    """Run the chosen parts; return 1 if one of them broke."""
     options = _parse(arguments)
     # with it each cold process compiles all it imports, which no user's does
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -26,8 +26,8 @@ _WAIT_SECONDS = 180.0  # seconds that clients wait for each other
 class Loop(NamedTuple):
     """What one client does, by its two kinds of calls.
 
-    ``begin`` is called before each stage, with it and whether this is the first of the clients, while nobody
-    works.
+    ``begin`` is called before each stage, while no client works; it gets the stage, and whether this is the
+    first client.
     """
 
     write: Callable[[], None]
@@ -55,7 +55,7 @@ def client(folder: str, setting: dict[str, Any], place: int) -> list[dict[str, A
     It returns for each stage the seconds of each call by kind, and how long the stage took.
 
     Raises:
-        TimeoutError: another client did not come.
+        TimeoutError: another client did not start in time.
     """
     source = random.Random(place)
     loop = _loop(setting, place, source)

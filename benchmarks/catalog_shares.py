@@ -113,7 +113,7 @@ def _ask(part: Part, setting: Setting, where: dict[str, Any], sizes: dict[str, i
 
 
 def _stage(load: str, clients: int, again: float, setting: Setting) -> dict[str, Any]:
-    """What one client does in a round; ``again`` is how often a second those who are held back ask."""
+    """What one client does in a round; ``again`` says how often a second clients without a place ask."""
     reports = 0.0
     if again:
         reports = (CALLS - STARTS) / (CALLS + again)

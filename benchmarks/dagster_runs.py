@@ -182,7 +182,7 @@ class _Instance:
         """Wait until the query counts as many; return the count.
 
         Args:
-            minimum: so many will do when time is over.
+            minimum: the count that suffices when the time is over.
 
         Raises:
             ChildFailed: fewer have come, or the daemon has ended; the message holds the end of what it said.

@@ -154,7 +154,7 @@ def compare(pairs: int, train: Callable[[], str | None], time_step: Callable[[],
 
     Returns:
         ``ratios``, one for each pair; ``step_ms`` without; ``equal_with`` and ``equal_without``: whether two
-        trainings were.
+        trainings gave equal weights.
     """
     import torch
 

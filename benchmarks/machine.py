@@ -155,7 +155,7 @@ def _end(process: "subprocess.Popen[str]") -> None:
 
 
 def last_words(text: str) -> str:
-    """The last line of a text that says something, for a table's cell."""
+    """The last line of a text that is not empty, for a table's cell."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("WARNING")]
     return lines[-1][:300] if lines else ""
 

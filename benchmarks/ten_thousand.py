@@ -390,7 +390,7 @@ def _check_sentences(figures: dict[str, float]) -> None:
 
 
 def walls(figures: dict[str, float]) -> list[tuple[float, str, str]]:
-    """Trials at once at which something ends, what it is, and what moves it; the nearest first."""
+    """The limits, lowest first: the concurrent trials that reach it, what it is, and what raises it."""
     attempt = TRIALS / figures["attempts"]
     ends = [
         (

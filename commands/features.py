@@ -123,8 +123,8 @@ def run_push(arguments: argparse.Namespace) -> int:
             line += f"{of_view['taken']:,} are newer than before"
             if of_view["withdrawn"]:
                 line += (
-                    f"; of {of_view['withdrawn']:,} what was online was withdrawn, since the days that "
-                    "were made again have it no more"
+                    f"; the online features of {of_view['withdrawn']:,} were withdrawn, because the days "
+                    "that were made again no longer have them"
                 )
             console.print(line, highlight=False)
 

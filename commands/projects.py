@@ -28,7 +28,7 @@ def add_projects_commands(commands: Any) -> None:
     add_command(inner, "list", "list the projects with what they may use and what they hold now", run_list)
     add_command(inner, "show", "show a project, and why its sweeps wait", run_show, project=_NAME)
     change = add_command(
-        inner, "set", "set what is given of a project; the rest stays", run_set, project=_NAME
+        inner, "set", "set some settings of a project; the others stay", run_set, project=_NAME
     )
     change.add_argument(
         "--owner",

@@ -166,7 +166,7 @@ def _print_explanation(arguments: argparse.Namespace, explanation: dict[str, Any
     console = console_of(arguments)
     run = explanation["run"]
     reason = explanation["reason"]
-    verdict = f"{run}: nothing speaks for it"
+    verdict = f"{run}: nothing protects it"
     if reason:
         verdict = f"{run} stays: {reason}"
     console.print(verdict, highlight=False)

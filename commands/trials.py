@@ -178,5 +178,7 @@ def _print_whole(console: "Console", attempt: "Attempt") -> None:
         f"{when}, on {attempt.ran_on}, by {attempt.worker or 'no worker yet'}", highlight=False, markup=False
     )
     console.print(
-        attempt.error or "no reason is recorded, as where nothing went wrong", highlight=False, markup=False
+        attempt.error or "no reason is recorded, as for every attempt that went well",
+        highlight=False,
+        markup=False,
     )

@@ -1,23 +1,28 @@
-"""Histories of features for the tests: rows by hand, materialised as a user's are, and what was known of them
-by the plainest code.
-"""
+"""Histories of features: rows that are materialised as a user's are, and the reference for what was known."""
 
 import math
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pytest
+from hypothesis import strategies as st
 
-from halving import Store
+from halving import InvalidInput, Store
 from resources.features.join import join_features
-from resources.features.materialize import materialize_all
+from resources.features.materialize import materialize_all, materialize_day
+from resources.features.partitions import Partition, partitions
 from resources.features.view import FeatureView, parse_view
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 MICROS = pa.timestamp("us", tz="UTC")
+DAY = 1440.0  # minutes
+FIRST = date(2026, 3, 1)
+SECOND = date(2026, 3, 2)
+TRANSFORMS = "tests.resources.features.transforms"
 SOURCE: dict[str, Any] = {}
 """What the source functions return, by the day that is asked for or not."""
 
@@ -101,9 +106,7 @@ def join(
 
 
 def latest_known(rows: Iterable[Row], user: Any, minutes: float, ttl: float = math.inf) -> Any:
-    """What was known of a user's value at a time, as the definition says it: the reference that the join is
-    compared with.
-    """
+    """What was known of a user's value at a time: the reference with which the join is compared."""
     there = [row for row in rows if row.user == user and row.known_at <= minutes and user is not None]
     newest = max(there, key=lambda row: (row.event, row.known_at), default=None)
     return None if newest is None or minutes - newest.event > ttl else newest.value
@@ -112,3 +115,45 @@ def latest_known(rows: Iterable[Row], user: Any, minutes: float, ttl: float = ma
 def bits(values: Iterable[Any]) -> list[Any]:
     """Values so that only the same bits are equal: NaN equals itself, 0.0 and -0.0 differ."""
     return [struct.pack(">d", value).hex() if isinstance(value, float) else value for value in values]
+
+
+def days(store: Store, shape: FeatureView) -> list[Partition]:
+    return partitions(store, shape.name, shape.version)
+
+
+def refusal(
+    store: Store, rows: Any, shape: FeatureView | None = None, day: date = FIRST, late: bool = True
+) -> str:
+    """Why a day is refused; nothing is published then."""
+    SOURCE["rows"] = rows if isinstance(rows, pa.Table) else table(rows)
+    shape = shape or view()
+    before = days(store, shape)
+    with pytest.raises(InvalidInput) as refused:
+        materialize_day(store, shape, day, late=late)
+    assert days(store, shape) == before
+    return str(refused.value)
+
+
+moments = st.integers(0, 3 * 24 * 4).map(lambda quarter: quarter * 15.0)  # few, so that many are equal
+
+
+values = st.sampled_from([1.0, 2.5, -0.0, 0.0, math.nan, math.inf, None])
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Row]:
+    """Rows of few users within four days, some of them late by days; unique as a view must be."""
+    drawn = draw(
+        st.lists(
+            st.tuples(
+                st.integers(1, 3), moments, st.sampled_from([0, 0, 15, 30, 60, 24 * 60, 3 * 24 * 60]), values
+            ),
+            min_size=1,
+            max_size=24,
+        )
+    )
+    rows = {
+        (user, event, event + late): Row(user, event, event + late, value)
+        for user, event, late, value in drawn
+    }
+    return list(rows.values())

@@ -1,6 +1,4 @@
-"""The example's view in ``features/`` is materialised, joined and looked up, and what it is for can be
-learned from it.
-"""
+"""The example's view in ``features/`` is materialised and joined, and a model learns from it."""
 
 from pathlib import Path
 

@@ -1,6 +1,4 @@
-"""The point-in-time join gives each label what was known at its time, once, in order: by hand-made cases and
-by a brute-force reference.
-"""
+"""The point-in-time join gives each label what was known at its time, once and in order."""
 
 import math
 import tempfile
@@ -21,20 +19,25 @@ from resources.features.join import join_features
 from resources.features.online import push
 from tests.properties import examples
 from tests.resources.features.histories import (
+    DAY,
     MICROS,
     Row,
     at,
     bits,
+    histories,
     join,
     labels,
     latest_known,
     materialize,
+    moments,
     view,
 )
 
 HOUR = 60.0
-DAY = 1440.0
+
+
 TTL = 60.0  # minutes, in the cases that have one
+
 
 # rows, (user, minutes) of a label, what it gets without a ttl, and with one of an hour
 CASES: dict[str, tuple[list[Row], tuple[Any, float], Any, Any]] = {
@@ -101,29 +104,6 @@ def test_a_label_gets_what_was_known(case: str, tmp_path: Path) -> None:
     assert bits(joined["value"].to_pylist() + joined["short"].to_pylist()) == bits([expected, within_ttl])
     # so that the reference is right, too
     assert bits([latest_known(rows, *label), latest_known(rows, *label, TTL)]) == bits([expected, within_ttl])
-
-
-moments = st.integers(0, 3 * 24 * 4).map(lambda quarter: quarter * 15.0)  # few, so that many are equal
-values = st.sampled_from([1.0, 2.5, -0.0, 0.0, math.nan, math.inf, None])
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> list[Row]:
-    """Rows of few users within four days, some of them late by days; unique as a view must be."""
-    drawn = draw(
-        st.lists(
-            st.tuples(
-                st.integers(1, 3), moments, st.sampled_from([0, 0, 15, 30, 60, 24 * 60, 3 * 24 * 60]), values
-            ),
-            min_size=1,
-            max_size=24,
-        )
-    )
-    rows = {
-        (user, event, event + late): Row(user, event, event + late, value)
-        for user, event, late, value in drawn
-    }
-    return list(rows.values())
 
 
 @settings(max_examples=examples(30))
@@ -430,9 +410,7 @@ def test_a_join_reads_the_days_that_can_count_and_names_what_it_stood_on(tmp_pat
 
 @pytest.mark.slow
 def test_a_join_of_more_rows_than_the_memory_it_may_take_is_spilled(tmp_path: Path) -> None:
-    """Both sorts, of the rows by arrival and of the labels, go through the temporary disk; the answer is the
-    same.
-    """
+    """Both sorts, of rows and of labels, go through the temporary disk; the answer is the same."""
     count = 1_000_000
     store = Store(tmp_path)
     source = np.random.default_rng(1)

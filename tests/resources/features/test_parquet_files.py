@@ -1,6 +1,4 @@
-"""The files of a view are one relation, with the columns of files and of their folders, of the types that a
-dataset has them in.
-"""
+"""A view's files are one relation, with the columns and types that a dataset of them has."""
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal

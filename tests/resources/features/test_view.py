@@ -1,6 +1,4 @@
-"""A feature view is checked field by field before anything is read; what may change in a version is decided
-by its definition alone.
-"""
+"""A feature view is checked field by field; its definition decides what may change in a version."""
 
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,7 @@ from halving import InvalidInput
 from halving.features import parse_reference
 from resources.features.compatibility import check_change
 from resources.features.view import code_of_view, load_view, load_views, micros_of, parse_view, view_of
-from tests.resources.features.histories import view
-from tests.resources.features.test_materialize import TRANSFORMS
+from tests.resources.features.histories import TRANSFORMS, view
 
 SPEC = """
 name: clicks

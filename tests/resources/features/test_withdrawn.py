@@ -1,6 +1,4 @@
-"""After any days made again and any pushes, what is online is the latest that the days have: a row that is
-gone is gone online, too.
-"""
+"""Whatever days are made again and pushed, what is online is the latest that the days have."""
 
 import math
 import random
@@ -32,12 +30,12 @@ from tests.resources.features.histories import (
     Row,
     at,
     bits,
+    histories,
     latest_known,
     materialize,
     table,
     view,
 )
-from tests.resources.features.test_join import histories
 
 DAY = 1440.0
 FIRST = date(2026, 3, 1)
@@ -65,8 +63,9 @@ def forget_older_files(store: Store) -> None:
 
 @dataclass(frozen=True)
 class Step:
-    """Some days are made again of these rows; then it may be that the files of before are lost, a user is
-    deleted, and some days pushed.
+    """Some days are made again of these rows.
+
+    After that the files of before may be lost, a user may be deleted, and some days may be pushed.
     """
 
     rows: list[Row]
@@ -227,9 +226,7 @@ def test_what_was_deleted_does_not_come_back_when_a_later_row_is_withdrawn(
 def test_a_row_that_was_pushed_before_it_was_known_is_withdrawn_by_a_later_push(
     tmp_path: Path, online: str, lost: bool
 ) -> None:
-    """The push was of a moment that is yet to come; the row's day is today, and made again before that
-    moment.
-    """
+    """The push was for a time that is yet to come; the row's day, today, is made again before that time."""
     store = Store(tmp_path / "store")
     shape = view()
     minute = (datetime.now(UTC) - START).total_seconds() / 60
