@@ -109,7 +109,9 @@ def latest_known(rows: Iterable[Row], user: Any, minutes: float, ttl: float = ma
     """What was known of a user's value at a time: the reference with which the join is compared."""
     there = [row for row in rows if row.user == user and row.known_at <= minutes and user is not None]
     newest = max(there, key=lambda row: (row.event, row.known_at), default=None)
-    return None if newest is None or minutes - newest.event > ttl else newest.value
+    if newest is None or minutes - newest.event > ttl:
+        return None
+    return newest.value
 
 
 def bits(values: Iterable[Any]) -> list[Any]:

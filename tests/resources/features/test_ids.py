@@ -64,7 +64,9 @@ NO_IDS: list[tuple[pa.DataType, Any]] = [
 def ids(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
     """Ids of a type, as a cast of them makes them."""
     numbers = pa.array(values, pa.float64() if pa.types.is_floating(kind) else None)
-    return numbers.dictionary_encode() if pa.types.is_dictionary(kind) else numbers.cast(kind)
+    if pa.types.is_dictionary(kind):
+        return numbers.dictionary_encode()
+    return numbers.cast(kind)
 
 
 def of_users(users: pa.Array) -> pa.Table:

@@ -112,11 +112,9 @@ def exact(value: pa.Scalar) -> Any:
     if not value.is_valid:
         return None
     array = pa.array([value], value.type)
-    return (
-        value.as_py()
-        if pa.types.is_boolean(value.type)
-        else [buffer and buffer.to_pybytes()[:1100] for buffer in array.buffers()[1:]]
-    )
+    if pa.types.is_boolean(value.type):
+        return value.as_py()
+    return [buffer and buffer.to_pybytes()[:1100] for buffer in array.buffers()[1:]]
 
 
 def test_no_sign_of_a_zero_and_no_bit_of_a_number_is_lost_among_many_rows(
