@@ -1,4 +1,4 @@
-"""The application: guard, routes, errors, the page's files, and the services that run beside requests."""
+"""The application: routes, what stands around them, and the services that run beside requests."""
 
 import asyncio
 import contextlib
@@ -8,18 +8,26 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 from fastapi import APIRouter, Depends, FastAPI, Security
 from fastapi.security import HTTPBearer
+from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 
 from halving import __version__
 from server import routes
+from server.access.addresses import ReadableAddresses
 from server.access.authentication import Authentication
-from server.access.guard import MAX_MLFLOW_BYTES, Guard, OpenStreams
-from server.access.headers import content_policy
+from server.access.body_limit import BodyLimit
+from server.access.csrf import CsrfTokens, SameOrigin
+from server.access.guard import Guard
+from server.access.head_requests import HeadAsGet
+from server.access.headers import SecurityHeaders, content_policy
+from server.access.local_hosts import LocalHosts
+from server.access.policy import MAX_BODY, FindPolicy
 from server.access.project_limits import Routes, check_projects
-from server.access.write_log import WriteLog
+from server.access.streams import EndStreams, OpenStreams
+from server.access.write_log import LogWrites, WriteLog
 from server.base_path import BasePath
 from server.daily_retention import begin_retention
-from server.errors import add_error_handlers, error_responses
+from server.errors import AnswerErrors, add_error_handlers, error_responses
 from server.index_refresher import keep_index_fresh
 from server.mlflow import routes as mlflow
 from server.mlflow.refusals import MlflowProblems
@@ -27,9 +35,6 @@ from server.pages import PageFiles, Pages
 from server.publisher import publish_models
 from server.settings import Settings
 from server.state import State
-
-MAX_BYTES = 1_000_000
-"""Of a request's body."""
 
 SERVICES: list[Callable[[State], AbstractAsyncContextManager[object]]] = [
     keep_index_fresh,
@@ -61,29 +66,42 @@ def create_app(settings: Settings) -> FastAPI:
         routes=_routes(),
         servers=[{"url": settings.base_path}] if settings.base_path else None,
     )
-    state = app.state.halving = State.of(settings)
-    authentication = app.state.authentication = Authentication(state)
-    route_index = Routes(app.routes)
-    streams = OpenStreams()
-    write_log = WriteLog(state.access_catalog, route_index, settings.audit_days)
-    app.state.routes = route_index
-    app.state.streams = streams
-    app.state.write_log = write_log
+    state = State.of(settings)
+    app.state.halving = state
+    app.state.authentication = Authentication(state)
+    app.state.routes = Routes(app.routes)
+    app.state.streams = OpenStreams()
+    app.state.write_log = WriteLog(state.access_catalog, app.state.routes, settings.audit_days)
     add_error_handlers(app, state.store.root)
-    page = _page_files(settings.base_path)
-    app.add_middleware(Pages, files=page)
-    app.add_middleware(
-        Guard,
-        authentication=authentication,
-        write_log=write_log,
-        policy=content_policy(page.html),
-        streams=streams,
-        max_bytes=MAX_BYTES,
-    )
-    app.add_middleware(MlflowProblems)  # outside of the guard, whose refusals it translates
-    if settings.base_path:
-        app.add_middleware(BasePath, base_path=settings.base_path)
+    app.user_middleware += _middleware(app, settings)
     return app
+
+
+def _middleware(app: FastAPI, settings: Settings) -> list[Middleware]:
+    """What a request passes before its route, from the outside in; its answer passes it the other way."""
+    page = _page_files(settings.base_path)
+    authentication = app.state.authentication
+    middleware = [
+        Middleware(MlflowProblems),  # translates the refusals of all others
+        Middleware(FindPolicy, policies=[*routes.POLICIES, *mlflow.POLICIES]),
+        Middleware(EndStreams, streams=app.state.streams),
+        Middleware(SecurityHeaders, content_policy=content_policy(page.html)),
+        Middleware(HeadAsGet),
+        # It knows who has written after the guard has let them in, and records errors as they are answered.
+        Middleware(LogWrites, write_log=app.state.write_log),
+        Middleware(AnswerErrors),
+        Middleware(LocalHosts, authentication=authentication),
+        Middleware(ReadableAddresses),
+        Middleware(BodyLimit),
+        Middleware(SameOrigin, authentication=authentication),
+        Middleware(Guard, authentication=authentication),
+        # The guard has found the session.
+        Middleware(CsrfTokens, authentication=authentication),
+        Middleware(Pages, files=page),
+    ]
+    if settings.base_path:
+        middleware.insert(0, Middleware(BasePath, base_path=settings.base_path))
+    return middleware
 
 
 @functools.cache
@@ -95,17 +113,17 @@ def _routes() -> list[BaseRoute]:
     # The scheme is for OpenAPI; the guard has looked at the token before.
     bearer = HTTPBearer(auto_error=False, description="A token: hlv_…")
     api = APIRouter(
-        prefix="/api/v1",
+        prefix=routes.PREFIX,
         dependencies=[Security(bearer), Depends(check_projects)],
         responses=error_responses(400, 401, 403, 404, 405, 409, 413, 421, 422, 429, 503),
     )
     for router in routes.ROUTERS:
-        api.include_router(router, max_body_size=MAX_BYTES)
+        api.include_router(router, max_body_size=MAX_BODY)
     root = APIRouter()
     root.include_router(api)
     root.include_router(mlflow.text)
     root.include_router(mlflow.page)  # before the API, whose paths would take some of its
-    root.include_router(mlflow.api, max_body_size=MAX_MLFLOW_BYTES)
+    root.include_router(mlflow.api, max_body_size=mlflow.MAX_BODY)
     root.include_router(mlflow.proxy)
     return root.routes
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from halving.errors import AlreadyExists, HalvingError, InvalidInput, NotFound, StoreError, StoreUnavailable
 from halving.query.json_values import jsonable
@@ -86,6 +87,34 @@ def add_error_handlers(app: FastAPI, root: str) -> None:
 
     for kind in (HalvingError, DBAPIError, NoConnectionLeft, HTTPException, RequestValidationError, OSError):
         app.add_exception_handler(kind, answer_error)
+
+
+class AnswerErrors:
+    """ASGI middleware that answers what no handler inside of it has answered.
+
+    An error in the middle of an answer is raised: the connection ends.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        has_begun = False
+
+        async def watch(message: Message) -> None:
+            nonlocal has_begun
+            await send(message)
+            has_begun = True
+
+        try:
+            await self._app(scope, receive, watch)
+        except Exception as error:
+            if has_begun:
+                raise
+            await answer_of(error)(scope, receive, send)
 
 
 def answer_of(error: Exception, root: str | None = None) -> JSONResponse:

@@ -5,6 +5,9 @@ import re
 from hashlib import sha256
 
 from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from server.access.policy import policy_of
 
 _IMPORT_MAP = re.compile(r'<script type="importmap"[^>]*>(.*?)</script>', re.DOTALL)
 
@@ -36,12 +39,33 @@ def content_policy(page: str) -> str:
     )
 
 
-def add_headers(headers: MutableHeaders, policy: str, *, api: bool) -> None:
-    """Add security headers to an answer; what the route has set stays."""
-    headers.setdefault("Content-Security-Policy", policy)
-    headers.setdefault("X-Content-Type-Options", "nosniff")
-    headers.setdefault("Referrer-Policy", "same-origin")
-    headers.setdefault("Cross-Origin-Opener-Policy", "same-origin")
-    headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
-    if api:
-        headers.setdefault("Cache-Control", "no-store")
+class SecurityHeaders:
+    """ASGI middleware that adds security headers to every answer; what the route has set stays.
+
+    Args:
+        content_policy: the page's; see :func:`content_policy`.
+    """
+
+    def __init__(self, app: ASGIApp, content_policy: str) -> None:
+        self._app = app
+        self._headers = {
+            "Content-Security-Policy": content_policy,
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "same-origin",
+            "Cross-Origin-Opener-Policy": "same-origin",
+            "Cross-Origin-Resource-Policy": "same-origin",
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        added = self._headers
+        if policy_of(scope) is not None:
+            added = {**added, "Cache-Control": "no-store"}
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in added.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)

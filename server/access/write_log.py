@@ -15,10 +15,11 @@ from sqlalchemy import delete, insert, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 from sqlalchemy.orm import Session
-from starlette.types import Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from resources.catalog import Catalog, WriteLogRow, utcnow
 from resources.catalog.pipelined import Statement
+from server.access.policy import policy_of
 from server.access.project_limits import Routes
 from server.identity.caller import Caller
 from server.identity.tokens import without_tokens
@@ -203,6 +204,29 @@ class WriteLog:
                         repeat.again,
                         status,
                     )
+
+
+class LogWrites:
+    """ASGI middleware that adds every write of a known caller to the write log, before it is answered."""
+
+    def __init__(self, app: ASGIApp, write_log: WriteLog) -> None:
+        self._app = app
+        self._write_log = write_log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        policy = policy_of(scope)
+        if policy is None or not policy.writes(scope["method"]):
+            await self._app(scope, receive, send)
+            return
+
+        async def record_and_send(message: Message) -> None:
+            if message["type"] == "http.response.start" and "halving.caller" in scope:
+                is_logged = getattr(scope.get("endpoint"), "is_logged", True)
+                if is_logged:
+                    await self._write_log.record(scope, message["status"])
+            await send(message)
+
+        await self._app(scope, receive, record_and_send)
 
 
 class _Repeat:

@@ -31,6 +31,7 @@ class Endpoint(NamedTuple):
         is_logged: whether each call is in the write log. What training code logs many times a second is in
             the run's own files.
         publishes: whether it changes what the store says of models.
+        reads: whether a POST changes nothing, because it asks for more than fits into a URL.
         looks: whether it asks the catalog about many runs, and so takes turns with other questions.
         about: for the table in the documentation.
     """
@@ -38,6 +39,7 @@ class Endpoint(NamedTuple):
     answer: AnswerFunction
     is_logged: bool = False
     publishes: bool = False
+    reads: bool = False
     looks: bool = False
     about: str = ""
 
@@ -51,9 +53,9 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ("GET", "experiments/get"): Endpoint(experiments.get),
     ("GET", "experiments/get-by-name"): Endpoint(experiments.get_by_name),
     ("GET", "experiments/search"): Endpoint(experiments.search),
-    ("POST", "experiments/search"): Endpoint(experiments.search),
+    ("POST", "experiments/search"): Endpoint(experiments.search, reads=True),
     ("POST", "experiments/search-datasets"): Endpoint(
-        datasets.search, looks=True, about="those that runs have logged"
+        datasets.search, reads=True, looks=True, about="those that runs have logged"
     ),
     ("POST", "experiments/update"): Endpoint(
         experiments.update, is_logged=True, about="the name; the project stays"
@@ -73,7 +75,7 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ),
     ("POST", "runs/delete"): Endpoint(runs.delete, is_logged=True),
     ("POST", "runs/restore"): Endpoint(runs.restore, is_logged=True),
-    ("POST", "runs/search"): Endpoint(search.search, looks=True),
+    ("POST", "runs/search"): Endpoint(search.search, reads=True, looks=True),
     ("POST", "runs/log-batch"): Endpoint(recording.log_batch),
     ("POST", "runs/log-metric"): Endpoint(recording.log_metric),
     ("POST", "runs/log-parameter"): Endpoint(recording.log_parameter),
@@ -88,7 +90,9 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ("GET", "artifacts/list"): Endpoint(artifacts.list_of_run),
     ("POST", "runs/outputs"): Endpoint(logged_models.log_outputs),
     ("POST", "logged-models"): Endpoint(logged_models.create, about="without a run it gets one of its own"),
-    ("POST", "logged-models/search"): Endpoint(model_search.search, about="clauses joined by AND"),
+    ("POST", "logged-models/search"): Endpoint(
+        model_search.search, reads=True, about="clauses joined by AND"
+    ),
     ("GET", "logged-models/{model_id}"): Endpoint(logged_models.get),
     ("PATCH", "logged-models/{model_id}"): Endpoint(logged_models.finalize),
     ("DELETE", "logged-models/{model_id}"): Endpoint(
@@ -111,7 +115,9 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
         registered_models.delete, is_logged=True, publishes=True, about="not a sweep's"
     ),
     ("GET", "registered-models/get-latest-versions"): Endpoint(registered_models.get_latest_versions),
-    ("POST", "registered-models/get-latest-versions"): Endpoint(registered_models.get_latest_versions),
+    ("POST", "registered-models/get-latest-versions"): Endpoint(
+        registered_models.get_latest_versions, reads=True
+    ),
     ("POST", "registered-models/set-tag"): Endpoint(
         registered_models.set_tag, is_logged=True, publishes=True
     ),

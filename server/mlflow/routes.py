@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.responses import PlainTextResponse, Response
 
-from server.access.guard import MAX_MLFLOW_BYTES
+from server.access.policy import ANY_METHOD, RoutePolicy
 from server.access.write_log import RECORDED
 from server.identity.caller import caller_of
 from server.ingest.bodies import read_body
@@ -20,15 +20,20 @@ from server.mlflow import artifacts, multipart, page_endpoints
 from server.mlflow.call import Call
 from server.mlflow.endpoints import ENDPOINTS, Endpoint, find_endpoint, reason_of
 from server.mlflow.grammar import import_soon
-from server.mlflow.refusals import PREFIXES, Refused, refusal
+from server.mlflow.refusals import OUTSIDE_OF_THE_PREFIXES, PREFIXES, Refused, refusal
 
 VERSION = "3.17.2"
 """Of MLflow, whose API this is, where its package is not installed."""
+
+MAX_BODY = 16_000_000
+"""Bytes of a body that MLflow's clients send, where it is not a file."""
 
 # Bytes from which on a body is parsed in a thread, and the most objects and lists in one.
 _LARGE = 100_000
 _MAX_OBJECTS = 500_000
 
+_API_PREFIXES = [prefix for prefix in PREFIXES if not prefix.endswith("-artifacts")]
+_PROXY_PREFIXES = [prefix for prefix in PREFIXES if prefix.endswith("-artifacts")]
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _INFO = {  # what 3.x clients ask before they use what not every server has
     "store_type": "SqlStore",
@@ -57,7 +62,7 @@ async def answer_api(request: Request) -> Response:
     if endpoint is None:
         return _refuse_unknown(method, path)
     try:
-        async with read_body(request, request.app.state.halving.ingest_memory, MAX_MLFLOW_BYTES) as body:
+        async with read_body(request, request.app.state.halving.ingest_memory, MAX_BODY) as body:
             fields = _query(request) if method == "GET" else {}
             fields = fields or await _object(request, body)
             call = _call(request, {**fields, **named}, is_logged=endpoint.is_logged)
@@ -95,7 +100,7 @@ async def _answer_upload(request: Request, path: str) -> Response:
     if action not in _MPU:
         return _refuse_unknown(request.method, request.path_params["path"])
     try:
-        async with read_body(request, request.app.state.halving.ingest_memory, MAX_MLFLOW_BYTES) as body:
+        async with read_body(request, request.app.state.halving.ingest_memory, MAX_BODY) as body:
             call = _call(request, await _object(request, body), is_logged=False)
             return _message(await _MPU[action](call, address))
     except Refused as error:
@@ -108,11 +113,10 @@ async def put_part(request: Request) -> Response:
     return await multipart.put_part(request.app.state.halving, request.path_params["address"], request)
 
 
-for prefix in PREFIXES:
-    if prefix.endswith("-artifacts"):
-        proxy.add_api_route(f"{prefix}/{{path:path}}", answer_proxy, methods=_METHODS)
-    else:
-        api.add_api_route(f"{prefix}/{{path:path}}", answer_api, methods=_METHODS)
+for prefix in _API_PREFIXES:
+    api.add_api_route(f"{prefix}/{{path:path}}", answer_api, methods=_METHODS)
+for prefix in _PROXY_PREFIXES:
+    proxy.add_api_route(f"{prefix}/{{path:path}}", answer_proxy, methods=_METHODS)
 
 
 _FILES = {
@@ -121,6 +125,7 @@ _FILES = {
     "/ajax-api/2.0/mlflow/logged-models/{model_id}/artifacts/files": page_endpoints.file_of_model,
 }
 """Of MLflow's own page: addresses of single files."""
+_UPLOAD = "/ajax-api/2.0/mlflow/upload-artifact"
 
 
 async def send_file(request: Request) -> Response:
@@ -136,7 +141,7 @@ for address in _FILES:
     page.add_api_route(address, send_file, methods=["GET"])
 
 
-@page.post("/ajax-api/2.0/mlflow/upload-artifact")
+@page.post(_UPLOAD)
 async def upload_file(request: Request) -> Response:
     """Store the body as a file."""
     try:
@@ -145,6 +150,23 @@ async def upload_file(request: Request) -> Response:
         )
     except Refused as error:
         return error.answer()
+
+
+POLICIES = [
+    RoutePolicy("/ajax-api/"),
+    *(RoutePolicy(address) for address in OUTSIDE_OF_THE_PREFIXES),
+    *(RoutePolicy(f"{prefix}/", max_body=MAX_BODY) for prefix in _API_PREFIXES),
+    *(
+        RoutePolicy(f"{prefix}/{path}", reads=True, max_body=MAX_BODY)
+        for prefix in _API_PREFIXES
+        for (_, path), endpoint in ENDPOINTS.items()
+        if endpoint.reads
+    ),
+    # Files are limited by their routes.
+    *(RoutePolicy(f"{prefix}/", max_body=None) for prefix in _PROXY_PREFIXES),
+    RoutePolicy(_UPLOAD, max_body=None),
+    RoutePolicy(f"{multipart.PATH}/", max_body=None, open=ANY_METHOD),
+]
 
 
 @text.get("/health")

@@ -5,6 +5,7 @@ They translate between HTTP and ``resources``, and decide nothing themselves.
 
 from fastapi import APIRouter
 
+from server.access.policy import RoutePolicy
 from server.routes import (
     ask_tell,
     curves,
@@ -24,6 +25,9 @@ from server.routes import (
     sweeps,
     training_runs,
 )
+
+PREFIX = "/api/v1"
+"""Of the addresses of all routes."""
 
 ROUTERS: list[APIRouter] = [
     # These are first, because routes are tried in this order and programs ask many times a second.
@@ -45,4 +49,13 @@ ROUTERS: list[APIRouter] = [
     models.signed,
     datasets.router,
     reports.router,
+]
+
+POLICIES: list[RoutePolicy] = [
+    RoutePolicy("/api/"),  # of all routes that hand in none, and of addresses without a route
+    *(
+        policy.below(PREFIX)
+        for module in (curves, files, health, ingest, models, session)
+        for policy in module.POLICIES
+    ),
 ]

@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from halving.errors import InvalidInput, NotFound
+from server.access.policy import RoutePolicy
 from server.answers import IfNoneMatch, chosen_type
 from server.chosen_runs import find_runs, parse_runs
 from server.curves.answer import ARROW, BINARY, JSON
@@ -22,6 +23,7 @@ from server.identity.caller import Caller, Viewer
 from server.state import Shared, State
 
 router = APIRouter(tags=["curves"])
+POLICIES = [RoutePolicy("/curves", reads=True)]
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The curves, in the encoding that Accept names.",

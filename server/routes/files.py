@@ -10,6 +10,7 @@ from fastapi.responses import StreamingResponse
 
 from halving.errors import InvalidInput, NotFound
 from halving.store.store import blob_name
+from server.access.policy import RoutePolicy
 from server.access.project_limits import foreign_is_forbidden
 from server.access.write_log import without_write_log
 from server.answers import answer
@@ -23,6 +24,7 @@ from server.state import Shared
 from server.store_threads import reads_store
 
 router = APIRouter(tags=["files"])
+POLICIES = [RoutePolicy("/files/", max_body=None), RoutePolicy("/blobs/", max_body=None)]
 MAX_BYTES = 4 << 20
 """Of a record."""
 MAX_BLOB_BYTES = 1 << 42

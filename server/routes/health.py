@@ -4,9 +4,11 @@ from fastapi import APIRouter
 from sqlalchemy import text
 
 from halving import __version__
+from server.access.policy import RoutePolicy
 from server.state import Shared
 
 router = APIRouter(tags=["health"])
+POLICIES = [RoutePolicy("/health", open=("GET",)), RoutePolicy("/ready", open=("GET",))]
 
 
 @router.get("/health")

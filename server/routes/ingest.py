@@ -17,6 +17,7 @@ from halving.records.provenance import NOT_CAPTURED
 from halving.records.run_record import RunRecords
 from halving.store.json_files import now
 from resources.sweep_spec.base import NoFlags
+from server.access.policy import RoutePolicy
 from server.access.project_limits import foreign_is_forbidden
 from server.access.write_log import without_write_log
 from server.answers import answer
@@ -30,6 +31,7 @@ from server.state import Shared, State
 from server.store_threads import reads_store_and_writes
 
 router = APIRouter(prefix="/ingest", tags=["ingest"])
+POLICIES = [RoutePolicy("/ingest", max_body=None), RoutePolicy("/ingest/", max_body=None)]
 
 _BATCH: dict[str, Any] = {
     "requestBody": {

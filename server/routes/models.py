@@ -19,6 +19,7 @@ from resources.registry.history import newest_events
 from resources.registry.verdicts import check_whole
 from resources.registry.versions import as_dict
 from server.access.idempotency import Idempotent, IdempotentWrite
+from server.access.policy import ANY_METHOD, RoutePolicy
 from server.answers import Number, answer
 from server.checkpoint_downloads import checkpoint_response
 from server.checkpoint_links import checkpoint_link, linked_digest
@@ -28,6 +29,7 @@ from server.store_threads import reads_store, reads_store_and_writes
 
 router = APIRouter(prefix="/models", tags=["models"])
 signed = APIRouter(prefix="/signed", tags=["models"])
+POLICIES = [RoutePolicy("/signed/", open=ANY_METHOD)]  # such an address was signed for somebody who may
 
 ModelName = Annotated[
     str, Path(description="The model, which is the name of its sweeps' spec.", examples=["digits"])

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Body, Query, Request, Response
 from pydantic import BaseModel, Field, SecretStr
 
 from server.access.authentication import Authentication
+from server.access.policy import RoutePolicy
 from server.access.write_log import entries
 from server.answers import answer
 from server.errors import problem
@@ -16,6 +17,11 @@ from server.identity.sessions import Session, clear_cookie, set_cookie
 from server.state import Shared, State
 
 router = APIRouter(tags=["access"])
+POLICIES = [
+    # Who may only read can end their session as well.
+    RoutePolicy("/session", scope="read", open=("POST",)),
+    RoutePolicy("/audit", scope="admin"),
+]
 
 
 class Who(BaseModel):

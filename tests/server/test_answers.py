@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from resources.backend import Backend
 from server.access.headers import content_policy
-from server.app import MAX_BYTES
+from server.access.policy import MAX_BODY
 from server.errors import without_root
 from server.fair_queue import FairQueue
 
@@ -39,7 +39,7 @@ def test_every_answer_has_the_security_headers(local: TestClient, guarded: TestC
     ]
     answers += [
         guarded.get(STUDIES),
-        local.post(STUDIES, content=b"x" * (MAX_BYTES + 1)),
+        local.post(STUDIES, content=b"x" * (MAX_BODY + 1)),
         local.get("/", headers={"Host": "evil.example"}),
     ]
     for answer in answers:
@@ -118,7 +118,7 @@ def test_a_head_is_answered_as_its_get_without_the_body(local: TestClient) -> No
 
 
 def test_a_body_that_is_too_large_is_refused_whether_it_says_its_size_or_not(local: TestClient) -> None:
-    large = json.dumps({"max_trials": 3, "more": "x" * MAX_BYTES}).encode()
+    large = json.dumps({"max_trials": 3, "more": "x" * MAX_BODY}).encode()
     said = local.post(f"{STUDIES}/a/extend", content=large, headers={"Content-Type": "application/json"})
     chunks = (large[start : start + 65_536] for start in range(0, len(large), 65_536))
     unsaid = local.post(f"{STUDIES}/a/extend", content=chunks, headers={"Content-Type": "application/json"})
