@@ -71,7 +71,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.authentication = Authentication(state)
     app.state.routes = Routes(app.routes)
     app.state.streams = OpenStreams()
-    app.state.write_log = WriteLog(state.access_catalog, app.state.routes, settings.audit_days)
+    app.state.write_log = WriteLog(state.access_catalog, app.state.routes, settings.write_log_days)
     add_error_handlers(app, state.store.root)
     app.user_middleware += _middleware(app, settings)
     return app

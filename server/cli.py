@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from halving.cli.output import console, print_json, print_table
 from halving.cli.parser import add_command, add_group
 from halving.text import NONE
-from server.settings import AUDIT_DAYS, PORT, Settings
+from server.settings import PORT, WRITE_LOG_DAYS, Settings
 
 if TYPE_CHECKING:
     from resources.catalog import Catalog
@@ -44,13 +44,13 @@ def add_commands(commands: Any) -> None:
         help="where Dagster's UI is, for links into it (default: HALVING_DAGSTER_URL)",
     )
     serve.add_argument(
-        "--audit-days",
+        "--write-log-days",
         type=float,
-        default=AUDIT_DAYS,
+        default=WRITE_LOG_DAYS,
         metavar="N",
         help=(
-            f"after which the write log forgets a write (default: {AUDIT_DAYS:g}; the longest, 36500, is a "
-            "hundred years)"
+            f"after which the write log forgets a write (default: {WRITE_LOG_DAYS:g}; the longest, 36500, is "
+            "a hundred years)"
         ),
     )
     actions = add_group(commands, "tokens", "make, list and revoke the server's tokens")
@@ -89,7 +89,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     """
     from server.serving import serve
 
-    names = ("root", "host", "port", "tokens", "base_path", "dagster_url", "audit_days")
+    names = ("root", "host", "port", "tokens", "base_path", "dagster_url", "write_log_days")
     return serve(Settings(**{name: getattr(arguments, name) for name in names}), as_json=arguments.json)
 
 

@@ -7,7 +7,7 @@ from server.base_path import base_path_of
 from server.identity.origins import is_loopback
 
 PORT = 3001
-AUDIT_DAYS = 400.0
+WRITE_LOG_DAYS = 400.0
 """Days that the write log keeps a write by default: a year, and time to look back at it."""
 
 _MAX_DAYS = 36_500
@@ -26,10 +26,10 @@ class Settings:
         base_path: below which people see the server, behind a proxy that puts it there; a slash at its end is
             dropped.
         dagster_url: where Dagster's UI is, for links into it; None shows none.
-        audit_days: after which the write log forgets a write; None keeps all.
+        write_log_days: after which the write log forgets a write; None keeps all.
 
     Raises:
-        InvalidInput: ``audit_days`` or ``base_path`` is not accepted.
+        InvalidInput: ``write_log_days`` or ``base_path`` is not accepted.
     """
 
     root: str | None = None
@@ -39,12 +39,13 @@ class Settings:
     tokens: bool = False
     base_path: str = ""
     dagster_url: str | None = None
-    audit_days: float | None = AUDIT_DAYS
+    write_log_days: float | None = WRITE_LOG_DAYS
 
     def __post_init__(self) -> None:
-        if self.audit_days is not None and not 0 < self.audit_days <= _MAX_DAYS:
+        if self.write_log_days is not None and not 0 < self.write_log_days <= _MAX_DAYS:
             raise InvalidInput(
-                f"audit_days = {self.audit_days:g} is not accepted: give more than 0, at most {_MAX_DAYS}"
+                f"write_log_days = {self.write_log_days:g} is not accepted: give more than 0, at most "
+                f"{_MAX_DAYS}"
             )
         object.__setattr__(self, "base_path", base_path_of(self.base_path))
 

@@ -1,4 +1,4 @@
-"""The catalog's tables of the server: tokens, secrets, the log of writes, and answers to repeated writes."""
+"""The catalog's tables of the server: tokens, secrets, the write log, and answers to repeated writes."""
 
 from datetime import datetime
 
@@ -12,7 +12,7 @@ class TokenRow(Base):
     """A token of the server; only its SHA-256 (``digest``) is stored.
 
     ``projects`` are those that it gives access to; null for all. A name is never used for a second token, so
-    that an actor in the log of writes is one token. ``last_used_at`` is at most ten minutes old.
+    that an actor in the write log is one token. ``last_used_at`` is at most ten minutes old.
     """
 
     __tablename__ = "tokens"
@@ -40,8 +40,8 @@ class SecretRow(Base):
 class WriteLogRow(Base):
     """A request that writes: who sent it, when, to which route, and the HTTP status of the answer."""
 
-    __tablename__ = "audit"
-    __table_args__ = (Index("audit_by_time", "at"),)
+    __tablename__ = "write_log"
+    __table_args__ = (Index("write_log_by_time", "at"),)
 
     id: Mapped[int] = mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)
     at: Mapped[datetime]

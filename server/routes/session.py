@@ -20,7 +20,7 @@ router = APIRouter(tags=["access"])
 POLICIES = [
     # Who may only read can end their session as well.
     RoutePolicy("/session", scope="read", open=("POST",)),
-    RoutePolicy("/audit", scope="admin"),
+    RoutePolicy("/write-log", scope="admin"),
 ]
 
 
@@ -103,7 +103,7 @@ def log_out(request: Request, state: Shared) -> Response:
     return response
 
 
-@router.get("/audit", response_model=WriteLog)
+@router.get("/write-log", response_model=WriteLog)
 def list_writes(
     state: Shared,
     actor: Annotated[str | None, Query(description="Only this token's.")] = None,

@@ -47,7 +47,7 @@ def test_who_has_no_token_is_let_in_nowhere_but_to_the_probes_and_the_page(guard
     paths = guarded.get("/api/v1/openapi.json")
     assert paths.status_code == 401
     assert paths.headers["WWW-Authenticate"] == "Bearer"
-    for path in ("/session", "/runs", "/hpo/studies", "/models", "/datasets", "/audit", "/nothing"):
+    for path in ("/session", "/runs", "/hpo/studies", "/models", "/datasets", "/write-log", "/nothing"):
         answer = guarded.get(f"/api/v1{path}")
         assert (answer.status_code, answer.json()["status"]) == (401, 401), path
     assert guarded.get("/api/v1/health").status_code == guarded.get("/api/v1/ready").status_code == 200
@@ -63,7 +63,7 @@ def test_each_scope_may_do_what_those_before_it_may(guarded: TestClient, bearer:
             guarded.post(f"{STUDIES}/{sweep}/pause", headers=headers),
         )
         allowed[scope] = [
-            answer.status_code for answer in (*answers, guarded.get("/api/v1/audit", headers=headers))
+            answer.status_code for answer in (*answers, guarded.get("/api/v1/write-log", headers=headers))
         ]
     assert allowed == {"read": [200, 403, 403], "write": [200, 200, 403], "admin": [200, 200, 200]}
 
@@ -284,7 +284,7 @@ def test_every_api_route_limits_itself_to_projects_and_is_behind_the_guard(
         if path.startswith("/api/v1") and not path.endswith("openapi.json")
     }
     assert len(endpoints) > 10
-    of_all = {"/api/v1/audit"}  # an administrator's token has no limits
+    of_all = {"/api/v1/write-log"}  # an administrator's token has no limits
     assert {path for path, endpoint in endpoints.items() if not routes.limits(endpoint)} == of_all
     others = {path for path in routes.paths.values() if not path.startswith("/api/v1")}
     # MLflow's lie by its prefixes, behind the gate as well; tests/server/mlflow/test_access.py asks them for

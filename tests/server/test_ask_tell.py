@@ -659,14 +659,14 @@ def test_who_ends_an_attempt_is_in_the_write_log_once_or_it_is_not_ended(
         "2/release": {"attempt": 1},
     }
     with either_backend.catalog.write() as session:
-        session.execute(text("ALTER TABLE audit RENAME TO gone"))
+        session.execute(text("ALTER TABLE write_log RENAME TO gone"))
     assert client.post(f"{trial}/0/release", json={"attempt": 1}).status_code == 500
     with either_backend.catalog.write() as session:
-        session.execute(text("ALTER TABLE gone RENAME TO audit"))
+        session.execute(text("ALTER TABLE gone RENAME TO write_log"))
         assert session.get_one(TrialRow, (study, 0)).status == "running"
     for path, body in ends.items():
         assert [client.post(f"{trial}/{path}", json=body).status_code for _ in range(2)] == [200, 200]
-    entries = client.get("/audit").json()["entries"]
+    entries = client.get("/write-log").json()["entries"]
     ended = [
         (entry["actor"], entry["target"])
         for entry in entries

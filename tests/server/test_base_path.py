@@ -162,9 +162,11 @@ def test_a_browser_logs_in_and_out_below_the_path(
             f"{sent}/api/v1/session", headers={**kept, "X-CSRF-Token": answer.json()["csrf"]}
         )
         assert f"Path={BASE}/api;" in left.headers["Set-Cookie"]
-        entries = client.get(f"{sent}/api/v1/audit", headers=bearer("admin", scope="admin")).json()["entries"]
+        entries = client.get(f"{sent}/api/v1/write-log", headers=bearer("admin", scope="admin")).json()[
+            "entries"
+        ]
         assert {entry["target"] for entry in entries} == {"/api/v1/session"}, (
-            "the audit has the server's own addresses"
+            "the write log has the server's own addresses"
         )
 
 

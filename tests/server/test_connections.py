@@ -89,7 +89,7 @@ def test_every_route_answers_where_the_catalog_has_one_connection(
     requests.token = create_token(catalog, "ada", scope="admin")
     csrf = requests("POST", "/session", json={"token": requests.token})["csrf"]
     requests("DELETE", "/session", 204, headers={"X-CSRF-Token": csrf})
-    requests("GET", "/audit")
+    requests("GET", "/write-log")
     for token in (requests.token, create_token(catalog, "bob", scope="write", projects=["small"])):
         requests.token = token
         _look(requests, version.sweep, snapshot)

@@ -130,7 +130,7 @@ def test_an_answer_is_given_again_whatever_has_changed_since(
 def test_what_is_done_once_is_in_the_write_log_once(client: TestClient, study: str) -> None:
     for _ in range(3):
         assert client.post(f"{study}/pause", headers=KEY).status_code == 200
-    assert [(entry["route"], entry["status"]) for entry in client.get("/audit").json()["entries"]] == [
+    assert [(entry["route"], entry["status"]) for entry in client.get("/write-log").json()["entries"]] == [
         ("/api/v1/hpo/studies/{study}/pause", 200)
     ]
 

@@ -127,7 +127,7 @@ REQUESTS: list[tuple[str, str, str, Any]] = [
     ("GET", "/reports/{study}", "", None),
     ("GET", "/reports/{study}/gates", "", None),
     ("GET", "/reports/{study}/page", "", None),
-    ("GET", "/audit", "", None),
+    ("GET", "/write-log", "", None),
 ]
 """Method, path, query and body; what is in braces is filled in with what is the caller's, what is another's,
 and what nobody has.

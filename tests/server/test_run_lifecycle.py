@@ -45,8 +45,8 @@ def test_a_run_is_archived_deleted_and_restored_and_listed_at_once_as_it_is(
         assert local.get(f"{RUNS}/{run}").json()["lifecycle"] == lifecycle
     assert local.post(f"{RUNS}/{run}/restore").json()["changed"] is False
     assert local.post(f"{RUNS}/digits/none/delete").status_code == 404
-    audited = [entry["target"] for entry in local.get("/api/v1/audit").json()["entries"]]
-    assert f"{RUNS}/{run}/delete" in audited
+    targets = [entry["target"] for entry in local.get("/api/v1/write-log").json()["entries"]]
+    assert f"{RUNS}/{run}/delete" in targets
 
 
 def test_tags_are_set_and_taken_away(local: TestClient, run: str) -> None:

@@ -266,7 +266,7 @@ def test_a_study_that_waits_for_dagster_says_why_and_can_be_stopped(
         "waiting": None,
         "error": ANY,
     }
-    assert [entry["target"] for entry in client.get("/audit").json()["entries"]].count(
+    assert [entry["target"] for entry in client.get("/write-log").json()["entries"]].count(
         f"/api/v1{study}/stop"
     ) == 2
     with pytest.raises(intents.IntentCanceled):

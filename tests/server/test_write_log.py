@@ -68,7 +68,7 @@ def test_every_write_is_recorded_with_who_when_what_and_its_outcome(
     guarded.post(f"{STUDIES}/{sweep}/extend", headers=ada, json={"max_trials": 1})
     guarded.post(f"{STUDIES}/{sweep}/stop", headers=bob)
     guarded.post(f"{STUDIES}/{sweep}/stop")
-    entries = guarded.get("/api/v1/audit", headers=root).json()["entries"]
+    entries = guarded.get("/api/v1/write-log", headers=root).json()["entries"]
     assert [
         (entry["actor"], entry["method"], entry["route"], entry["target"], entry["status"])
         for entry in entries
@@ -79,22 +79,24 @@ def test_every_write_is_recorded_with_who_when_what_and_its_outcome(
     ]
     assert [
         entry["id"]
-        for entry in guarded.get("/api/v1/audit?limit=1&actor=ada", headers=root).json()["entries"]
+        for entry in guarded.get("/api/v1/write-log?limit=1&actor=ada", headers=root).json()["entries"]
     ] == [entries[1]["id"]]
-    assert guarded.get(f"/api/v1/audit?before={entries[-1]['id']}", headers=root).json() == {"entries": []}
-    assert guarded.get("/api/v1/audit?since=2999-01-01T00:00:00Z", headers=root).json() == {"entries": []}
+    assert guarded.get(f"/api/v1/write-log?before={entries[-1]['id']}", headers=root).json() == {
+        "entries": []
+    }
+    assert guarded.get("/api/v1/write-log?since=2999-01-01T00:00:00Z", headers=root).json() == {"entries": []}
     now = datetime.now(UTC)
     for hours, since, count in ((5, now - timedelta(minutes=5), 3), (-5, now + timedelta(minutes=5), 0)):
         local_since = since.astimezone(timezone(timedelta(hours=hours)))
         entries_since = guarded.get(
-            "/api/v1/audit", params={"since": local_since.isoformat()}, headers=root
+            "/api/v1/write-log", params={"since": local_since.isoformat()}, headers=root
         ).json()["entries"]
         assert len(entries_since) == count, "moments are compared, whatever their zone"
 
 
 def test_on_this_machine_writes_are_recorded_too(local: TestClient, sweep: str) -> None:
     local.post(f"{STUDIES}/{sweep}/pause")
-    (entry,) = local.get("/api/v1/audit").json()["entries"]
+    (entry,) = local.get("/api/v1/write-log").json()["entries"]
     assert entry["actor"] == "local"
 
 
@@ -103,7 +105,7 @@ def test_logging_in_and_out_is_recorded(guarded: TestClient, backend: Backend, b
         "csrf"
     ]
     guarded.delete("/api/v1/session", headers={"X-CSRF-Token": csrf})
-    entries = guarded.get("/api/v1/audit", headers=bearer("root", scope="admin")).json()["entries"]
+    entries = guarded.get("/api/v1/write-log", headers=bearer("root", scope="admin")).json()["entries"]
     assert [(entry["actor"], entry["method"], entry["status"]) for entry in entries] == [
         ("ada", "DELETE", 204),
         ("ada", "POST", 200),
@@ -111,10 +113,10 @@ def test_logging_in_and_out_is_recorded(guarded: TestClient, backend: Backend, b
 
 
 def test_a_write_that_cannot_be_recorded_is_not_done(local: TestClient, backend: Backend, sweep: str) -> None:
-    rename_table(backend, "audit", "gone")
+    rename_table(backend, "write_log", "gone")
     assert local.post(f"{STUDIES}/{sweep}/pause").status_code == 500
     assert local.get(f"{STUDIES}/{sweep}").json()["control"] == "run"
-    rename_table(backend, "gone", "audit")
+    rename_table(backend, "gone", "write_log")
     assert local.post(f"{STUDIES}/{sweep}/pause").json()["control"] == "pause"
 
 
@@ -124,12 +126,14 @@ def test_writes_are_answered_while_the_log_is_away_and_recorded_afterwards(
 ) -> None:
     token = create_token(backend.catalog, "ada")
     root = bearer("root", scope="admin")
-    rename_table(backend, "audit", "gone")
+    rename_table(backend, "write_log", "gone")
     assert guarded.post("/api/v1/session", json={"token": token}).status_code == 200
     assert "the write log could not be written" in caplog.text
     assert token not in caplog.text
-    rename_table(backend, "gone", "audit")
-    wait_for(lambda: guarded.get("/api/v1/audit?actor=ada", headers=root).json()["entries"], 60, "the entry")
+    rename_table(backend, "gone", "write_log")
+    wait_for(
+        lambda: guarded.get("/api/v1/write-log?actor=ada", headers=root).json()["entries"], 60, "the entry"
+    )
 
 
 def test_refused_writes_that_are_alike_are_one_entry_a_minute(
@@ -141,7 +145,7 @@ def test_refused_writes_that_are_alike_are_one_entry_a_minute(
         assert guarded.post(f"{STUDIES}/{path}", headers=bob).status_code == 403
     for _ in range(5):
         assert guarded.post(f"{STUDIES}/nothing/stop", headers=root).status_code == 404
-    entries = guarded.get("/api/v1/audit", headers=root).json()["entries"]
+    entries = guarded.get("/api/v1/write-log", headers=root).json()["entries"]
     assert [(entry["actor"], entry["status"]) for entry in entries] == [("root", 404), ("bob", 403)]
 
 
@@ -200,15 +204,15 @@ def test_the_write_log_forgets_what_is_older_than_it_is_told_to_keep(backend: Ba
         session.execute(insert(WriteLogRow), [{"at": now - timedelta(days=age), **entry} for age in ages])
     assert write_log.forget(backend.catalog, now - timedelta(days=30), limit=3) == 3
     assert write_log.forget(backend.catalog, now - timedelta(days=40)) == 0
-    with client_of(Settings(root=backend.store.root, audit_days=30)) as client:
+    with client_of(Settings(root=backend.store.root, write_log_days=30)) as client:
         wait_for(
-            lambda: len(client.get("/api/v1/audit?limit=3").json()["entries"]) == 2,
+            lambda: len(client.get("/api/v1/write-log?limit=3").json()["entries"]) == 2,
             60,
             "what is too old to be gone",
         )
     for days in (0.0, -1.0, 1e9, float("nan")):
-        with pytest.raises(InvalidInput, match="audit_days"):
-            Settings(audit_days=days)
+        with pytest.raises(InvalidInput, match="write_log_days"):
+            Settings(write_log_days=days)
 
 
 def test_no_secret_is_in_logs_answers_errors_or_the_catalog(
@@ -232,7 +236,7 @@ def test_no_secret_is_in_logs_answers_errors_or_the_catalog(
         ("GET", f"{STUDIES}?limit={token}", {"headers": headers}),
         ("POST", f"{STUDIES}/{sweep}/pause?token={token}", {"headers": headers}),
         ("POST", f"{STUDIES}/{token}/pause", {"headers": headers}),
-        ("GET", "/api/v1/audit", {"headers": headers}),
+        ("GET", "/api/v1/write-log", {"headers": headers}),
         ("GET", "/api/v1/nothing", {"headers": {"Cookie": f"{COOKIE}={cookie}x"}}),
         ("POST", f"{STUDIES}/nothing/pause", {"headers": with_cookie}),
         ("POST", f"{STUDIES}/{sweep}/pause", {"headers": {**with_cookie, "Origin": "https://evil.example"}}),
@@ -241,10 +245,14 @@ def test_no_secret_is_in_logs_answers_errors_or_the_catalog(
         (
             "POST",
             f"{STUDIES}/{sweep}/resume",
-            {"headers": with_cookie, "before": lambda: rename_table(backend, "audit", "gone")},
+            {"headers": with_cookie, "before": lambda: rename_table(backend, "write_log", "gone")},
         ),
         ("POST", f"{STUDIES}/nothing/resume", {"headers": with_cookie}),
-        ("GET", STUDIES, {"headers": with_cookie, "before": lambda: rename_table(backend, "gone", "audit")}),
+        (
+            "GET",
+            STUDIES,
+            {"headers": with_cookie, "before": lambda: rename_table(backend, "gone", "write_log")},
+        ),
     ):
         options.pop("before", lambda: None)()  # type: ignore[attr-defined]
         answer = guarded.request(method, path, **options)  # type: ignore[arg-type]
@@ -261,6 +269,6 @@ def test_no_secret_is_in_logs_answers_errors_or_the_catalog(
     with sqlite3.connect(Path(backend.store.root) / "catalog.db") as connection:
         kept = {
             table: str(connection.execute(f"SELECT * FROM {table}").fetchall())
-            for table in ("tokens", "audit", "answers")
+            for table in ("tokens", "write_log", "answers")
         }
     assert not [table for table, content in kept.items() if token[4:] in content]

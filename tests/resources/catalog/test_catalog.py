@@ -15,12 +15,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from pydantic import TypeAdapter
-from sqlalchemy import JSON, MetaData, bindparam, inspect, text
+from sqlalchemy import JSON, MetaData, bindparam, insert, inspect, select, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from halving import InvalidInput, NotFound
 from halving.errors import AlreadyExists
-from resources.catalog import Base, Catalog, mask_password, retry, utcnow
+from resources.catalog import Base, Catalog, WriteLogRow, mask_password, retry, utcnow
 from resources.catalog.catalog import newest_revision
 from resources.catalog.models import models_of, versions_of
 from resources.catalog.retry import is_transient
@@ -72,6 +72,23 @@ def test_a_catalog_of_a_later_version_is_refused_and_not_touched(any_catalog: st
     with catalog.write() as session:
         assert session.scalar(text("SELECT version_num FROM alembic_version")) == "9999"
         session.execute(text("UPDATE alembic_version SET version_num = :head"), {"head": newest_revision()})
+
+
+def test_an_upgrade_keeps_what_is_in_the_write_log_and_counts_on(any_catalog: str, catalog: Catalog) -> None:
+    entry = {"at": utcnow(), "actor": "ada", "method": "POST", "route": "-", "target": "/", "status": 403}
+    with catalog.write() as session:
+        session.execute(insert(WriteLogRow), [entry, entry])
+    command.downgrade(catalog.alembic(), "0026")
+    with catalog.write() as session:
+        session.execute(text("UPDATE audit SET status = 404 WHERE id = 2"))
+    with closing(Catalog(any_catalog)) as upgraded, upgraded.write() as session:
+        session.execute(insert(WriteLogRow), [entry])
+        rows = session.scalars(select(WriteLogRow).order_by(WriteLogRow.id)).all()
+        assert [(row.id, row.actor, row.status) for row in rows] == [
+            (1, "ada", 403),
+            (2, "ada", 404),
+            (3, "ada", 403),
+        ]
 
 
 def test_the_newest_revision_is_alembics_head() -> None:

@@ -230,8 +230,8 @@ def test_what_was_deleted_is_in_the_write_log_each_time(local: TestClient) -> No
     for run in runs:
         api("runs/delete", run_id=run)
     entries = (
-        [entry["target"] for entry in local.get("/api/v1/audit").json()["entries"]]
-        if local.get("/api/v1/audit").is_success
+        [entry["target"] for entry in local.get("/api/v1/write-log").json()["entries"]]
+        if local.get("/api/v1/write-log").is_success
         else []
     )
     assert entries.count(f"{API}/runs/delete") == 2
