@@ -122,10 +122,7 @@ class ServerProcess:
 
     def _answers(self) -> bool:
         assert self._is_alive()
-        try:
-            return plain_http.get(f"{self.address}/api/v1/health").status_code == 200
-        except httpx2.TransportError:
-            return False
+        return is_answering(self.address)
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):  # it has ended by itself
@@ -137,6 +134,14 @@ class ServerProcess:
         except ProcessLookupError:
             return False
         return True
+
+
+def is_answering(address: str) -> bool:
+    """Whether a server listens at an address, and is healthy."""
+    try:
+        return plain_http.get(f"{address}/api/v1/health").status_code == 200
+    except httpx2.TransportError:
+        return False
 
 
 @contextmanager

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
@@ -22,17 +21,15 @@ import numpy as np
 import pytest
 
 import halving
-from halving.errors import AlreadyExists, InvalidInput, StoreError, StoreUnavailable
+from halving.errors import AlreadyExists, StoreUnavailable
 from halving.ingest.recovery import recover
 from halving.query.runs import read_run
 from halving.store.server_store import ServerStore
 from halving.store.store import Store
-from resources.backend import Backend
-from server.identity.tokens import create_token
 from tests.ports import free_port
 from tests.server import plain_http
 from tests.server.ingested import points, stored_points
-from tests.server.processes import ServerProcess, server_of
+from tests.server.processes import ServerProcess, is_answering, server_of
 from tests.waiting import wait_for
 
 ODD_NAMES = [
@@ -45,6 +42,8 @@ ODD_NAMES = [
     "a",
     ".hidden",
 ]
+
+
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:halving")]
 
 
@@ -372,7 +371,7 @@ def test_a_server_that_is_too_busy_is_asked_again_and_nothing_is_dropped(root: s
         [sys.executable, "-c", textwrap.dedent(script), root, str(port)], stdout=subprocess.PIPE, text=True
     ) as process:
         try:
-            wait_for(lambda: _answers(address), 120, "the server answers")
+            wait_for(lambda: is_answering(address), 120, "the server answers")
             run = halving.init("p", {}, url=address, system_metrics=None)
             for step in range(1000):
                 run.log({"loss": float(step)}, step=step)
@@ -413,80 +412,6 @@ def test_a_store_that_was_restored_from_a_backup_takes_what_is_logged_from_then_
     run.finish()
     assert _steps(root, run.id) == [*range(100), *range(300, 500)]
     assert read_run(Store(root), "p", run.id).status == "finished"
-
-
-def _answers(address: str) -> bool:
-    try:
-        return plain_http.get(f"{address}/api/v1/health").status_code == 200
-    except httpx2.TransportError:
-        return False
-
-
-def test_a_token_is_needed_and_a_wrong_address_is_said_at_once(
-    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HALVING_JOURNAL", str(tmp_path / "journals"))
-    token = create_token(backend.catalog, "ada", scope="write", projects=["mine"])
-    reader = create_token(backend.catalog, "eve", scope="read")
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-    command = [
-        sys.executable,
-        "-m",
-        "halving.cli.main",
-        "serve",
-        "--tokens",
-        "--port",
-        str(port),
-        "--root",
-        backend.store.root,
-    ]
-    with subprocess.Popen(command) as process:
-        try:
-            wait_for(lambda: _answers(address), 120, "the server answers")
-            refused: list[tuple[dict[str, Any], str]] = [
-                ({}, r"refuses: a token is needed.*halving\.init\(token=…\) or HALVING_TOKEN"),
-                ({"token": "hlv_wrong"}, "refuses: this token does not hold"),
-                ({"token": reader}, "refuses: .*'eve' may read: this needs the scope write"),
-            ]
-            for environment, message in refused:
-                with pytest.raises(StoreError, match=message):
-                    halving.init("mine", {}, url=address, **environment)
-            with (
-                contextlib.closing(ServerStore(address)) as store,
-                pytest.raises(StoreError, match="a token is needed"),
-            ):
-                store.put_blob(os.urandom(32 << 20))  # which is refused before it is read
-            monkeypatch.setenv("HALVING_TOKEN", token)
-            with pytest.raises(StoreError, match="may not write into project 'theirs': it may into mine"):
-                halving.init("theirs", {}, url=address)
-            monkeypatch.setenv("HALVING_URL", address)
-            with halving.init("mine", {}, system_metrics=None) as run:
-                run.log({"loss": 1.0}, step=0)
-        finally:
-            process.send_signal(signal.SIGTERM)
-    assert stored_points(backend.store.root, run.id, project="mine") == [(0, 1.0)]
-
-
-@pytest.mark.parametrize(
-    "url", ["127.0.0.1:3001", "ftp://host", "http://", "http://host:port", "http://host/?a=b"]
-)
-def test_what_is_no_servers_address_is_refused(url: str) -> None:
-    with pytest.raises(InvalidInput, match="is not accepted: give a server's address, such as"):
-        halving.init("p", {}, url=url)
-
-
-def test_an_address_with_a_password_is_refused_and_not_shown() -> None:
-    with pytest.raises(InvalidInput) as refused:
-        halving.init("p", {}, url="http://ada:secret@host")
-    assert "secret" not in str(refused.value)
-
-
-def test_a_store_and_a_server_are_not_given_together(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="are not accepted together"):
-        halving.init("p", {}, tmp_path, url="http://127.0.0.1:1")
-    with pytest.raises(InvalidInput, match="token is not accepted without url"):
-        halving.init("p", {}, tmp_path, token="hlv_x")
 
 
 def test_an_absent_server_is_unavailable_and_other_answers_say_what_they_are(

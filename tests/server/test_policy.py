@@ -1,6 +1,7 @@
 """Which policy is that of an address, and what it asks of a request."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from starlette.types import Receive, Scope, Send
@@ -19,7 +20,7 @@ def policy_for(path: str, kind: str = "http") -> RoutePolicy | None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         policies.append(policy_of(scope))
 
-    async def unused(*arguments: object) -> None:
+    async def unused(*arguments: Any) -> Any:
         raise AssertionError(arguments)
 
     asyncio.run(FindPolicy(app, [API, FILES, CURVES, PARTS])({"type": kind, "path": path}, unused, unused))

@@ -1,31 +1,23 @@
 """Sweeps, models, datasets and reports over HTTP show and do what the command line does."""
 
-import time
 from collections.abc import Callable
-from datetime import date
 from typing import Any
 from unittest.mock import ANY
 
 import pytest
 from fastapi.testclient import TestClient
-from itsdangerous import URLSafeTimedSerializer
 
-from halving import resolve
 from resources.analysis.summary import summarize
 from resources.backend import Backend
 from resources.catalog import ProjectRow, SweepRow, TrialRow, utcnow
 from resources.datasets.snapshots import take_snapshot
-from resources.features.partitions import partitions
 from resources.registry.leaderboard import leaderboard_of
 from resources.scheduling import intents
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec, parse_spec
-from server import checkpoint_links
 from tests.searches import search
-from tests.server.joined import with_features
 from tests.server.launched import carried_out
 from tests.server.registry import promote_winner, score
-from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
 
@@ -299,196 +291,3 @@ def test_a_study_that_could_not_be_opened_says_why_and_there_is_nothing_to_stop(
     assert (refused.status_code, "was never opened: no such column" in refused.text) == (409, True), (
         refused.text
     )
-
-
-def test_models_show_their_versions_and_change_their_stage(
-    client: TestClient, either_backend: Backend, small_spec: Spec
-) -> None:
-    first, second = (
-        promote_winner(either_backend, small_spec(max_trials=trials), checkpoint=b"%d" % trials)
-        for trials in (1, 2)
-    )
-    (model,) = client.get("/models").json()["models"]
-    assert [(version["version"], version["stage"]) for version in model["versions"]] == [
-        ("1.0.0", "champion"),
-        ("1.0.1", "staging"),
-    ]
-    assert client.get("/models/small").json() == model
-    changed = client.post("/models/small/versions/1.0.1/promote").json()
-    assert (changed["stage"], changed["checkpoint"]) == ("champion", second.checkpoint)
-    assert client.post("/models/small/versions/1.0.0/promote").json()["stage"] == "champion"  # back again
-    assert client.get("/models/small/champion").json()["checkpoint"] == first.checkpoint
-    assert client.post("/models/small/versions/1.0.0/archive").json()["stage"] == "archived"
-    assert client.get("/models/small/champion").status_code == 404
-    for path in (
-        "/models/small/versions/9.9.9/promote",
-        "/models/nothing/versions/1.0.0/archive",
-        "/models/nothing/rollback",
-    ):
-        assert client.post(path).status_code == 404
-
-
-def test_people_decide_about_versions_in_the_name_of_their_tokens(
-    guarded: TestClient, backend: Backend, small_spec: Spec, bearer: Any
-) -> None:
-    approval = {"required": True, "by": ["ann", "bob"]}
-    promote_winner(backend, small_spec(max_trials=1))
-    version = promote_winner(backend, small_spec(max_trials=2, approval=approval)).version
-    ann = bearer("ann", scope="write")
-    eve = bearer("eve", scope="write")
-    address = f"/api/v1/models/small/versions/{version}"
-    refused = guarded.post(f"{address}/promote", headers=ann)
-    assert (refused.status_code, "waits for the approval of 1 of ann, bob" in refused.json()["detail"]) == (
-        422,
-        True,
-    ), refused.text
-    assert (
-        "eve is not among those"
-        in guarded.post(f"{address}/approve", headers=eve, json={"note": "mine"}).json()["detail"]
-    )
-    assert guarded.post(f"{address}/approve", headers=ann, json={"note": ""}).status_code == 422
-    assert (
-        guarded.post(f"{address}/reject", headers=ann, json={"note": "too slow"}).json()["stage"] == "staging"
-    )
-    assert "ann rejected it: too slow" in guarded.post(f"{address}/promote", headers=eve).json()["detail"]
-    assert guarded.post(f"{address}/approve", headers=ann, json={"note": "fast now"}).status_code == 200
-    assert guarded.post(f"{address}/promote", headers=eve).json()["stage"] == "champion"
-    wait_for(
-        lambda: resolve("small@champion", backend.store.root).version == version,
-        60,
-        "the store names the new champion",
-    )
-    assert (
-        guarded.post("/api/v1/models/small/rollback", headers=eve, json={"note": "worse"}).json()["version"]
-        == "1.0.0"
-    )
-    wait_for(
-        lambda: resolve("small@champion", backend.store.root).version == "1.0.0",
-        60,
-        "the store names the champion before",
-    )
-    events = guarded.get("/api/v1/models/small/history", headers=eve).json()["events"]
-    assert [
-        (event["actor"], event["kind"], event["note"])
-        for event in events
-        if not event["actor"].startswith("sweep")
-    ] == [
-        ("ann", "rejected", "too slow"),
-        ("ann", "approved", "fast now"),
-        ("eve", "replaced", f"by {version}"),
-        ("eve", "promoted", None),
-        ("eve", "replaced", "by 1.0.0"),
-        ("eve", "rolled back", "worse"),
-    ]
-
-
-def test_a_champion_is_fetched_by_a_signed_address(
-    guarded: TestClient, backend: Backend, small_spec: Spec, bearer: Any
-) -> None:
-    weights = bytes(range(256)) * 10_000
-    version = promote_winner(backend, small_spec(max_trials=1), checkpoint=weights)
-    champion = guarded.get("/api/v1/models/small/champion", headers=bearer("ada")).json()
-    assert (champion["checkpoint"], champion["input_schema"]) == (version.checkpoint, {"x": "double"})
-    fetched = guarded.get(champion["url"])
-    assert (fetched.status_code, fetched.content, int(fetched.headers["Content-Length"])) == (
-        200,
-        weights,
-        len(weights),
-    )
-    assert fetched.headers["Content-Disposition"].startswith("attachment")
-
-
-def test_an_address_of_a_checkpoint_holds_for_what_was_signed_and_not_for_ever(
-    local: TestClient, backend: Backend, small_spec: Spec
-) -> None:
-    promote_winner(backend, small_spec(max_trials=1))
-    url = local.get("/api/v1/models/small/champion").json()["url"]
-    key = local.app.state.halving.signing_key  # type: ignore[attr-defined]
-
-    old = URLSafeTimedSerializer(key, salt="checkpoint")
-    signer = old.make_signer(b"checkpoint")
-    signer.get_timestamp = lambda: int(time.time()) - checkpoint_links.SECONDS - 5  # type: ignore[method-assign]
-    expired = signer.sign(old.dump_payload(backend.store.put_blob(b"weights"))).decode()
-    other_use = URLSafeTimedSerializer(key, salt="session").dumps(backend.store.put_blob(b"weights"))
-    for wrong in (
-        url[:-2],
-        url.replace("signed/", "signed/x"),
-        *(f"/api/v1/signed/{signed}" for signed in (expired, other_use, "a")),
-    ):
-        assert local.get(wrong).status_code == 404, wrong
-
-
-def test_a_report_has_its_scores_and_its_page_which_reaches_nothing(
-    client: TestClient, either_backend: Backend, small_spec: Spec
-) -> None:
-    version = promote_winner(either_backend, small_spec(max_trials=1), page=b"<script>1</script>")
-    report = client.get(f"/reports/{version.sweep}").json()
-    assert report["metrics"] == {"accuracy": 0.9, "loss": None}
-    page = client.get(f"/reports/{version.sweep}/page")
-    assert page.content == b"<script>1</script>"
-    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
-    policy = page.headers["Content-Security-Policy"].split("; ")
-    assert {"sandbox allow-scripts", "default-src 'none'"} <= set(policy)
-    assert not [part for part in policy if "allow-same-origin" in part or part.startswith("connect-src")]
-    assert client.get(f"/hpo/studies/{version.sweep}").json()["model"]["version"] == version.version
-    assert client.get("/reports/nothing/page").status_code == 404
-
-
-def test_reports_are_listed_the_newest_first(
-    client: TestClient, either_backend: Backend, small_spec: Spec
-) -> None:
-    old, new = (
-        promote_winner(either_backend, small_spec(name=name, max_trials=1)).sweep
-        for name in ("zeta", "alpha")
-    )
-    listed = client.get("/reports").json()["reports"]
-    assert [(report["sweep"], report["project"]) for report in listed] == [(new, "alpha"), (old, "zeta")]
-    report = client.get(f"/reports/{old}").json()
-    assert listed[1] == {
-        "project": "zeta",
-        **{name: report[name] for name in ("sweep", "metrics", "digest", "created_at", "page")},
-    }
-    assert client.get(listed[1]["page"].removeprefix("/api/v1")).content == b"<p>report"
-    assert client.get("/reports", params={"limit": 1}).json()["reports"] == listed[:1]
-    assert client.get("/reports", params={"project": "zeta"}).json()["reports"] == listed[1:]
-
-
-def test_datasets_show_their_snapshots_and_the_sweeps_on_them(
-    client: TestClient, either_backend: Backend, small_spec: Spec
-) -> None:
-    sweep = search(either_backend, small_spec(max_trials=1), score)
-    (dataset,) = client.get("/datasets").json()["datasets"]
-    assert dataset["name"] == "points"
-    assert dataset["snapshots"][0]["sweeps"] == [sweep]
-    assert client.get("/datasets/points").json() == dataset
-    assert client.get("/datasets/nothing").json()["detail"] == "no dataset 'nothing'; there are points"
-
-
-def test_a_snapshot_says_which_features_were_joined_to_it(
-    client: TestClient, either_backend: Backend, small_spec: Spec
-) -> None:
-    snapshot = with_features(either_backend, date(2026, 3, 1), date(2026, 3, 2))
-    made = partitions(either_backend.store, "clicks", 1)
-    columns = [{"name": "ctr", "feature": "ctr"}, {"name": "at_night", "feature": "night"}]
-    days = {"days": 2, "first": "2026-03-01", "last": "2026-03-02", "rows": sum(day.rows for day in made)}
-    answered = client.get(f"/datasets/ctr/{snapshot.digest.removeprefix('sha256:')}").json()
-    assert answered["views"] == [{"view": "clicks@1", "columns": columns, **days}]
-    without_features = take_snapshot(either_backend.store, either_backend.catalog, small_spec().dataset)
-    assert (
-        client.get(f"/datasets/points/{without_features.digest.removeprefix('sha256:')}").json()["views"]
-        == []
-    )
-
-
-def test_the_gates_of_a_version_are_judged_by_its_report(
-    client: TestClient, either_backend: Backend, small_spec: Spec
-) -> None:
-    version = promote_winner(either_backend, small_spec(max_trials=1))
-    gates = {gate["name"]: gate for gate in client.get(f"/reports/{version.sweep}/gates").json()["gates"]}
-    assert not gates["finite_metrics"]["passed"]
-    assert "loss" in gates["finite_metrics"]["reason"]
-    assert "run record" in gates["lineage"]["reason"]  # the test trained nothing
-    assert either_backend.store.root not in gates["lineage"]["reason"]
-    assert gates["non_inferior"]["outcome"] == "pass"
-    searching = search(either_backend, small_spec(name="other", max_trials=3), score, limit=2)
-    assert client.get(f"/reports/{searching}/gates").status_code == 404

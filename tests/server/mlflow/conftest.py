@@ -64,3 +64,22 @@ def api(client: TestClient) -> Api:
 def run(api: Api) -> str:
     """The id of a new run."""
     return str(api("runs/create", experiment_id="0", start_time=1_700_000_000_000)["run"]["info"]["run_id"])
+
+
+@pytest.fixture
+def model(api: Api) -> str:
+    """The name of a new registered model."""
+    name = "My model"
+    api(
+        "registered-models/create",
+        name=name,
+        description="of digits",
+        tags=[{"key": "team", "value": "vision"}],
+    )
+    return name
+
+
+@pytest.fixture
+def source(run: str) -> str:
+    """The address of a model among the new run's artifacts."""
+    return f"mlflow-artifacts:/0/{run}/artifacts/model"
