@@ -71,9 +71,9 @@ function Header() {
       </a>
       <nav aria-label="Pages">
         ${SECTIONS.map(
-          (each) =>
-            html`<a href=${each.href} aria-current=${each.under.test(path.value) ? "page" : undefined}>
-              ${each.name}</a>`,
+          (section) =>
+            html`<a href=${section.href} aria-current=${section.under.test(path.value) ? "page" : undefined}>
+              ${section.name}</a>`,
         )}
       </nav>
       <div class="top-end">
@@ -164,7 +164,7 @@ function Page() {
 
 /** The page of a path, and what it is of; null where there is none. @param {string} here */
 function placeOf(here) {
-  const route = ROUTES.find((each) => each.pattern.test(here));
+  const route = ROUTES.find((candidate) => candidate.pattern.test(here));
   if (!route) return null;
   const match = route.pattern.exec(here) ?? [];
   try {

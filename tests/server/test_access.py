@@ -287,7 +287,7 @@ def test_every_api_route_limits_itself_to_projects_and_is_behind_the_guard(
     of_all = {"/api/v1/write-log"}  # an administrator's token has no limits
     assert {path for path, endpoint in endpoints.items() if not routes.limits(endpoint)} == of_all
     others = {path for path in routes.paths.values() if not path.startswith("/api/v1")}
-    # MLflow's lie by its prefixes, behind the gate as well; tests/server/mlflow/test_access.py asks them for
+    # MLflow's lie by its prefixes, behind the guard as well; tests/server/mlflow/test_access.py asks them for
     # other projects.
     mlflows = {path for path in others if path.startswith(PREFIXES)}
     assert others - mlflows == {"/health", "/version"}, "outside of the API is the page alone"

@@ -28,7 +28,7 @@ V1 = "/api/v1"
 STUDY = "/hpo/studies/{study}"
 TRIAL = "/hpo/studies/{study}/trials/{number}"
 RUN = "/training-runs/{project}/{run}"
-LONGEST = 5.0  # seconds; nobody else asks, so whoever waits for a connection waits for themselves
+MAX_SECONDS = 5.0  # seconds; nobody else asks, so whoever waits for a connection waits for themselves
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def lonely(either_backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
     def with_one_connection(*arguments: Any, **options: Any) -> sqlalchemy.Engine:
         return sqlalchemy.create_engine(
-            *arguments, **{**options, "pool_size": 1, "max_overflow": 0, "pool_timeout": LONGEST}
+            *arguments, **{**options, "pool_size": 1, "max_overflow": 0, "pool_timeout": MAX_SECONDS}
         )
 
     either_backend.catalog.upgrade()  # which takes two

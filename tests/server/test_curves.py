@@ -142,12 +142,12 @@ def test_the_encoding_is_what_accept_prefers_and_never_one_that_it_refuses(
     answer = shared.send(request)
     if kind is None:
         assert (answer.status_code, answer.headers["content-type"]) == (406, "application/problem+json")
-        for each in (
+        for media_type in (
             "application/json",
             "application/vnd.halving.curves",
             "application/vnd.apache.arrow.stream",
         ):
-            assert each in answer.json()["detail"]
+            assert media_type in answer.json()["detail"]
     else:
         assert (answer.status_code, answer.headers["content-type"]) == (200, kind)
 

@@ -116,8 +116,8 @@ def test_mlflows_clients_and_ours_mean_the_same_by_deleted(
         "at once, in the index too, by which retention finds what has expired"
     )
     assert sorted(list_ids(local, filter="lifecycle = deleted", project="others")) == sorted(
-        f"others/{each}" for each in others
+        f"others/{run}" for run in others
     )
-    assert {local.get(f"{RUNS}/others/{each}").json()["lifecycle"] for each in others} == {"deleted"}
+    assert {local.get(f"{RUNS}/others/{run}").json()["lifecycle"] for run in others} == {"deleted"}
     api("experiments/restore", experiment_id=made)
-    assert {local.get(f"{RUNS}/others/{each}").json()["lifecycle"] for each in others} == {"active"}
+    assert {local.get(f"{RUNS}/others/{run}").json()["lifecycle"] for run in others} == {"active"}

@@ -31,9 +31,11 @@ def test_a_study_is_its_leaderboard_with_its_trials(
     leaderboard = leaderboard_of(backend.store, backend.catalog, sweep)
     for name in ("objective", "direction", "counts", "planned", "epochs_trained", "saved"):
         assert study[name] == leaderboard[name], name
-    assert [each["key"] for each in study["standings"]] == [each["key"] for each in leaderboard["standings"]]
+    assert [standing["key"] for standing in study["standings"]] == [
+        standing["key"] for standing in leaderboard["standings"]
+    ]
     assert [trial["number"] for trial in study["trials"]] == list(range(len(study["trials"])))
-    by_key = {each.key: each for each in summarize(backend.catalog, sweep).standings}
+    by_key = {standing.key: standing for standing in summarize(backend.catalog, sweep).standings}
     for trial in study["trials"]:
         standing = by_key.get(trial["key"])
         assert trial["objective"] == (standing.objective if standing else None)

@@ -79,9 +79,9 @@ function between(curve, row, x) {
  * @param {Curve[]} curves
  */
 function placesOf(curves) {
-  const each = Math.max(2, Math.floor(MOST_LOOKED_AT / curves.length));
+  const placesPerCurve = Math.max(2, Math.floor(MOST_LOOKED_AT / curves.length));
   const all = Float64Array.from(
-    curves.flatMap((curve) => [...thinned(curve.x.subarray(0, curve.length), each)]),
+    curves.flatMap((curve) => [...thinned(curve.x.subarray(0, curve.length), placesPerCurve)]),
   ).sort();
   let count = 0;
   for (const place of all) if (count === 0 || place !== all[count - 1]) all[count++] = place;

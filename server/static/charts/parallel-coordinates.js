@@ -197,7 +197,7 @@ export class ParallelCoordinates {
   #drawOverlay() {
     const context = cleared(this.overlay, this.host);
     const line =
-      this.highlighted === null ? undefined : this.state.lines.find((each) => each.id === this.highlighted);
+      this.highlighted === null ? undefined : this.state.lines.find(({ id }) => id === this.highlighted);
     if (!line) return;
     context.lineJoin = "round";
     for (const [colour, width] of /** @type {[string, number][]} */ ([

@@ -145,7 +145,7 @@ export class ScatterPlot {
       this.#dot(context, point, radius);
     }
     context.globalAlpha = 1;
-    const chosen = points.find((each) => each.id === this.highlighted);
+    const chosen = points.find((point) => point.id === this.highlighted);
     const place = chosen && this.#place(chosen);
     if (!chosen || !place) return;
     context.strokeStyle = token("--text");

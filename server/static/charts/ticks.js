@@ -26,8 +26,11 @@ const UNITS = [
 
 /** @param {number} value @param {number} step */
 function trimmed(value, step) {
-  const digits =
-    step > 0 ? Math.max(0, Math.min(8, Math.ceil(-Math.log10(step) - 1e-9) + (isCoarse(step) ? 0 : 1))) : 6;
+  let digits = 6;
+  if (step > 0) {
+    const needed = Math.ceil(-Math.log10(step) - 1e-9) + (isCoarse(step) ? 0 : 1);
+    digits = Math.max(0, Math.min(8, needed));
+  }
   const text = value.toFixed(digits);
   return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 }
@@ -160,5 +163,6 @@ export function axisTime(seconds, step, before) {
   const clock = `${two(time.getHours())}:${two(time.getMinutes())}`;
   if (step >= 60) return clock;
   const rest = seconds % 60;
-  return step >= 1 ? `${clock}:${two(Math.floor(rest))}` : `:${rest.toFixed(step >= 0.1 ? 1 : 2)}`;
+  if (step >= 1) return `${clock}:${two(Math.floor(rest))}`;
+  return `:${rest.toFixed(step >= 0.1 ? 1 : 2)}`;
 }

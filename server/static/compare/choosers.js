@@ -37,15 +37,15 @@ export function Columns() {
   const toggle = (/** @type {string} */ column) =>
     setQuery({
       columns: (chosen.includes(column)
-        ? chosen.filter((each) => each !== column)
+        ? chosen.filter((name) => name !== column)
         : [...chosen, column]
       ).join(","),
     });
   const matches = matcher(search.value);
-  const matching = open.value ? allColumns.value.filter((each) => matches(each.column)) : [];
+  const matching = open.value ? allColumns.value.filter((option) => matches(option.column)) : [];
   const first = [
-    ...matching.filter((each) => chosen.includes(each.column)),
-    ...matching.filter((each) => !chosen.includes(each.column)),
+    ...matching.filter((option) => chosen.includes(option.column)),
+    ...matching.filter((option) => !chosen.includes(option.column)),
   ].slice(0, MAX_LISTED);
   return html`
     <div class="chooser" ref=${box}>
@@ -59,12 +59,12 @@ export function Columns() {
             (search.value = /** @type {HTMLInputElement} */ (event.target).value)} />
         <ul>
           ${first.map(
-            (each) =>
-              html`<li key=${each.column}>
+            (option) =>
+              html`<li key=${option.column}>
                 <label>
                   <input type="checkbox"
-                    checked=${chosen.includes(each.column)} onChange=${() => toggle(each.column)} />
-            <span>${each.column}</span></label></li>`,
+                    checked=${chosen.includes(option.column)} onChange=${() => toggle(option.column)} />
+            <span>${option.column}</span></label></li>`,
           )}
         </ul>
         ${
@@ -82,7 +82,7 @@ export function GroupBy() {
   const usable = groupColumns.value;
   const value = view.group.value;
   const options =
-    usable.some((each) => each.column === value) || !value
+    usable.some((option) => option.column === value) || !value
       ? usable
       : [{ column: value, kind: "", type: "" }, ...usable];
   return html`<label class="tool"><span class="sr-only">Group by</span>
@@ -91,9 +91,9 @@ export function GroupBy() {
         setQuery({ group: /** @type {HTMLSelectElement} */ (event.target).value })}>
       <option value="">no groups</option>
       ${options.slice(0, 500).map(
-        (each) =>
-          html`<option key=${each.column} value=${each.column} selected=${each.column === value}>
-            by ${each.column}</option>`,
+        (option) =>
+          html`<option key=${option.column} value=${option.column} selected=${option.column === value}>
+            by ${option.column}</option>`,
       )}
     </select>
   </label>`;

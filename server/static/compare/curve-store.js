@@ -274,7 +274,7 @@ export function follow() {
     clearTimeout(refining);
     clearTimeout(retrying);
     retryAt = 0;
-    for (const each of [...questions, ...(refiner ? [refiner] : [])]) each.abort();
+    for (const request of [...questions, ...(refiner ? [refiner] : [])]) request.abort();
     places.forgetAll();
   };
 }

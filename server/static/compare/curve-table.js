@@ -20,8 +20,10 @@ const MOST_ASKED = 100; // runs of a question: their ids have to fit into a URL
  * @param {Axis} axis
  * @param {number} x
  */
-export const placeText = (axis, x) =>
-  axis === "step" ? `step ${number(x)}` : axis === "time" ? clock(x) : duration(x);
+export function placeText(axis, x) {
+  if (axis === "step") return `step ${number(x)}`;
+  return axis === "time" ? clock(x) : duration(x);
+}
 
 /**
  * @param {{name: string, curves: Curve[], axis: Axis, window: {low: number, high: number} | null, onPoint:
@@ -51,7 +53,9 @@ export function CurveTable({ name, curves, axis, window, onPoint }) {
           ${curves.map((curve) => {
             const summary = summaryOf(curve, window);
             const last = lastOf(curve);
-            const exact = !last.bucket ? last.value : isLive(curve.run) ? undefined : indexed.get(curve.run);
+            /** @type {unknown} */
+            let exact = last.bucket ? undefined : last.value;
+            if (last.bucket && !isLive(curve.run)) exact = indexed.get(curve.run);
             return html`<tr onMouseEnter=${() => onPoint(curve.run)}>
               <th scope="row">${labelOf(curve.run)}</th>
               <td>${exact === undefined ? `≈ ${measured(name, last.value)}` : measured(name, exact)}</td>

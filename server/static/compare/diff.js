@@ -132,11 +132,11 @@ function isOdd(row, value) {
   if (!row.differs) return false;
   /** @type {Map<string, number>} */
   const counts = new Map();
-  for (const each of row.values)
-    counts.set(JSON.stringify(each), (counts.get(JSON.stringify(each)) ?? 0) + 1);
+  for (const other of row.values)
+    counts.set(JSON.stringify(other), (counts.get(JSON.stringify(other)) ?? 0) + 1);
   const highest = Math.max(...counts.values());
   if (highest === 1) return row.values.length === 2 && value !== row.values[0];
-  const usual = row.values.find((each) => counts.get(JSON.stringify(each)) === highest);
+  const usual = row.values.find((other) => counts.get(JSON.stringify(other)) === highest);
   return JSON.stringify(value) !== JSON.stringify(usual);
 }
 
@@ -151,7 +151,7 @@ function Patches({ patches, runs, whole }) {
     const patch = patches[run];
     if (patch) by.set(patch, [...(by.get(patch) ?? []), run]);
   }
-  const shared = [...by.values()].some((each) => each.length === runs.length);
+  const shared = [...by.values()].some((ids) => ids.length === runs.length);
   if (!by.size || (shared && !whole)) return null;
   return html`<section class="patches" aria-label="Code changed over the commit">
     <h2>Code changed over the commit</h2>

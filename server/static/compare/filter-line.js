@@ -53,9 +53,9 @@ export function FilterLine() {
       }
     } else if (completions.length && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
       event.preventDefault();
-      chosen.value =
-        (chosen.value + (event.key === "ArrowDown" ? 1 : chosen.value < 0 ? 0 : -1) + completions.length) %
-        completions.length;
+      let step = 1;
+      if (event.key === "ArrowUp") step = chosen.value < 0 ? 0 : -1;
+      chosen.value = (chosen.value + step + completions.length) % completions.length;
     } else if (completions.length && (event.key === "Tab" || (event.key === "Enter" && chosen.value >= 0))) {
       event.preventDefault();
       take(completions[Math.max(0, chosen.value)]?.text ?? "");
@@ -82,11 +82,11 @@ export function FilterLine() {
         ${wrong > 0 && html`<${Underline} text=${text.value} column=${wrong} shift=${shift.value} />`}
         <ul id="filter-names" class="names" role="listbox" aria-label="Names" hidden=${!completions.length}>
           ${completions.map(
-            (each, index) =>
-              html`<li key=${each.text} id=${`filter-name-${index}`} role="option"
+            (completion, index) =>
+              html`<li key=${completion.text} id=${`filter-name-${index}`} role="option"
                 aria-selected=${index === chosen.value}
-              onMouseDown=${(/** @type {Event} */ event) => (event.preventDefault(), take(each.text))}>
-              <span>${each.text}</span><small>${each.kind}</small></li>`,
+              onMouseDown=${(/** @type {Event} */ event) => (event.preventDefault(), take(completion.text))}>
+              <span>${completion.text}</span><small>${completion.kind}</small></li>`,
           )}
         </ul>
       </div>

@@ -76,8 +76,11 @@ export function GroupTable() {
 }
 
 /** @param {{mean: number, std: number | null} | undefined} numbers */
-const statistics = (numbers) =>
-  numbers ? `${number(numbers.mean, 4)}${numbers.std === null ? "" : ` ± ${number(numbers.std, 2)}`}` : "–";
+function statistics(numbers) {
+  if (!numbers) return "–";
+  const mean = number(numbers.mean, 4);
+  return numbers.std === null ? mean : `${mean} ± ${number(numbers.std, 2)}`;
+}
 
 /** @param {string} by @param {unknown} value */
 function only(by, value) {

@@ -34,7 +34,12 @@ const groups = computed(() => {
   for (const id of shownIds.value) {
     const row = rows.get(id);
     isComplete ||= row !== undefined && (by in row || by in row.values);
-    membersByGroup.set(id, row ? groupId((by in row ? row[by] : row.values[by]) ?? null) : UNKNOWN);
+    let group = UNKNOWN;
+    if (row) {
+      const value = by in row ? row[by] : row.values[by];
+      group = groupId(value ?? null);
+    }
+    membersByGroup.set(id, group);
   }
   return isComplete ? membersByGroup : null;
 });
@@ -73,13 +78,13 @@ export function grouper() {
         own.every((curve, index) => curve === old.members[index] && lengths[index] === old.lengths[index]);
       next.set(id, same ? old : { members: own, lengths, curve: groupCurve(id, own) });
       const { curve } = next.get(id);
-      if (smoothed && own.some((each) => each.whole))
+      if (smoothed && own.some((member) => member.whole))
         curve.whole ??= groupCurve(
           id,
-          own.map((each) => each.whole ?? each),
+          own.map((member) => member.whole ?? member),
         );
     }
     kept = next;
-    return [...next.values()].map((each) => each.curve);
+    return [...next.values()].map((entry) => entry.curve);
   };
 }

@@ -108,12 +108,9 @@ function Count() {
   const count = runs.shownIds.value.length;
   const besides = runs.pinned.rows.value.size;
   const gone = runs.pinned.gone.value.size;
+  const ofThem = besides ? `, ${besides} of them besides these,` : "";
   return html`<span class="count" role="status">
-    ${
-      total === null
-        ? "…"
-        : `${count} shown${besides ? `, ${besides} of them besides these,` : ""} of ${counted(total, "run")}`
-    }
+    ${total === null ? "…" : `${count} shown${ofThem} of ${counted(total, "run")}`}
     ${
       gone > 0 &&
       html`<span class="gone"> ${counted(gone, "run")} of this address ${gone === 1 ? "is" : "are"} not there

@@ -88,7 +88,7 @@ export function matcher(text) {
  * @param {boolean} system what the machine measured
  */
 export const metricsOf = (metrics, system) =>
-  naturally(metrics.map((each) => each.name).filter((name) => name.startsWith("system/") === system));
+  naturally(metrics.map((metric) => metric.name).filter((name) => name.startsWith("system/") === system));
 
 /** How many panels lie side by side. @param {number} width */
 export const acrossOf = (width) => Math.max(1, Math.ceil((width - 2 * GAP) / (WIDEST + GAP)));

@@ -113,7 +113,7 @@ export function follow(onRun = () => {}) {
   /** @param {Stream} me */
   const onReady = (me) => {
     const before = streams.splice(0, streams.indexOf(me));
-    for (const each of before) each.stop();
+    for (const stream of before) stream.stop();
     // What was streamed already has no gap; what was fetched before this stream began may have one.
     const had = { runs: new Set(before[0]?.runs), keys: new Set(before[0]?.keys) };
     for (const run of me.runs) if (!had.runs.has(run)) attempts.set(run, rowOf.peek().get(run)?.attempt ?? 0);
@@ -134,7 +134,7 @@ export function follow(onRun = () => {}) {
       runs.length < training.length ? `${runs.length} of ${training.length} runs that train are live` : "";
     repeat((now?.runs ?? []).filter((run) => !training.includes(run))); // they have ended: what came last
     if (!runs.length || !neededKeys.length) {
-      for (const each of streams.splice(0)) each.stop();
+      for (const stream of streams.splice(0)) stream.stop();
       return onState(true);
     }
     // Metrics that were looked at stay in the stream, so that scrolling back begins no other.
@@ -166,11 +166,11 @@ export function follow(onRun = () => {}) {
   });
   return () => {
     end();
-    for (const each of [timer, down, repeater]) clearTimeout(each);
+    for (const timeout of [timer, down, repeater]) clearTimeout(timeout);
     repeater = 0;
     repeating.clear();
     attempts.clear();
-    for (const each of streams) each.stop();
+    for (const stream of streams) stream.stop();
     trouble.value = "";
   };
 }

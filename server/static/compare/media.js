@@ -19,7 +19,7 @@ const step = queryValue("media-step");
 
 const SIZES = ["small", "medium", "large"];
 const sizeParameter = queryValue("media-size");
-const size = computed(() => SIZES.find((each) => each === sizeParameter.value) ?? "medium");
+const size = computed(() => SIZES.find((name) => name === sizeParameter.value) ?? "medium");
 
 /**
  * @param {{runs: string[]}} props ids; the first hundred are looked at
@@ -44,10 +44,10 @@ function Loaded({ runs }) {
   if (!media.length)
     return html`<p class="nothing">None of the shown runs has logged an image, a table, a
     histogram or a text.</p>`;
-  const steps = [...new Set(media.map((each) => each.step))].sort((left, right) => left - right);
+  const steps = [...new Set(media.map((medium) => medium.step))].sort((left, right) => left - right);
   const last = steps.at(-1) ?? 0;
   const currentStep = step.value === "" ? last : Number(step.value);
-  const keys = [...new Set(media.map((each) => each.key))].sort();
+  const keys = [...new Set(media.map((medium) => medium.key))].sort();
   return html`
     <div class="tab-body" tabindex="0" role="region" aria-label="Media">
       <${Problem} text=${trouble(watched)} />
@@ -58,15 +58,15 @@ function Loaded({ runs }) {
             value=${size.value} onChange=${(/** @type {Event} */ event) =>
               setSize(/** @type {HTMLSelectElement} */ (event.target).value)}>
           ${SIZES.map(
-            (each) =>
-              html`<option key=${each} value=${each} selected=${each === size.value}>${each}</option>`,
+            (name) =>
+              html`<option key=${name} value=${name} selected=${name === size.value}>${name}</option>`,
           )}
         </select></label>
       </div>
       ${keys.map(
         (key) =>
           html`<${Grid} key=${key} name=${key} media=${media.filter(
-            (each) => each.key === key,
+            (medium) => medium.key === key,
           )} step=${currentStep} />`,
       )}
       ${watched.data.value.more && html`<p class="muted">Only the first ${media.length} are shown.</p>`}
@@ -81,7 +81,7 @@ const setSize = (next) => setQuery({ "media-size": next === "medium" ? null : ne
 function Steps({ steps, step }) {
   const index = Math.max(
     0,
-    steps.findLastIndex((each) => each <= step),
+    steps.findLastIndex((value) => value <= step),
   );
   /** @param {number} next */
   const go = (next) => setQuery({ "media-step": next >= steps.length - 1 ? null : (steps[next] ?? null) });
@@ -102,9 +102,9 @@ function Steps({ steps, step }) {
 export function newestOf(media, lastStep) {
   /** @type {Map<string, Medium>} */
   const newest = new Map();
-  for (const each of media) {
-    const before = newest.get(each.run);
-    if (each.step <= lastStep && (!before || each.step >= before.step)) newest.set(each.run, each);
+  for (const medium of media) {
+    const before = newest.get(medium.run);
+    if (medium.step <= lastStep && (!before || medium.step >= before.step)) newest.set(medium.run, medium);
   }
   return [...newest.values()];
 }
@@ -117,9 +117,9 @@ function Grid({ name, media, step }) {
     ${visible.length === 0 && html`<p class="muted">Nothing up to this step.</p>`}
     <div class="media-grid" data-size=${size.value}>
       ${visible.map(
-        (each) => html`<figure key=${each.run}>
-        <${MediumView} medium=${each} />
-        <figcaption><${RunName} run=${each.run} /><span class="muted">step ${number(each.step)}</span>
+        (medium) => html`<figure key=${medium.run}>
+        <${MediumView} medium=${medium} />
+        <figcaption><${RunName} run=${medium.run} /><span class="muted">step ${number(medium.step)}</span>
         </figcaption>
       </figure>`,
       )}

@@ -83,17 +83,17 @@ export const quoted = (name) => (/^[\w\-/.@:+]+$/.test(name) ? name : `"${name.r
 
 /** @param {string} kind @param {Name[]} all */
 const columnsOf = (kind, all) =>
-  all.map((each) => ({ column: `${kind}s.${quoted(each.name)}`, kind, type: each.type }));
+  all.map((entry) => ({ column: `${kind}s.${quoted(entry.name)}`, kind, type: entry.type }));
 
 const fields = computed(() =>
-  (names.value?.fields ?? []).map((each) => ({ column: each.name, kind: "field", type: each.type })),
+  (names.value?.fields ?? []).map((field) => ({ column: field.name, kind: "field", type: field.type })),
 );
 const params = computed(() => columnsOf("param", names.value?.params ?? []));
 const tags = computed(() => columnsOf("tag", names.value?.tags ?? []));
 
 /** All that can be a column, with its kind. */
 export const allColumns = computed(() => [
-  ...fields.value.filter((each) => !["run", "status"].includes(each.column)),
+  ...fields.value.filter((field) => !["run", "status"].includes(field.column)),
   ...params.value,
   ...columnsOf("metric", names.value?.metrics ?? []),
   ...tags.value,
@@ -106,7 +106,7 @@ const GROUPS = new Set(["sweep", "dataset", "model", "stage", "project", "commit
  * there may be thousands.
  */
 export const groupColumns = computed(() => [
-  ...fields.value.filter((each) => GROUPS.has(each.column)),
+  ...fields.value.filter((field) => GROUPS.has(field.column)),
   ...params.value,
   ...tags.value,
 ]);
@@ -115,7 +115,7 @@ export const groupColumns = computed(() => [
 const completed = computed(() => {
   const columns = (view.filter.value && all.value) || names.value;
   return [
-    ...(columns?.fields ?? []).map((each) => ({ column: each.name, kind: "field" })),
+    ...(columns?.fields ?? []).map((field) => ({ column: field.name, kind: "field" })),
     ...columnsOf("param", columns?.params ?? []),
     ...columnsOf("metric", columns?.metrics ?? []),
     ...columnsOf("tag", columns?.tags ?? []),
@@ -154,7 +154,7 @@ export function suggestions(before) {
   if (values) return { word: values.word, completions: values.completions.slice(0, MAX_COMPLETIONS) };
   const status = STATUS.exec(before)?.[1]?.toLowerCase();
   if (status !== undefined) {
-    const statuses = STATUSES.filter((each) => each.startsWith(status) && each !== status);
+    const statuses = STATUSES.filter((candidate) => candidate.startsWith(status) && candidate !== status);
     return { word: status, completions: statuses.map((text) => ({ text, kind: "status" })) };
   }
   const word = WORD.exec(before)?.[0] ?? "";

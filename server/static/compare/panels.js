@@ -21,7 +21,7 @@ const turned = computed(() => /** @type {ReadonlySet<string>} */ (new Set(JSON.p
 const closed = computed(
   () =>
     /** @type {ReadonlySet<string>} */ (
-      new Set([ABSENT, ...turned.value].filter((each) => (each === ABSENT) !== turned.value.has(each)))
+      new Set([ABSENT, ...turned.value].filter((value) => (value === ABSENT) !== turned.value.has(value)))
     ),
 );
 
@@ -33,14 +33,14 @@ export function Panels({ system = false }) {
   const size = useSignal({ width: 0, height: 0 });
   const scroll = useSignal(0);
   const had = useComputed(
-    () => metricsOfShown.value && new Set(metricsOfShown.value.map((each) => each.name)),
+    () => metricsOfShown.value && new Set(metricsOfShown.value.map((metric) => metric.name)),
   );
   const all = useComputed(() => {
     const chosen = columnNames.value?.metrics ?? [];
     // A run may be shown that the filter does not choose.
-    const theirs = new Set(chosen.map((each) => each.name));
+    const theirs = new Set(chosen.map((metric) => metric.name));
     return metricsOf(
-      [...chosen, ...(metricsOfShown.value ?? []).filter((each) => !theirs.has(each.name))],
+      [...chosen, ...(metricsOfShown.value ?? []).filter((metric) => !theirs.has(metric.name))],
       system,
     );
   });
@@ -86,13 +86,7 @@ export function Panels({ system = false }) {
         columnNames.value &&
         !names.value.length &&
         html`<p class="nothing">
-          ${
-            view.metricSearch.value
-              ? "No metric has this name."
-              : system
-                ? "None of these runs has measured its machine."
-                : "None of these runs has a metric yet."
-          }
+          ${whyNone(system)}
         ${
           view.metricSearch.value &&
           html` <button class="quiet" type="button" onClick=${() => setQuery({ metrics: null })}>All metrics
@@ -131,4 +125,11 @@ function Section({ line }) {
       ${counted(line.count, "metric")}</span>
     </button>
   </h2>`;
+}
+
+/** Why there is no panel. @param {boolean} system whether those of the machine are shown */
+function whyNone(system) {
+  if (view.metricSearch.value) return "No metric has this name.";
+  if (system) return "None of these runs has measured its machine.";
+  return "None of these runs has a metric yet.";
 }

@@ -45,10 +45,10 @@ const fieldOf = (kind, name) => `${kind}.${quoted(name)}`;
 export function Parameters({ filter, highlighted, onFilter }) {
   const columns = names.value;
   if (!columns) return html`<p class="nothing">…</p>`;
-  const all = columns.params.map((each) => fieldOf("params", each.name));
+  const all = columns.params.map((param) => fieldOf("params", param.name));
   const params = all.slice(0, MOST_ASKED / 2); // those that most runs have
   const metrics = columns.metrics
-    .map((each) => fieldOf("metrics", each.name))
+    .map((metric) => fieldOf("metrics", metric.name))
     .filter((name) => !name.includes(".system/"));
   if (!params.length) return html`<p class="nothing">None of these runs has a param.</p>`;
   return html`<${Loaded} all=${all} params=${params} metrics=${metrics}
@@ -224,7 +224,7 @@ function Axes({ names, chosen }) {
   const { field, offered } = useSearch(names, names.length <= MOST_CHOICES ? [] : chosen);
   /** @param {string} name */
   const toggle = (name) => {
-    const next = chosen.includes(name) ? chosen.filter((each) => each !== name) : [...chosen, name];
+    const next = chosen.includes(name) ? chosen.filter((column) => column !== name) : [...chosen, name];
     setQuery({ axes: next.length ? next.join(",") : null });
   };
   return html`<details class="menu">

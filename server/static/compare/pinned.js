@@ -58,11 +58,11 @@ function parts(ids) {
   });
   /** @type {string[]} */
   const questions = [];
-  for (const each of conditions) {
+  for (const condition of conditions) {
     const last = questions.at(-1);
-    if (last !== undefined && last.length + each.length < CHARACTERS)
-      questions[questions.length - 1] = `${last} or ${each}`;
-    else questions.push(each);
+    if (last !== undefined && last.length + condition.length < CHARACTERS)
+      questions[questions.length - 1] = `${last} or ${condition}`;
+    else questions.push(condition);
   }
   return questions;
 }

@@ -252,5 +252,5 @@ export function forget(limit, kept) {
 }
 
 export function forgetAll() {
-  for (const each of [entries, pending, refused, fine]) each.clear();
+  for (const collection of [entries, pending, refused, fine]) collection.clear();
 }

@@ -16,7 +16,7 @@ export const TOP = 20;
  */
 
 /** The axis of a URL. @param {string | null} text @returns {Axis} */
-export const axisOf = (text) => AXES.find((each) => each === text) ?? "step";
+export const axisOf = (text) => AXES.find((axis) => axis === text) ?? "step";
 
 /** How many runs a URL shows. @param {string | null} text */
 export function topOf(text) {

@@ -76,7 +76,7 @@ export function titleOf(part, run) {
 /** What a run's line looks like in the charts. @param {{id: string}} props */
 export function Swatch({ id }) {
   const dashes = styleOf(id)
-    .dash.map((each) => each * 0.6)
+    .dash.map((length) => length * 0.6)
     .join(" ");
   return html`<svg class="swatch" viewBox="0 0 18 10" width="18" height="10" aria-hidden="true">
     <path d="M1 5h16" stroke=${colourOf(id)} stroke-width="2.5" stroke-dasharray=${dashes} /></svg>`;

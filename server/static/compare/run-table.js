@@ -112,7 +112,7 @@ export function RunTable() {
     const run = runUnder(event);
     if (!run) return;
     if (/** @type {Element} */ (event.target).closest(".eye")) toggle(run.id);
-    const line = lines.find((each) => each.run?.id === run.id);
+    const line = lines.find((other) => other.run?.id === run.id);
     if (line) chosen.value = { index: line.index, id: run.id };
   };
   /**
@@ -231,14 +231,20 @@ function onArrows(event, position, move, height) {
   move(position + step);
 }
 
+const ASCENDING = { name: "ascending", arrow: "↑" };
+const DESCENDING = { name: "descending", arrow: "↓" };
+const NO_ORDER = { name: "none", arrow: "" };
+
 /** @param {{field: string, name: string, kind: string}} props */
 function Head({ field, name, kind }) {
   const { field: by, down } = view.order.value;
   const mine = by === field;
+  let direction = NO_ORDER;
+  if (mine) direction = down ? DESCENDING : ASCENDING;
   return html`<span role="columnheader"
-    class=${kind} aria-sort=${mine ? (down ? "descending" : "ascending") : "none"} title=${field}>
+    class=${kind} aria-sort=${direction.name} title=${field}>
     <button class="quiet head" type="button" onClick=${() => view.orderBy(field)}>
-      <span class="head-name">${name}</span><span aria-hidden="true">${mine ? (down ? "↓" : "↑") : ""}</span>
+      <span class="head-name">${name}</span><span aria-hidden="true">${direction.arrow}</span>
       </button>
   </span>`;
 }

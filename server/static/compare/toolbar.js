@@ -19,10 +19,10 @@ export function Tabs() {
   };
   return html`<div class="tabs" role="tablist" aria-label="What is compared" onKeyDown=${keys}>
     ${view.TABS.map(
-      (each) =>
-        html`<button key=${each} id=${`tab-${each}`} role="tab" type="button"
-          aria-selected=${view.tab.value === each} aria-controls="tab-panel"
-        tabindex=${view.tab.value === each ? 0 : -1} onClick=${() => open(each)}>${NAMES[each]}</button>`,
+      (tab) =>
+        html`<button key=${tab} id=${`tab-${tab}`} role="tab" type="button"
+          aria-selected=${view.tab.value === tab} aria-controls="tab-panel"
+        tabindex=${view.tab.value === tab ? 0 : -1} onClick=${() => open(tab)}>${NAMES[tab]}</button>`,
     )}
   </div>`;
 }

@@ -40,7 +40,7 @@ export const logY = flag("logy");
 
 export const tab = computed(() => {
   const tabName = query.value.get("tab") ?? "";
-  return TABS.find((each) => each === tabName) ?? "curves";
+  return TABS.find((tab) => tab === tabName) ?? "curves";
 });
 export const axis = computed(() => axisOf(query.value.get("x")));
 /** The axis of what the machine measures, which has no steps: since each run's start, or by the clock. */
@@ -117,8 +117,8 @@ export const setMarks = (next, options) => setQuery({ [MARK]: textsOf(next) }, o
 
 /** What the URL has of ranges that are none, each with the reason: they are left out. */
 export const ignored = computed(() => {
-  const windowsWrong = AXES.filter((each) => query.value.get(ZOOM[each]) && !windows[each].value).map(
-    (each) => `${ZOOM[each]}=${query.value.get(ZOOM[each])}`,
+  const windowsWrong = AXES.filter((axis) => query.value.get(ZOOM[axis]) && !windows[axis].value).map(
+    (axis) => `${ZOOM[axis]}=${query.value.get(ZOOM[axis])}`,
   );
   const upright = [...zoomsY.value.ranges].filter(([, range]) => !boundsOf(range)).map(textsOfOne);
   return [
@@ -156,8 +156,8 @@ export const setTop = (value) => setQuery({ top: value === TOP ? null : value, s
  * @param {boolean} byRule whether it is among the first `top`
  */
 export function setShown(id, isShown, byRule) {
-  const show = shownIds.peek().filter((each) => each !== id);
-  const hide = hiddenIds.peek().filter((each) => each !== id);
+  const show = shownIds.peek().filter((other) => other !== id);
+  const hide = hiddenIds.peek().filter((other) => other !== id);
   if (isShown && !byRule) show.push(id);
   if (!isShown && byRule) hide.push(id);
   setQuery({ show: show.join(","), hide: hide.join(",") });

@@ -63,7 +63,8 @@ export function Copy({ text, shortText = text, label = text }) {
     setTimeout(() => (done.value = false), 1500);
   };
   const visibleText = byHand.value ? text : shortText;
-  const word = byHand.value ? "mark it to copy it" : done.value ? "copied" : "copy";
+  let word = done.value ? "copied" : "copy";
+  if (byHand.value) word = "mark it to copy it";
   return html`<span class="copy"
     ><code title=${visibleText === text ? undefined : text}>${visibleText}</code>
       <button type="button" class="quiet small" aria-label=${`Copy ${label}`} onClick=${copy}>${word}</button>

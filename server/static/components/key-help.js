@@ -5,13 +5,14 @@ import { Dialog } from "./dialog.js";
 
 export function KeyHelp() {
   if (!helpOpen.value) return null;
-  const byKeys = new Map(shortcuts.value.map((each) => [each.keys, each]));
+  const byKeys = new Map(shortcuts.value.map((shortcut) => [shortcut.keys, shortcut]));
   return html`
     <${Dialog} title="Keys" onClose=${() => (helpOpen.value = false)}>
       <dl class="keys">
         ${[...byKeys.values()].map(
-          (each) =>
-            html`<div><dt>${each.keys.split(" ").map((key) => html`<kbd>${key}</kbd> `)}</dt><dd>${each.does}
+          (shortcut) =>
+            html`<div><dt>${shortcut.keys.split(" ").map((key) => html`<kbd>${key}</kbd> `)}</dt>
+              <dd>${shortcut.does}
               </dd></div>`,
         )}
         <div><dt><kbd>Esc</kbd></dt><dd>close this</dd></div>

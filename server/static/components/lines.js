@@ -19,22 +19,22 @@ function scale(values) {
  *   in order of time
  */
 export function BestSoFar({ results, direction, metric }) {
-  const finite = results.filter((each) => Number.isFinite(each.value));
+  const finite = results.filter((result) => Number.isFinite(result.value));
   if (finite.length < 2) return null;
   const [width, height, pad] = [560, 150, 8];
-  const times = finite.map((each) => Date.parse(each.at));
-  const [left, top] = [scale(times), scale(finite.map((each) => each.value))];
+  const times = finite.map((result) => Date.parse(result.at));
+  const [left, top] = [scale(times), scale(finite.map((result) => result.value))];
   const xOf = (/** @type {number} */ index) => pad + left(times[index] ?? 0) * (width - 2 * pad);
   const yOf = (/** @type {number} */ value) => height - pad - top(value) * (height - 2 * pad);
   const better = direction === "minimize" ? Math.min : Math.max;
   let best = finite[0]?.value ?? 0;
   let line = `M${xOf(0).toFixed(1)} ${yOf(best).toFixed(1)}`;
-  finite.forEach((each, index) => {
+  finite.forEach((result, index) => {
     line += `H${xOf(index).toFixed(1)}`;
-    best = better(best, each.value);
+    best = better(best, result.value);
     line += `V${yOf(best).toFixed(1)}`;
   });
-  const values = finite.map((each) => each.value);
+  const values = finite.map((result) => result.value);
   const extent = `from ${number(Math.min(...values))} to ${number(Math.max(...values))}`;
   const subject = `${metric} of ${finite.length} results over time`;
   const said = `${subject}, ${extent}; the best so far is ${number(best)}`;
@@ -44,10 +44,10 @@ export function BestSoFar({ results, direction, metric }) {
     <svg viewBox="0 0 ${width} ${height}" preserveAspectRatio="none" role="img" aria-label=${said}>
       <path class="best-line" d=${line} vector-effect="non-scaling-stroke" />
       ${finite.map(
-        (each, index) =>
+        (result, index) =>
           html`<path class="best-dot"
-            d=${`M${xOf(index).toFixed(1)} ${yOf(each.value).toFixed(1)}h0`}
-              vector-effect="non-scaling-stroke"><title>trial ${each.trial}: ${number(each.value)}</title>
+            d=${`M${xOf(index).toFixed(1)} ${yOf(result.value).toFixed(1)}h0`}
+              vector-effect="non-scaling-stroke"><title>trial ${result.trial}: ${number(result.value)}</title>
                 </path>`,
       )}
     </svg>

@@ -58,11 +58,10 @@ export function Histogram({ url, name }) {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
   const { text, failed } = useSeenText(url, box);
   const read = text ? histogramOf(text) : null;
+  const reason = failed || (text ? "It is no histogram." : "…");
   return html`<div class="histogram" ref=${box}>
     ${
-      read
-        ? html`<${Bars} histogram=${read} name=${name} />`
-        : html`<span class="muted">${failed || (text ? "It is no histogram." : "…")}</span>`
+      read ? html`<${Bars} histogram=${read} name=${name} />` : html`<span class="muted">${reason}</span>`
     }</div>`;
 }
 
@@ -132,7 +131,7 @@ function histogramOf(text) {
       Array.isArray(histogram.edges) &&
       histogram.edges.length === histogram.counts.length + 1 &&
       histogram.counts.length > 0;
-    return whole && [...histogram.counts, ...histogram.edges].every((each) => typeof each === "number")
+    return whole && [...histogram.counts, ...histogram.edges].every((value) => typeof value === "number")
       ? histogram
       : null;
   } catch {

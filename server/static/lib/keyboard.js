@@ -24,7 +24,7 @@ export function useShortcuts(own, inputs = []) {
   useLayoutEffect(() => {
     shortcuts.value = [...shortcuts.peek(), ...own];
     return () => {
-      shortcuts.value = shortcuts.peek().filter((each) => !own.includes(each));
+      shortcuts.value = shortcuts.peek().filter((shortcut) => !own.includes(shortcut));
     };
   }, inputs);
 }
@@ -48,11 +48,11 @@ document.addEventListener("keydown", (event) => {
   if (document.querySelector("dialog[open]") || (event.key === "Enter" && isPressed(event.target))) return;
   const pressed = prefix && event.timeStamp - prefixed < 1000 ? `${prefix} ${event.key}` : event.key;
   prefix = "";
-  const shortcut = shortcuts.value.findLast((each) => each.keys === pressed);
+  const shortcut = shortcuts.value.findLast(({ keys }) => keys === pressed);
   if (shortcut) {
     event.preventDefault();
     shortcut.run(event);
-  } else if (shortcuts.value.some((each) => each.keys.startsWith(`${event.key} `))) {
+  } else if (shortcuts.value.some(({ keys }) => keys.startsWith(`${event.key} `))) {
     prefix = event.key;
     prefixed = event.timeStamp;
   }

@@ -106,8 +106,8 @@ async function* events(body, heard) {
     text += value;
     const lines = text.split("\n");
     text = lines.pop() ?? "";
-    for (const each of lines) {
-      const line = each.replace(/\r$/, "");
+    for (const rawLine of lines) {
+      const line = rawLine.replace(/\r$/, "");
       if (line === "") {
         if (event.data) yield { ...event, data: event.data.slice(0, -1) };
         event = { type: "message", id: event.id, data: "" };

@@ -58,6 +58,6 @@ async function ofModel(model, number) {
   const page = `/models/${encodeURIComponent(model)}`;
   if (!number) return page;
   const { versions } = await get(page);
-  const version = versions.find((/** @type {any} */ each) => each.number === number);
+  const version = versions.find((/** @type {any} */ candidate) => candidate.number === number);
   return version ? `${page}?version=${version.version}` : page;
 }

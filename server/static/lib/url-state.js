@@ -16,7 +16,7 @@ export function setQuery(changes, { push = false, often = false } = {}) {
   for (const [name, value] of Object.entries(changes)) {
     next.searchParams.delete(name);
     if (value === null || value === undefined || value === "" || value === false) continue;
-    if (Array.isArray(value)) for (const each of value) next.searchParams.append(name, each);
+    if (Array.isArray(value)) for (const item of value) next.searchParams.append(name, item);
     else next.searchParams.set(name, String(value));
   }
   next.search = readable(next.searchParams);

@@ -18,7 +18,8 @@ export default function Dataset({ name }) {
 /** @param {{dataset: {name: string, snapshots: any[]}}} props */
 function DatasetView({ dataset }) {
   const snapshots = [...dataset.snapshots].reverse();
-  const chosen = snapshots.find((each) => each.digest === query.value.get("snapshot")) ?? snapshots[0];
+  const digest = query.value.get("snapshot");
+  const chosen = snapshots.find((snapshot) => snapshot.digest === digest) ?? snapshots[0];
   return html`
     <div class="page-top"><h1>${dataset.name}</h1>
       <div class="actions">
@@ -63,17 +64,18 @@ function DatasetView({ dataset }) {
               <th scope="col" class="right">Size</th><th scope="col">Schema</th><th scope="col">Taken</th>
               <th scope="col">Its last sweep</th></tr></thead>
           <tbody>${snapshots.map(
-            (each, index) => html`<tr key=${each.digest} class=${each === chosen ? "chosen" : ""}>
+            (snapshot, index) => html`<tr key=${snapshot.digest} class=${snapshot === chosen ? "chosen" : ""}>
               <th scope="row" class="mono">
-                <a href=${`?snapshot=${each.digest}`} aria-current=${each === chosen ? "true" : undefined}>
-                  ${shortDigest(each.digest)}</a>
-                  ${each.deprecated && html` <span class="muted">deprecated</span>`}</th>
-              <td class="right">${each.rows}</td><td class="right">${size(each.bytes)}</td>
-              <td>${schema(each, snapshots[index + 1])}</td>
-              <td><${Timestamp} time=${each.created_at} /></td>
+                <a href=${`?snapshot=${snapshot.digest}`}
+                  aria-current=${snapshot === chosen ? "true" : undefined}>
+                  ${shortDigest(snapshot.digest)}</a>
+                  ${snapshot.deprecated && html` <span class="muted">deprecated</span>`}</th>
+              <td class="right">${snapshot.rows}</td><td class="right">${size(snapshot.bytes)}</td>
+              <td>${schema(snapshot, snapshots[index + 1])}</td>
+              <td><${Timestamp} time=${snapshot.created_at} /></td>
               <td>${
-                each.sweeps.length
-                  ? html`<a href=${`/sweeps/${each.sweeps.at(-1)}`}>${each.sweeps.at(-1)}</a>`
+                snapshot.sweeps.length
+                  ? html`<a href=${`/sweeps/${snapshot.sweeps.at(-1)}`}>${snapshot.sweeps.at(-1)}</a>`
                   : NONE
               }</td>
             </tr>`,
@@ -123,9 +125,10 @@ function columns({ columns, classes, shards, views, lineage, changed }) {
           <tr><th scope="col">Column</th><th scope="col">Type</th><th scope="col" class="right">Nulls</th>
             <th scope="col" class="right">Smallest</th><th scope="col" class="right">Largest</th></tr></thead>
         <tbody>${columns.map(
-          (/** @type {any} */ each) => html`<tr key=${each.name}>
-            <th scope="row">${each.name}</th><td><code>${each.type}</code></td><td class="right">${each.nulls}
-            </td><td class="right">${bound(each.min)}</td><td class="right">${bound(each.max)}</td>
+          (/** @type {any} */ column) => html`<tr key=${column.name}>
+            <th scope="row">${column.name}</th><td><code>${column.type}</code></td>
+            <td class="right">${column.nulls}
+            </td><td class="right">${bound(column.min)}</td><td class="right">${bound(column.max)}</td>
           </tr>`,
         )}</tbody>
       </table>
@@ -146,16 +149,16 @@ function Features({ views }) {
           <tr><th scope="col">View</th><th scope="col">Columns</th><th scope="col">Days looked at</th>
             <th scope="col" class="right">Their rows</th></tr></thead>
         <tbody>${views.map(
-          (each) => html`<tr key=${each.view}>
-            <th scope="row">${each.view}</th>
-            <td>${each.columns
+          (view) => html`<tr key=${view.view}>
+            <th scope="row">${view.view}</th>
+            <td>${view.columns
               .map((/** @type {any} */ column) =>
                 column.name === column.feature ? column.name : `${column.feature} as ${column.name}`,
               )
               .join(", ")}</td>
             <td>${
-              each.days ? html`${each.days} <span class="muted">${each.first} to ${each.last}</span>` : "none"
-            }</td><td class="right">${each.rows}</td>
+              view.days ? html`${view.days} <span class="muted">${view.first} to ${view.last}</span>` : "none"
+            }</td><td class="right">${view.rows}</td>
           </tr>`,
         )}</tbody>
       </table>

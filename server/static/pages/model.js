@@ -25,10 +25,10 @@ export default function Model({ name }) {
  */
 function ModelView({ model, look }) {
   const versions = [...model.versions].reverse();
-  const champion = versions.find((each) => each.stage === "champion");
+  const champion = versions.find((version) => version.stage === "champion");
   const chosen =
-    versions.find((each) => each.version === query.value.get("version")) ?? champion ?? versions[0];
-  const metrics = [...new Set(versions.flatMap((each) => Object.keys(each.metrics)))];
+    versions.find((version) => version.version === query.value.get("version")) ?? champion ?? versions[0];
+  const metrics = [...new Set(versions.flatMap((version) => Object.keys(version.metrics)))];
   return html`
     <div class="page-top">
       <h1>${model.model}</h1>
@@ -58,32 +58,33 @@ function ModelView({ model, look }) {
             </th>
           </tr></thead>
           <tbody>${versions.map(
-            (each) => html`<tr key=${each.version} class=${each === chosen ? "chosen" : ""}>
+            (version) => html`<tr key=${version.version} class=${version === chosen ? "chosen" : ""}>
               <th scope="row">
-                <a href=${`?version=${each.version}`} aria-current=${each === chosen ? "true" : undefined}>
-                  ${each.version}</a></th>
-              <td><${Badge} status=${each.stage} />
-                ${aliases(model, each.version).map(
+                <a href=${`?version=${version.version}`}
+                  aria-current=${version === chosen ? "true" : undefined}>
+                  ${version.version}</a></th>
+              <td><${Badge} status=${version.stage} />
+                ${aliases(model, version.version).map(
                   (name) => html` <span key=${name} class="muted">@${name}</span>`,
                 )}</td>
               ${metrics.map(
                 (name) =>
-                  html`<td key=${name} class=${each === champion ? "right strong" : "right"}>
-                    ${number(each.metrics[name])}</td>`,
+                  html`<td key=${name} class=${version === champion ? "right strong" : "right"}>
+                    ${number(version.metrics[name])}</td>`,
               )}
               <td>${
-                each.sweep
-                  ? html`<a href=${`/sweeps/${each.sweep}`}>${each.sweep}</a>`
-                  : html`<span class="muted">a client, as ${each.number}</span>`
+                version.sweep
+                  ? html`<a href=${`/sweeps/${version.sweep}`}>${version.sweep}</a>`
+                  : html`<span class="muted">a client, as ${version.number}</span>`
               }</td>
               <td>${
-                each.project
-                  ? html`<a href=${runAddress(each)}>${each.trial ?? each.run}</a>`
-                  : (each.run ?? NONE)
+                version.project
+                  ? html`<a href=${runAddress(version)}>${version.trial ?? version.run}</a>`
+                  : (version.run ?? NONE)
               }</td>
-              <td>${each.framework}</td><td class="right"><${Timestamp} time=${each.created_at} /></td>
+              <td>${version.framework}</td><td class="right"><${Timestamp} time=${version.created_at} /></td>
               <td class="right">
-                ${may("write") && html`<${Change} version=${each} champion=${champion} look=${look} />`}</td>
+                ${may("write") && html`<${Change} version=${version} champion=${champion} look=${look} />`}</td>
             </tr>`,
           )}</tbody>
         </table>
@@ -371,6 +372,9 @@ function Lineage({ version }) {
     <${Problem} text=${trouble(watchedRun) || trouble(watchedSweep)} />`;
 }
 
+/** @type {Record<string, string>} the badges of a gate's outcomes; of others, it is held */
+const OUTCOMES = { pass: "passed", fail: "failed" };
+
 /** @param {{version: any}} props */
 function Gates({ version }) {
   const against = version.judged_against ? `against ${version.judged_against}` : "there was no champion";
@@ -382,9 +386,7 @@ function Gates({ version }) {
       ${version.gates.map(
         (/** @type {any} */ gate) =>
           html`<li key=${gate.name + gate.about}>
-            <${Badge} status=${
-              gate.outcome === "pass" ? "passed" : gate.outcome === "fail" ? "failed" : "held"
-            } title=${gate.outcome} />
+            <${Badge} status=${OUTCOMES[gate.outcome] ?? "held"} title=${gate.outcome} />
                 <div><b>${gate.name.replaceAll("_", " ")}</b><br /><span class="muted">${gate.reason}</span>
                 </div></li>`,
       )}

@@ -24,8 +24,8 @@ function list({ models }) {
           <th scope="col">From</th><th scope="col" class="right">Versions</th><th scope="col">Waiting</th>
           <th scope="col" class="right">Newest</th></tr></thead>
       <tbody>${models.map(({ model, versions }) => {
-        const champion = versions.find((/** @type {any} */ each) => each.stage === "champion");
-        const staging = versions.filter((/** @type {any} */ each) => each.stage === "staging");
+        const champion = versions.find((/** @type {any} */ version) => version.stage === "champion");
+        const staging = versions.filter((/** @type {any} */ version) => version.stage === "staging");
         return html`<tr key=${model}>
           <th scope="row"><a href=${`/models/${encodeURIComponent(model)}`}>${model}</a></th>
           <td>${
@@ -40,7 +40,7 @@ function list({ models }) {
             staging.length
               ? html`<${Badge} status="staging"
               title=${counted(staging.length, "version")} /> ${staging
-                .map((/** @type {any} */ each) => each.version)
+                .map((/** @type {any} */ version) => version.version)
                 .join(", ")}`
               : html`<span class="muted">nothing</span>`
           }</td>

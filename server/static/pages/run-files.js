@@ -27,28 +27,15 @@ export function Media({ run, id }) {
     count=${run.media.length} aside=${html`<span class="muted">the newest first</span>`}>
     <ul class="media">
       ${listed.map(
-        (each) => html`<li key=${`${each.key}-${each.step}-${each.digest}`} class=${each.kind}>
+        (medium) => html`<li key=${`${medium.key}-${medium.step}-${medium.digest}`} class=${medium.kind}>
           ${
-            each.kind === "table" &&
-            html`<${Table} url=${blob(id, each.digest)} name=${`${each.key} at step ${each.step}`} />`
+            medium.kind === "table" &&
+            html`<${Table} url=${blob(id, medium.digest)} name=${`${medium.key} at step ${medium.step}`} />`
           }
-          ${each.kind === "text" && html`<${Text} url=${blob(id, each.digest)} />`}
-          <a href=${blob(id, each.digest)} target="_blank">
-            ${
-              each.kind === "image"
-                ? html`<img
-                  src=${blob(id, each.digest)} alt=${
-                    each.caption ?? `${each.key} at step ${each.step}`
-                  } loading="lazy"
-                      width=${each.width} height=${each.height} />`
-                : each.kind === "histogram"
-                  ? html`<${Histogram} url=${blob(
-                      id,
-                      each.digest,
-                    )} name=${`${each.key} at step ${each.step}`} />`
-                  : !LINES.has(each.kind) && html`<span class="kind">${each.kind}</span>`
-            }
-            <span>${each.key} <span class="muted">step ${each.step}, ${size(each.bytes)}</span></span>
+          ${medium.kind === "text" && html`<${Text} url=${blob(id, medium.digest)} />`}
+          <a href=${blob(id, medium.digest)} target="_blank">
+            <${Preview} id=${id} medium=${medium} />
+            <span>${medium.key} <span class="muted">step ${medium.step}, ${size(medium.bytes)}</span></span>
           </a>
         </li>`,
       )}
@@ -61,6 +48,17 @@ export function Media({ run, id }) {
   <//>`;
 }
 
+/** What a link to a medium shows of it. @param {{id: string, medium: any}} props */
+function Preview({ id, medium }) {
+  const url = blob(id, medium.digest);
+  const name = `${medium.key} at step ${medium.step}`;
+  if (medium.kind === "image")
+    return html`<img src=${url} alt=${medium.caption ?? name} loading="lazy" width=${medium.width}
+      height=${medium.height} />`;
+  if (medium.kind === "histogram") return html`<${Histogram} url=${url} name=${name} />`;
+  return LINES.has(medium.kind) ? null : html`<span class="kind">${medium.kind}</span>`;
+}
+
 /** @param {{run: any, id: string}} props */
 export function Artifacts({ run, id }) {
   if (!run.artifacts.length) return null;
@@ -71,13 +69,13 @@ export function Artifacts({ run, id }) {
           </tr></thead>
         <tbody>
           ${run.artifacts.map(
-            (/** @type {any} */ each) =>
-              html`<tr key=${each.name}>
+            (/** @type {any} */ artifact) =>
+              html`<tr key=${artifact.name}>
                 <th scope="row">
-                  <a href=${`${blob(id, each.digest)}&artifact=${encodeURIComponent(each.name)}`}
-                    download=${each.name.split("/").at(-1)}>${each.name}</a></th>
-                      <td class="right">${size(each.bytes)}</td>
-                      <td class="mono muted" title=${each.digest}>${shortDigest(each.digest)}</td></tr>`,
+                  <a href=${`${blob(id, artifact.digest)}&artifact=${encodeURIComponent(artifact.name)}`}
+                    download=${artifact.name.split("/").at(-1)}>${artifact.name}</a></th>
+                      <td class="right">${size(artifact.bytes)}</td>
+                      <td class="mono muted" title=${artifact.digest}>${shortDigest(artifact.digest)}</td></tr>`,
           )}</tbody>
       </table>
     </div>

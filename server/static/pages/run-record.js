@@ -37,6 +37,8 @@ export function Code({ run, id }) {
   const lockfile = run.provenance.lockfile;
   let tree = git?.dirty ? "changed files" : "clean";
   if (git?.dirty === null) tree = `unknown: git could not say (${git.error})`;
+  const importedBy = run.parent.imported?.tool;
+  const noCommit = importedBy ? `not recorded by ${importedBy}` : "not in a git checkout";
   const leftOut = (git?.left_out ?? [])
     .map((/** @type {any} */ file) => `${file.path} (${size(file.bytes)})`)
     .join(", ");
@@ -46,9 +48,7 @@ export function Code({ run, id }) {
         "commit",
         git?.commit
           ? html`<${Copy} text=${git.commit} shortText=${git.commit.slice(0, 12)} label="the commit" />`
-          : run.parent.imported
-            ? `not recorded by ${run.parent.imported.tool}`
-            : "not in a git checkout",
+          : noCommit,
       ],
       ["branch", git?.branch],
       ["remote", git?.remote],
@@ -134,8 +134,8 @@ const OUTCOMES = /** @type {Record<string, string>} */ ({
  *   script's run
  */
 export function Attempts({ attempts, handedOut = [] }) {
-  const recorded = new Map(attempts.map((each) => [each.number, each]));
-  const tried = new Map(handedOut.map((each) => [each.attempt, each]));
+  const recorded = new Map(attempts.map((attempt) => [attempt.number, attempt]));
+  const tried = new Map(handedOut.map((attempt) => [attempt.attempt, attempt]));
   const numbers = [...new Set([...recorded.keys(), ...tried.keys()])].sort((a, b) => a - b);
   if (!numbers.length) return null;
   const isTrial = tried.size > 0;

@@ -63,7 +63,7 @@ export function useTraining(project, run) {
  */
 export function Standing({ training }) {
   const { status, error, reason, attempts, time_spent: spent, skips } = training;
-  const newest = attempts.findLast((/** @type {any} */ each) => each.ended);
+  const newest = attempts.findLast((/** @type {any} */ attempt) => attempt.ended);
   return html`
     <${Ended} training=${training} />
     ${
@@ -147,7 +147,7 @@ export function Checkpoints({ run, training }) {
   const chosen = useSignal(0);
   if (!run.checkpoints.length) return null;
   const newest = [...run.checkpoints].reverse();
-  const metrics = [...new Set(newest.flatMap((each) => Object.keys(each.reported ?? {})))];
+  const metrics = [...new Set(newest.flatMap((checkpoint) => Object.keys(checkpoint.reported ?? {})))];
   const restorable = training && may("write");
   return html`<${Section} title="Checkpoints" count=${newest.length}>
     <div class="scroll tall" tabindex="0" role="region" aria-label="Checkpoints, the newest first">
@@ -159,23 +159,23 @@ export function Checkpoints({ run, training }) {
           ${restorable && html`<th scope="col"><span class="sr-only">Go on</span></th>`}
         </tr></thead>
         <tbody>${newest.map(
-          (each, index) => html`<tr key=${`${each.attempt}-${each.epoch}-${each.digest}`}>
-            <th scope="row" class="right">${each.epoch}</th><td class="right">${each.attempt}</td>
+          (row, index) => html`<tr key=${`${row.attempt}-${row.epoch}-${row.digest}`}>
+            <th scope="row" class="right">${row.epoch}</th><td class="right">${row.attempt}</td>
             ${metrics.map(
-              (name) => html`<td key=${name} class="right">${number(each.reported?.[name])}</td>`,
+              (name) => html`<td key=${name} class="right">${number(row.reported?.[name])}</td>`,
             )}
-            <td><${Timestamp} time=${each.time} /></td>
+            <td><${Timestamp} time=${row.time} /></td>
             <td class="mono">
-              <a href=${checkpoint(run.id, each.digest)} download title=${each.digest}>
-                ${shortDigest(each.digest)}</a></td>
+              <a href=${checkpoint(run.id, row.digest)} download title=${row.digest}>
+                ${shortDigest(row.digest)}</a></td>
             ${
               restorable &&
               html`<td class="right">
                 ${
-                  newest.findIndex((other) => other.epoch === each.epoch) === index &&
+                  newest.findIndex((other) => other.epoch === row.epoch) === index &&
                   html`<button type="button" class="small"
-                    aria-label=${`Go on from it: epoch ${each.epoch}`} onClick=${() =>
-                      (chosen.value = each.epoch)}>Go on from it</button>`
+                    aria-label=${`Go on from it: epoch ${row.epoch}`} onClick=${() =>
+                      (chosen.value = row.epoch)}>Go on from it</button>`
                 }</td>`
             }
           </tr>`,

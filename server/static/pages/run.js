@@ -85,7 +85,7 @@ function RunView({ run, training, look }) {
   const recorded = run.files !== null; // else its store is away, and this is what the index has
   const last = run.attempts?.at(-1);
   // Then why comes before all that went well.
-  const isTroubled = training?.attempts.some((/** @type {any} */ each) => each.reason);
+  const isTroubled = training?.attempts.some((/** @type {any} */ attempt) => attempt.reason);
   const attempts = recorded && html`<${Attempts} attempts=${run.attempts} handedOut=${training?.attempts} />`;
   return html`
     <${Crumb} project=${run.project} sweep=${sweep} />
@@ -138,13 +138,7 @@ function RunView({ run, training, look }) {
         <dd>${run.epoch ?? NONE}
           ${recorded && html`<small>${counted(run.checkpoints.length, "checkpoint")}</small>`}</dd></div>
       <div><dt>Model</dt>
-        <dd>${
-          run.index?.model
-            ? html`<a href=${`/models/${encodeURIComponent(run.index.model)}?version=${run.index.version}`}>
-            ${run.index.version}</a><small>${run.index.model}, ${run.index.stage}</small>`
-            : html`${NONE}<small>${run.index || !run.unavailable ? "not promoted" : "not known now"}
-                </small>`
-        }</dd></div>
+        <dd><${PromotedAs} run=${run} /></dd></div>
     </dl>
     ${isTroubled && attempts}
     <${Metrics} run=${run} look=${look} />
@@ -233,3 +227,14 @@ const filterOf = (run) =>
  * @param {{tool: string, run: string, path?: string, uri: string}} imported
  */
 const sourceOf = ({ tool, run, path, uri }) => `${tool}: ${run} in ${path ?? uri}`;
+
+/** The version of a model that a run is. @param {{run: any}} props */
+function PromotedAs({ run }) {
+  if (run.index?.model) {
+    const { model, version, stage } = run.index;
+    return html`<a href=${`/models/${encodeURIComponent(model)}?version=${version}`}>
+      ${version}</a><small>${model}, ${stage}</small>`;
+  }
+  const isKnown = run.index || !run.unavailable;
+  return html`${NONE}<small>${isKnown ? "not promoted" : "not known now"}</small>`;
+}

@@ -229,7 +229,7 @@ function Controls({ sweep, look }) {
   const limit = useSignal(sweep.planned);
   const path = `/hpo/studies/${encodeURIComponent(sweep.id)}`;
   const close = () => (asking.value = "");
-  const control = CONTROLS.find((each) => each.does === asking.value);
+  const pending = CONTROLS.find((control) => control.does === asking.value);
   useShortcuts(
     [
       {
@@ -241,10 +241,10 @@ function Controls({ sweep, look }) {
     [sweep.control],
   );
   return html`
-    ${CONTROLS.filter((each) => each.when(sweep)).map(
-      (each) =>
-        html`<button key=${each.does} type="button" onClick=${() => (asking.value = each.does)}>${each.label}
-          </button>`,
+    ${CONTROLS.filter((control) => control.when(sweep)).map(
+      (control) =>
+        html`<button key=${control.does} type="button"
+          onClick=${() => (asking.value = control.does)}>${control.label}</button>`,
     )}
     ${
       !sweep.final.length &&
@@ -252,12 +252,12 @@ function Controls({ sweep, look }) {
         onClick=${() => ((limit.value = 2 * sweep.planned), (asking.value = "extend"))}>Extend</button>`
     }
     ${
-      control &&
-      html`<${Confirm} title=${`${control.label} ${sweep.id}?`}
-        text=${control.text + (control.does === "stop" && sweep.final_seeds ? LEFT_OUT : "")}
-          does=${control.label} danger=${control.danger}
+      pending &&
+      html`<${Confirm} title=${`${pending.label} ${sweep.id}?`}
+        text=${pending.text + (pending.does === "stop" && sweep.final_seeds ? LEFT_OUT : "")}
+          does=${pending.label} danger=${pending.danger}
         act=${async (/** @type {import("../lib/api.js").Send} */ send) => (
-          await send(`${path}/${control.does}`),
+          await send(`${path}/${pending.does}`),
           await look()
         )} onClose=${close} />`
     }
@@ -280,7 +280,7 @@ function Controls({ sweep, look }) {
 /** @param {{sweep: any}} props */
 function Progress({ sweep }) {
   const results = sweep.timeline.milestones.filter(
-    (/** @type {any} */ each) => typeof each.value === "number" && !each.audit,
+    (/** @type {any} */ milestone) => typeof milestone.value === "number" && !milestone.audit,
   );
   if (results.length < 2) return null;
   return html`<${Section} title=${`${sweep.objective} over time`} aside=${html`<span class="muted">a dot for
@@ -292,13 +292,14 @@ function Progress({ sweep }) {
 /** The winner's params trained again, seed by seed. @param {{sweep: any}} props */
 function Final({ sweep }) {
   if (!sweep.final_seeds) return null;
-  const complete = sweep.final.filter((/** @type {any} */ each) => each.status === "completed").length;
+  const isComplete = (/** @type {any} */ training) => training.status === "completed";
+  const complete = sweep.final.filter(isComplete).length;
   const scores = sweep.final_scores;
   const metrics = Object.keys(scores?.mean ?? {});
   const metricsByKey = new Map(
     (scores?.seeds ?? []).map((/** @type {any} */ seed) => [seed.key, seed.metrics]),
   );
-  const reasons = sweep.final.some((/** @type {any} */ each) => each.error);
+  const reasons = sweep.final.some((/** @type {any} */ training) => training.error);
   const spread = (/** @type {string} */ name) =>
     typeof scores.std[name] === "number"
       ? `${number(scores.mean[name])} ± ${number(scores.std[name], 2)}`
@@ -319,18 +320,18 @@ function Final({ sweep }) {
         </tr></thead>
         <tbody>
           ${sweep.final.map(
-            (/** @type {any} */ each) => html`<tr key=${each.key}>
-            <th scope="row"><a href=${run(sweep, each.key)}>${each.key}</a></th>
-            <td class="right">${each.seed + 1}</td>
-            <td><${Badge} status=${each.status} />
-              ${each.key === scores?.promotable && html` <strong>the median</strong>`}</td>
+            (/** @type {any} */ training) => html`<tr key=${training.key}>
+            <th scope="row"><a href=${run(sweep, training.key)}>${training.key}</a></th>
+            <td class="right">${training.seed + 1}</td>
+            <td><${Badge} status=${training.status} />
+              ${training.key === scores?.promotable && html` <strong>the median</strong>`}</td>
             ${metrics.map(
               (name) =>
-                html`<td key=${name} class="right">${number(metricsByKey.get(each.key)?.[name])}</td>`,
+                html`<td key=${name} class="right">${number(metricsByKey.get(training.key)?.[name])}</td>`,
             )}
-            <td class="right">${each.epochs ?? NONE}</td>
-            <td class="right">${duration(each.seconds)}</td>
-            ${reasons && html`<td class="wrap muted">${each.reason ?? ""}</td>`}
+            <td class="right">${training.epochs ?? NONE}</td>
+            <td class="right">${duration(training.seconds)}</td>
+            ${reasons && html`<td class="wrap muted">${training.reason ?? ""}</td>`}
           </tr>`,
           )}
           ${
@@ -351,7 +352,7 @@ const all = computed(() => query.value.get("trials") === "all");
 /** @param {{sweep: any}} props */
 function Trials({ sweep }) {
   const rank = new Map(
-    sweep.standings.map((/** @type {any} */ each, /** @type {number} */ index) => [each.trial, index + 1]),
+    sweep.standings.map((/** @type {any} */ trial, /** @type {number} */ index) => [trial.trial, index + 1]),
   );
   const place = (/** @type {any} */ trial) => rank.get(trial.number) ?? Infinity;
   const searched = sweep.trials.filter((/** @type {any} */ trial) => trial.final === null);
@@ -374,8 +375,8 @@ function Trials({ sweep }) {
               setQuery({ status: event.currentTarget.value })}>
         <option value="">all</option>
         ${statuses.map(
-          (each) =>
-            html`<option key=${each} value=${each} selected=${each === status.value}>${each}</option>`,
+          (name) =>
+            html`<option key=${name} value=${name} selected=${name === status.value}>${name}</option>`,
         )}
       </select></label>`}>
     <div class="scroll tall" tabindex="0" role="region" aria-label="Trials">

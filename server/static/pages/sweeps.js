@@ -38,7 +38,7 @@ function list(studies, limit) {
       </thead>
       <tbody>
         ${ordered(studies.slice(0, limit), valueOf).map(
-          (each) => html`<${Line} key=${each.id} study=${each} />`,
+          (study) => html`<${Line} key=${study.id} study=${study} />`,
         )}</tbody>
     </table>
   </div>
@@ -65,18 +65,21 @@ function valueOf(study, by) {
   return study[{ launched: "created_at", ended: "finished_at" }[by] ?? by];
 }
 
+/** How far a sweep is, or why it has not begun. @param {{study: any}} props */
+function HowFar({ study }) {
+  const isSearching = study.status === "searching";
+  if (study.waiting && !isSearching)
+    return html`<span class="muted">${study.status === "canceled" ? "canceled" : study.waiting}</span>`;
+  return html`<${Progress} counts=${study.counts} planned=${study.trials} searching=${isSearching} />
+    ${study.waiting && html`<span class="muted">${study.waiting}</span>`}`;
+}
+
 /** @param {{study: any}} props */
 function Line({ study }) {
   return html`<tr>
     <th scope="row"><a href=${`/sweeps/${study.id}`}>${study.id}</a></th>
     <td><${Badge} status=${standing(study)} /></td>
-    <td>${
-      study.waiting && study.status !== "searching"
-        ? html`<span class="muted">${study.status === "canceled" ? "canceled" : study.waiting}</span>`
-        : html`<${Progress} counts=${study.counts} planned=${study.trials}
-          searching=${study.status === "searching"} />
-            ${study.waiting && html`<span class="muted">${study.waiting}</span>`}`
-    }</td>
+    <td><${HowFar} study=${study} /></td>
     <td>${
       study.problem
         ? html`<span class="muted" title=${study.problem}>its spec cannot be read</span>`

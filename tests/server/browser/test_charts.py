@@ -348,8 +348,8 @@ def test_a_groups_curve_is_mean_and_deviation_over_the_places_of_all(module: Cal
     ]
     curve = module("charts/group-curve.js", _GROUP, curves)
     members = [[0, 2], [1, 4], [2, 6], [3, 8], [4]]
-    means = [np.mean(each) for each in members]
-    deviations = np.array([np.std(each, ddof=1) if len(each) > 1 else 0.0 for each in members])
+    means = [np.mean(values) for values in members]
+    deviations = np.array([np.std(values, ddof=1) if len(values) > 1 else 0.0 for values in members])
     assert curve["x"] == [0, 1, 2, 3, 4]
     assert curve["members"] == 3
     np.testing.assert_allclose(curve["value"], means, rtol=1e-6)

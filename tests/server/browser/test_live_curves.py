@@ -46,8 +46,8 @@ def begin(root: str) -> Iterator[Callable[..., Any]]:
         return begun[-1]
 
     yield run
-    for each in begun:
-        each.finish()
+    for live in begun:
+        live.finish()
 
 
 def _log(run: Any, first: int, end: int) -> None:

@@ -11,7 +11,7 @@ from tests.server.browser.conftest import Served, serving
 
 _CALL = (
     "async ([module, name, cases]) => { const named = (await import(module))[name]; return "
-    "cases.map((each) => named(...each)); }"
+    "cases.map((values) => named(...values)); }"
 )
 
 

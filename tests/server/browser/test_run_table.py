@@ -251,7 +251,7 @@ def test_a_narrow_window_has_the_tools_in_a_line_and_the_second_column(url: str,
     assert grid.evaluate("(grid) => grid.scrollWidth <= grid.clientWidth")
     for tools in (page.locator(".tools"), page.locator(".side-line")):
         heights = tools.evaluate(
-            "(tools) => [...tools.children].map((each) => each.getBoundingClientRect()).filter((box) => "
+            "(tools) => [...tools.children].map((tool) => tool.getBoundingClientRect()).filter((box) => "
             "box.width).map((box) => box.top)"
         )
         assert max(heights) - min(heights) < 15, "one of them is in a second line"

@@ -100,12 +100,12 @@ def test_runs_that_evaluate_each_others_models_lose_nothing_and_do_not_deadlock(
     with ThreadPoolExecutor(4) as threads:
         for done in [
             *(threads.submit(evaluate, *pair) for pair in ((run, its), (other, model))),
-            *(threads.submit(describe, each) for each in (model, its)),
+            *(threads.submit(describe, model_id) for model_id in (model, its)),
         ]:
             done.result()
-    for each in (model, its):
-        assert [metric["step"] for metric in read_model(api, each)["data"]["metrics"]] == list(values)
-        assert len(read_model(api, each)["info"]["tags"]) == len(values)
+    for model_id in (model, its):
+        assert [metric["step"] for metric in read_model(api, model_id)["data"]["metrics"]] == list(values)
+        assert len(read_model(api, model_id)["info"]["tags"]) == len(values)
 
 
 def test_a_model_is_among_what_its_run_made_and_another_used(api: Api, run: str, model: str) -> None:
@@ -174,7 +174,7 @@ def test_a_search_by_datasets_finds_models_by_their_metrics_on_them(api: Api, ru
 
     def names(**query: Any) -> str:
         models = api("logged-models/search", experiment_ids=["0"], **query).get("models", [])
-        return " ".join(sorted(each["info"]["name"] for each in models))
+        return " ".join(sorted(row["info"]["name"] for row in models))
 
     assert names(datasets=[{"dataset_name": "digits"}]) == "a c"
     assert (
@@ -205,7 +205,7 @@ def test_a_filter_by_a_metric_looks_at_each_value_and_an_order_at_the_latest(api
         models = api(
             "logged-models/search", experiment_ids=["0"], filter=text, order_by=[order] if order else []
         ).get("models", [])
-        return " ".join(each["info"]["name"] for each in models)
+        return " ".join(row["info"]["name"] for row in models)
 
     assert names("metrics.loss > 0.5") == "a"
     assert names("metrics.loss > 0", field_name="metrics.loss") == "a b"
@@ -229,7 +229,7 @@ def test_pages_of_a_search_are_of_its_own_question(api: Api, run: str) -> None:
     assert len(first["models"]) == 50
     token = first["next_page_token"]
     second = api("logged-models/search", experiment_ids=["0"], page_token=token)
-    assert sorted(each["info"]["name"] for each in [*first["models"], *second["models"]]) == sorted(
+    assert sorted(row["info"]["name"] for row in [*first["models"], *second["models"]]) == sorted(
         f"m{number}" for number in range(60)
     )
     for other in (
@@ -318,12 +318,12 @@ def test_a_model_without_a_run_keeps_files_and_metrics_and_is_in_no_run_search(
         run,
     )
     assert [
-        each["info"]["model_id"] for each in api("logged-models/search", experiment_ids=["0"])["models"]
+        row["info"]["model_id"] for row in api("logged-models/search", experiment_ids=["0"])["models"]
     ] == [model]
     for view in ("ACTIVE_ONLY", "ALL"):
         for more in ({}, {"filter": "attributes.status = 'FINISHED'"}):
             searched = api("runs/search", experiment_ids=["0"], run_view_type=view, **more).get("runs", [])
-            assert {each["info"]["run_id"] for each in searched} <= {run}
+            assert {row["info"]["run_id"] for row in searched} <= {run}
     api("registered-models/create", name="netz")
     version = api("model-versions/create", name="netz", source=f"models:/{model}", model_id=model)[
         "model_version"

@@ -183,13 +183,15 @@ def test_names_in_any_script_are_names(api: Api, run: str, name: str) -> None:
 
 def test_a_curve_of_several_runs_has_the_first_and_the_last_step_of_each(api: Api, run: str) -> None:
     other = api("runs/create", experiment_id="0")["run"]["info"]["run_id"]
-    for each, last in ((run, 50), (other, 30)):
+    for run_id, last in ((run, 50), (other, 30)):
         metrics = [{"key": "loss", "value": step, "timestamp": 1, "step": step} for step in range(last + 1)]
-        api("runs/log-batch", run_id=each, metrics=metrics)
+        api("runs/log-batch", run_id=run_id, metrics=metrics)
     sampled = api(
         "metrics/get-history-bulk-interval", "GET", run_ids=[run, other], metric_key="loss", max_results=5
     )["metrics"]
-    steps = {each: [point["step"] for point in sampled if point["run_id"] == each] for each in (run, other)}
+    steps: dict[str, list[int]] = {run: [], other: []}
+    for point in sampled:
+        steps[point["run_id"]].append(point["step"])
     assert steps == {run: [0, 11, 21, 31, 50], other: [0, 7, 13, 19, 30]}, (
         "the first of each fifth, and the last"
     )
@@ -259,11 +261,11 @@ def test_a_search_for_datasets_has_each_once_with_what_it_was_for(api: Api, run:
     other = api("runs/create", experiment_id="0")["run"]["info"]["run_id"]
     dataset = {"name": "digits", "digest": "abc", "source_type": "local", "source": "{}"}
     tags = [{"key": "mlflow.data.context", "value": "training"}]
-    for each, logged in (
+    for run_id, logged in (
         (run, {"dataset": dataset, "tags": tags}),
         (other, {"dataset": dataset, "tags": tags}),
     ):
-        api("runs/log-inputs", run_id=each, datasets=[logged])
+        api("runs/log-inputs", run_id=run_id, datasets=[logged])
     api("runs/log-inputs", run_id=other, datasets=[{"dataset": {**dataset, "name": "letters"}}])
     summaries = api("experiments/search-datasets", experiment_ids=["0"])["dataset_summaries"]
     assert sorted(summaries, key=lambda summary: str(summary["name"])) == [

@@ -111,8 +111,8 @@ def test_a_deleted_run_takes_nothing_and_is_found_as_deleted_until_it_is_restore
         assert "must be in the 'active' state" in refused["message"]
     assert api("runs/search", experiment_ids=["0"]) == {}
     assert [
-        each["info"]["run_id"]
-        for each in api("runs/search", experiment_ids=["0"], run_view_type="DELETED_ONLY")["runs"]
+        row["info"]["run_id"]
+        for row in api("runs/search", experiment_ids=["0"], run_view_type="DELETED_ONLY")["runs"]
     ] == [run]
     api("runs/restore", run_id=run)
     api("runs/set-tag", run_id=run, key="a", value="b")
@@ -270,7 +270,7 @@ def test_a_text_is_found_as_it_is_whatever_is_in_it(api: Api, run: str, value: s
     answer = api(
         "runs/search", experiment_ids=["0"], filter=f"params.`p.größe` = '{value}' and tags.other = 'y'"
     )
-    assert [each["info"]["run_id"] for each in answer["runs"]] == [run]
+    assert [row["info"]["run_id"] for row in answer["runs"]] == [run]
     assert api("runs/search", experiment_ids=["0"], filter=f"params.`p.größe` != '{value}'") == {}
     assert api("runs/search", experiment_ids=["0"], filter="params.other = 'x'") == {}
 
@@ -336,7 +336,7 @@ def test_pages_together_are_the_whole_answer(api: Api, many: list[str], query: d
             **query,
             **({"page_token": token} if token else {}),
         )
-        ids += [each["info"]["run_id"] for each in page["runs"]]
+        ids += [row["info"]["run_id"] for row in page["runs"]]
         token = page.get("next_page_token")
         if token is None:
             break
