@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from halving.errors import HalvingError, InvalidInput
 from halving.text import comma_list
-from halving.trial.bounds import problem
+from halving.trial.bounds import describe_violation
 from halving.trial.messages import ReachedRung
 from resources.catalog import Catalog, statements
 from resources.catalog.pipelined import Statement
@@ -410,7 +410,7 @@ class ExternalLoops:
 
     def _find_divergence(self, values: dict[str, float], epoch: int) -> str | None:
         for metric in self._ranges.keys() & values.keys():
-            if divergence := problem(
+            if divergence := describe_violation(
                 f"metric {metric!r}", values[metric], self._ranges[metric], f"epoch {epoch}"
             ):
                 return divergence

@@ -93,7 +93,7 @@ def test_what_is_logged_is_not_waited_for_and_right(store: Store) -> None:
     }
 
 
-def test_a_save_beside_training_does_not_wait_for_the_gpu_and_holds_what_was_there_at_the_call(
+def test_a_save_beside_training_holds_the_state_at_the_call_without_awaiting_the_gpu(
     store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(large_model, "MIN_BYTES", 0)

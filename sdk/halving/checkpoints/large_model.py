@@ -37,7 +37,7 @@ def is_large(model: "nn.Module") -> bool:
     return size >= MIN_BYTES and has_room((1 + _MAX_STATES) * size)
 
 
-def trained_in(state: Mapping[str, Any]) -> "tuple[nn.Module, torch.optim.Optimizer] | None":
+def find_trained(state: Mapping[str, Any]) -> "tuple[nn.Module, torch.optim.Optimizer] | None":
     """The model and its optimizer, if the state that is restored and saved has exactly one of each."""
     if (torch := sys.modules.get("torch")) is None:
         return None

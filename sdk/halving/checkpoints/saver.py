@@ -103,7 +103,7 @@ class Saver:
         Raises:
             StoreError: the store refuses, or remains unavailable.
         """
-        self._digest = self._waiting("a checkpoint", partial(self._put, state))
+        self._digest = self._retry("a checkpoint", partial(self._put, state))
         self._skipped = None
         return self._digest
 
@@ -156,7 +156,7 @@ class Saver:
         try:
             if needed:
                 points_by = Deadline.after(min(POINTS_SECONDS, self._deadline.remaining() / 2))
-                self._waiting("a checkpoint's record", partial(self._publish, saved, points_by))
+                self._retry("a checkpoint's record", partial(self._publish, saved, points_by))
             elif self._reach.is_there():
                 self._publish(saved, Deadline())
             else:
@@ -250,7 +250,7 @@ class Saver:
             self._owed.close()
             self._owed = None
 
-    def _waiting(self, what: str, action: Callable[[], Any]) -> Any:
+    def _retry(self, what: str, action: Callable[[], Any]) -> Any:
         return retry_while_unavailable(self._store, f"{what} of {self._records.run}", action, self._deadline)
 
     def _skip(self, error: StoreError | None) -> None:

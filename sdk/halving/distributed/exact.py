@@ -93,7 +93,7 @@ def check_exact(model: "nn.Module", device: "torch.device") -> None:
             )
 
 
-def summed_over_ranks(tensors: "Sequence[torch.Tensor]", world_size: int) -> "list[torch.Tensor]":
+def sum_over_ranks(tensors: "Sequence[torch.Tensor]", world_size: int) -> "list[torch.Tensor]":
     """The sum of each tensor over all ranks in the order of the tree, with the same bits on every rank.
 
     A collective where there is more than one rank.

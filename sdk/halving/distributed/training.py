@@ -369,7 +369,7 @@ class Training:
             self._optimizer.zero_grad(set_to_none=True)
         *own_gradients, _ = tree.total
         self._nonfinite.look_at_gradients(*own_gradients)
-        *gradients, mean = exact.summed_over_ranks(tree.total, self._ranks.world_size)
+        *gradients, mean = exact.sum_over_ranks(tree.total, self._ranks.world_size)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         return mean

@@ -18,6 +18,7 @@ from halving.distributed import flight
 from halving.distributed.flight import Collective, Counts
 from halving.distributed.hang import Hang, find_hang
 from halving.distributed.ranks import ARRIVALS, OWN, SAVES
+from halving.store.deadline import Deadline
 
 if TYPE_CHECKING:
     from torch.distributed import Store
@@ -195,7 +196,7 @@ class Watch:
         name: Any = collective.group.partition(":")[2]
         members = sorted(get_process_group_ranks(_resolve_process_group(name)))
         testimonies: dict[int, dict[str, Any]] = {}
-        until = time.monotonic() + _ANSWER_SECONDS
+        deadline = Deadline.after(_ANSWER_SECONDS)
         while True:
             if (others := self._store.add("asked", 0)) > self._answered:
                 # Other ranks wait for this rank's answer meanwhile.
@@ -205,7 +206,7 @@ class Watch:
                     testimony = json.loads(self._store.get(f"testimony/{rank}"))
                     if testimony["asked"] >= question:
                         testimonies[rank] = testimony
-            if len(testimonies) == len(members) or time.monotonic() > until:
+            if len(testimonies) == len(members) or deadline.is_over():
                 break
             time.sleep(_LOOK_SECONDS)
         return find_hang(

@@ -23,6 +23,7 @@ from halving.journal.log_segment import LOG_SEGMENT_BYTES, MAIN
 from halving.journal.own_tail import OwnTail
 from halving.journal.trust import media_name
 from halving.store.backoff import backoff
+from halving.store.deadline import Deadline
 from halving.store.json_files import to_json
 from halving.store.retry import warn
 from halving.store.store import Store
@@ -180,11 +181,11 @@ class MetricWriter:
         """
         if self._closed or self._thread is None:
             return self._complete
-        end = time.monotonic() + deadline
+        end = Deadline.after(deadline)
         self._complete = self.flush(deadline)
         self.appender.close()
         # Another thread may have been logging meanwhile.
-        self._complete = self._complete and self.flush(max(0.1, end - time.monotonic()))
+        self._complete = self._complete and self.flush(max(0.1, end.remaining()))
         self._closed = True
         self._wake.ring()
         self._thread.join(timeout=1.0)

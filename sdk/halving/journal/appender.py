@@ -260,9 +260,9 @@ class Appender:
         if self._closed:
             raise JournalFull("the run is finished")
         if self._current is None:
-            waiting = self._waiting()
-            if waiting + self._log_segment_bytes > self._max_bytes:
-                raise JournalFull(f"the journal holds {waiting >> 20} MiB that the store has not taken")
+            undrained = self._count_undrained_bytes()
+            if undrained + self._log_segment_bytes > self._max_bytes:
+                raise JournalFull(f"the journal holds {undrained >> 20} MiB that the store has not taken")
             log_segment = self._give_final_name(self._take_spare() or self._create())
             self._schemas = {}
             self._current = log_segment
@@ -277,7 +277,7 @@ class Appender:
             self._current.seal()
         self._current = None
 
-    def _waiting(self) -> int:
+    def _count_undrained_bytes(self) -> int:
         if self.name != MAIN:  # a child: its log segments are drained, and deleted, by its parent
             self.log_segments = {
                 number: log_segment

@@ -250,12 +250,14 @@ def _folders(
         untrusted = set()
     for home in dict.fromkeys((_home(store), _fallback(store))):
         if _is_own(home.folder, home.base, untrusted):
-            for folder in _matching(home.folder, f"project={project or '*'}", f"run={run or '*'}", name):
+            for folder in _matching_folders(
+                home.folder, f"project={project or '*'}", f"run={run or '*'}", name
+            ):
                 if _is_own(folder, home.folder, untrusted):
                     yield folder
 
 
-def _matching(folder: Path, pattern: str, *below: str) -> Iterator[Path]:
+def _matching_folders(folder: Path, pattern: str, *below: str) -> Iterator[Path]:
     """What lies below a folder under names that match.
 
     A folder that vanishes meanwhile has nothing in it, where ``Path.glob`` would raise.
@@ -266,7 +268,7 @@ def _matching(folder: Path, pattern: str, *below: str) -> Iterator[Path]:
         return
     for name in fnmatch.filter(names, pattern):
         if below:
-            yield from _matching(folder / name, *below)
+            yield from _matching_folders(folder / name, *below)
         else:
             yield folder / name
 

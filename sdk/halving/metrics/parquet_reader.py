@@ -10,7 +10,7 @@ import numpy as np
 
 from halving.metrics import downsampling
 from halving.metrics.numpy_arrow import codes_of, numbers_of
-from halving.metrics.points import EVERYWHERE, MixedPoints, Points, joined_points, no_points, within
+from halving.metrics.points import EVERYWHERE, MixedPoints, Points, join_points, no_points, within
 from halving.store.store import Store
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Files:
             if ranges is EVERYWHERE or any(file.may_hold(group, "step", low, high) for low, high in ranges):
                 table = file.read(group, ["key", *_POINT])
                 parts.append(within(Points(*_arrays(table, _POINT, _curve(table, key))), ranges))
-        return joined_points(parts)
+        return join_points(parts)
 
     def levels(self, path: str, key: str) -> Iterator[Any]:
         """A curve's buckets in a rollup file, level by level from the coarsest.

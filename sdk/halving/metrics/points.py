@@ -40,7 +40,7 @@ def no_points() -> Points:
     )
 
 
-def joined_points(parts: Sequence[Points]) -> Points:
+def join_points(parts: Sequence[Points]) -> Points:
     """The points of all parts, one part after the other."""
     return Points(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 

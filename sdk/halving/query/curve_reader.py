@@ -23,7 +23,7 @@ from halving.metrics.points import (
     Points,
     Ranges,
     by_attempt,
-    joined_points,
+    join_points,
     no_points,
     stitch,
     within,
@@ -311,7 +311,7 @@ class RunCurves:
                     continue
             parts.append(within(self._segment(name, key), ranges))
         parts.append(within(self._tail_points(key), ranges))
-        return by_attempt(joined_points(parts))
+        return by_attempt(join_points(parts))
 
     def _segment(self, name: str, key: str) -> Points:
         if name not in self._loaded:

@@ -12,7 +12,7 @@ from halving.metrics.manifest import Absorbed, project_folder, run_files
 from halving.metrics.points import EVERYWHERE
 from halving.metrics.position import segments_of
 from halving.store.store import Store
-from halving.trial.bounds import Range, problem
+from halving.trial.bounds import Range, describe_violation
 
 
 class DivergenceWatch:
@@ -68,7 +68,7 @@ class DivergenceWatch:
         if not wrong.any():
             return None
         place = int(np.argmax(wrong))
-        return problem(
+        return describe_violation(
             f"metric {metric!r}", float(values[place]), self._bounds[metric], f"step {int(steps[place])}"
         )
 

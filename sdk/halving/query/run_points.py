@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from halving.metrics.manifest import RunFiles, project_folder, run_files
 from halving.metrics.parquet_reader import Files, mixed_of, read_mixed
-from halving.metrics.points import MixedPoints, Points, by_attempt, joined_points, separate
+from halving.metrics.points import MixedPoints, Points, by_attempt, join_points, separate
 from halving.query.curve_reader import read_listed
 from halving.query.runs import in_threads
 from halving.query.tail import tail
@@ -127,7 +127,7 @@ def _join(points: dict[str, Points], parts: Iterable[MixedPoints]) -> dict[str, 
     joined = dict(points)
     for key, more in separate(parts).items():
         if key in points:
-            more = joined_points([points[key], more])
+            more = join_points([points[key], more])
         joined[key] = by_attempt(more)
         for column in joined[key]:
             column.flags.writeable = False

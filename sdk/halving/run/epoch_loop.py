@@ -11,7 +11,7 @@ from halving.errors import CheckpointMissing, Diverged, InvalidInput, StoreError
 from halving.records.run_record import SavedCheckpoint
 from halving.run.grace_period import GracePeriod
 from halving.store.retry import RETRY_SECONDS, warn
-from halving.trial.bounds import Range, accepted_ranges, problem
+from halving.trial.bounds import Range, accepted_ranges, describe_violation
 from halving.trial.context import Controller, TrialContext
 from halving.trial.objectives import Tallies
 
@@ -125,7 +125,7 @@ class Progress:
             kind = "metric"
             if self._tallies.is_objective(metric):
                 kind = "objective"
-            violation = problem(
+            violation = describe_violation(
                 f"{kind} {metric!r}", numbers[metric], self._ranges[metric], f"epoch {self.current}"
             )
             if violation is not None:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from halving.checkpoints import restoring, rng_state, serialization
-from halving.checkpoints.large_model import is_large, is_worth_a_copy, trained_in
+from halving.checkpoints.large_model import find_trained, is_large, is_worth_a_copy
 from halving.checkpoints.misses import as_record
 from halving.checkpoints.ranks import retry_together
 from halving.checkpoints.saver import Saver
@@ -426,7 +426,7 @@ class Run:
         self._check_training("restore", state)
         is_first = not (self._has_saved or self._restored or self._training)
         if is_first and self.world_size == 1:
-            trained = trained_in(state)
+            trained = find_trained(state)
             if trained is not None:
                 self._expect_saves(*trained)
         self._restored = True

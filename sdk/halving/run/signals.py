@@ -34,14 +34,14 @@ STATUS = 128 + signal.SIGTERM
 """The exit status of a trial that has saved its checkpoint after a SIGTERM."""
 
 
-class _Open(Protocol):
+class _OpenRun(Protocol):
     def finish(self, status: str) -> None: ...
 
     def terminate(self) -> bool: ...
 
 
-_open: dict[int, tuple[_Open, int]] = {}  # with the process that opened it
-_waiting: list[int] = []  # a signal that came during a finish(), to be sent again after it
+_open_runs: dict[int, tuple[_OpenRun, int]] = {}  # with the process that opened it
+_pending_signals: list[int] = []  # a signal that came during a finish(), to be sent again after it
 
 
 def listen(*, even_ignored: bool = False) -> None:
@@ -60,21 +60,21 @@ def listen(*, even_ignored: bool = False) -> None:
         signal.signal(signal.SIGTERM, _handle_sigterm)
 
 
-def register(run: _Open) -> None:
+def register(run: _OpenRun) -> None:
     """Have this run finished when the process ends, unless it is finished by then."""
     # The function that is registered last runs first. After those of the store's libraries an object store
     # could not be written any more.
     atexit.unregister(_finish_at_exit)
     atexit.register(_finish_at_exit)
-    _open[id(run)] = (run, os.getpid())
+    _open_runs[id(run)] = (run, os.getpid())
     listen()
 
 
-def unregister(run: _Open) -> None:
+def unregister(run: _OpenRun) -> None:
     """Forget a run that is finished; a SIGTERM that came while it was being finished now ends the process."""
-    _open.pop(id(run), None)
-    if _waiting and not _own_runs():
-        os.kill(os.getpid(), _waiting.pop())
+    _open_runs.pop(id(run), None)
+    if _pending_signals and not _own_runs():
+        os.kill(os.getpid(), _pending_signals.pop())
 
 
 def _finish_at_exit() -> None:
@@ -89,7 +89,7 @@ def _handle_sigterm(number: int, _: Any) -> None:
         return
     _finish("terminated")
     if _own_runs():  # The signal interrupted a finish(), and unregister() sends it again.
-        _waiting[:] = [number]
+        _pending_signals[:] = [number]
         return
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
@@ -103,6 +103,6 @@ def _finish(status: str) -> None:
             run.finish(status)
 
 
-def _own_runs() -> list[_Open]:
+def _own_runs() -> list[_OpenRun]:
     """The open runs of this process, without those that a forked child has inherited from its parent."""
-    return [run for run, process in list(_open.values()) if process == os.getpid()]
+    return [run for run, process in list(_open_runs.values()) if process == os.getpid()]

@@ -308,7 +308,7 @@ class _Gpus:
         if self._handles is None:
             try:
                 pynvml.nvmlInit()
-                self._handles = _visible(pynvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
+                self._handles = _visible_handles(pynvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
             except Exception:  # noqa: BLE001
                 # There is no driver, or it is being replaced; the next sample tries again.
                 return {}
@@ -324,7 +324,7 @@ class _Gpus:
         return values
 
 
-def _visible(nvml: Any, listed: str | None) -> list[Any]:
+def _visible_handles(nvml: Any, listed: str | None) -> list[Any]:
     """The handles of the GPUs named by ``CUDA_VISIBLE_DEVICES``, in its order.
 
     It is read as CUDA reads it: entries are numbers or beginnings of UUIDs (``GPU-…``, ``MIG-…``). An entry

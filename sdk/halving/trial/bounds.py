@@ -17,7 +17,7 @@ def accepted_ranges(finite: Iterable[str], divergence: Mapping[str, Range]) -> d
     return {**dict.fromkeys(finite, (None, None)), **divergence}
 
 
-def problem(metric: str, value: float, accepted: Range, where: str) -> str | None:
+def describe_violation(metric: str, value: float, accepted: Range, where: str) -> str | None:
     """Describe a value that is not finite or not in its range; None if it is accepted.
 
     Args:

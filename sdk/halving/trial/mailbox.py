@@ -14,6 +14,7 @@ from functools import partial
 
 from halving.errors import AlreadyExists, NotFound
 from halving.store.backoff import backoff
+from halving.store.deadline import Deadline
 from halving.store.retry import retry_while_unavailable
 from halving.store.store import Store
 from halving.trial.messages import Granted, Message, Ready, from_bytes, to_bytes
@@ -128,7 +129,7 @@ class Mailbox:
         Raises:
             InvalidInput: the content is no message.
         """
-        until = time.monotonic() + timeout
+        deadline = Deadline.after(timeout)
         while True:
             try:
                 message = self.look()
@@ -138,7 +139,7 @@ class Mailbox:
                 message = None
                 pause = next(self._retries)
                 _log.warning("cannot look for messages: %s", error)
-            left = until - time.monotonic()
+            left = deadline.remaining()
             if message is not None or left <= 0:
                 return message
             time.sleep(min(pause, left))

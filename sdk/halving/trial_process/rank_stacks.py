@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from halving.store.deadline import Deadline
+
 _SIGNAL = signal.SIGRTMIN + 14  # because the trainable may use SIGUSR1 and SIGUSR2
 _WAIT_SECONDS = 1.0
 _LOOK_SECONDS = 0.05
@@ -25,7 +27,7 @@ def answer_to_agent(folder: Path, rank: int) -> None:
 
 
 def stacks_of(pids: Mapping[int, int], folder: Path) -> dict[int, str]:
-    """The main threads' stacks of the ranks that answer within a second.
+    """Read the main threads' stacks of the ranks that answer within a second.
 
     A rank that is stopped is continued, because it will be killed anyway, and its stack says so.
 
@@ -37,9 +39,9 @@ def stacks_of(pids: Mapping[int, int], folder: Path) -> dict[int, str]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, _SIGNAL)
             os.kill(pid, signal.SIGCONT)
-    until = time.monotonic() + _WAIT_SECONDS
+    deadline = Deadline.after(_WAIT_SECONDS)
     before = dict.fromkeys(pids, -1)
-    while time.monotonic() < until:
+    while not deadline.is_over():
         sizes = {rank: _size(folder, rank) for rank in pids}
         if sizes == before and all(size > _FIRST_LINE for size in sizes.values()):
             break

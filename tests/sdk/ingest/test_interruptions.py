@@ -60,7 +60,7 @@ class Interrupted:
 
 
 @pytest.mark.parametrize(
-    "method", ["_open_segment", "_create", "_waiting", "_take_spare", "_give_final_name"]
+    "method", ["_open_segment", "_create", "_count_undrained_bytes", "_take_spare", "_give_final_name"]
 )
 def test_a_handler_that_logs_during_a_change_of_log_segments_keeps_every_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str

@@ -28,7 +28,7 @@ def nothing_goes_on(store: Store) -> Iterator[None]:
     yield
     assert json.loads(store.read("runs/project=p/r/end-0001.json"))["status"] == "failed"
     assert read_run(store, "p", "r").status == "failed"
-    assert signals._open == {}
+    assert signals._open_runs == {}
     wait_for(lambda: set(threading.enumerate()) <= before, 60, "the end of the run's threads")
     assert directory._held == {}
     assert directory.attempt_folders(store) == []

@@ -15,7 +15,7 @@ from torch.serialization import skip_data
 from halving.checkpoints.serialization import RNG, Archived, from_json, write_archive
 from halving.checkpoints.sharded.box_pieces import pieces_of
 from halving.checkpoints.sharded.manifest import Manifest, Place, SavedTensor
-from halving.checkpoints.sharded.reader import complete, dtype_of, read_rng
+from halving.checkpoints.sharded.reader import check_complete, dtype_of, read_rng
 from halving.checkpoints.sharded.tree import NUMPY, as_kind
 from halving.errors import NotFound, StoreError
 from halving.store.store import Store
@@ -41,7 +41,7 @@ class AssembledCheckpoint:
 
         def fetch(kind: str, name: str) -> Any:
             if name not in hollow:
-                saved[name] = complete(name, manifest)
+                saved[name] = check_complete(name, manifest)
                 # Nobody touches its memory: it takes none.
                 hollow[name] = torch.empty(saved[name].shape, dtype=dtype_of(saved[name]), device="cpu")
             if kind == NUMPY:

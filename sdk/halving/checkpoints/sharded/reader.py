@@ -44,7 +44,7 @@ class StoreReader(StorageReader):
 
     def __init__(self, store: Store, manifest: Manifest, names: list[str]) -> None:
         self._store = store
-        self._saved = {name: complete(name, manifest) for name in names}
+        self._saved = {name: check_complete(name, manifest) for name in names}
         self._places = {
             MetadataIndex(name, c.offsets): (c.place, c.sizes)
             for name, saved in self._saved.items()
@@ -139,7 +139,7 @@ def read_tree(store: Store, manifest: Manifest, wanted: Mapping[str, Any]) -> di
 
         def target(key: str, shards: Any = shards) -> Any:
             if key not in targets:
-                saved = complete(key, manifest)
+                saved = check_complete(key, manifest)
                 shard = empty_like_shard(saved.shape, dtype_of(saved), shards(key))
                 if shard is None:
                     shard = empty_as(saved)
@@ -199,8 +199,8 @@ def dtype_of(saved: SavedTensor) -> torch.dtype:
     return dtype
 
 
-def complete(name: str, manifest: Manifest) -> SavedTensor:
-    """A saved tensor, checked to have all its parts.
+def check_complete(name: str, manifest: Manifest) -> SavedTensor:
+    """Check that a saved tensor has all its parts, and return it.
 
     Raises:
         StoreError: the manifest lacks a part of it.
