@@ -256,7 +256,7 @@ def test_the_patches_that_the_documentation_shows_are_accepted(tmp_path: Path) -
     page = (CHECKOUT / "docs" / "deploy.md").read_text()
     path = folder / "example" / "kustomization.yaml"
     overlay = yaml.safe_load(path.read_text())
-    (annotated,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (annotated,) = re.findall(r"```yaml\n( *patches:.*?)```", page, re.DOTALL)
     (admitted,) = re.findall(r"`- (\{op: add, path: /spec/ingress/.*\})`", page)
     policy = {
         "target": {"kind": "NetworkPolicy", "name": "webserver"},
