@@ -54,6 +54,9 @@ Errors are `application/problem+json`: `{"status", "detail"}`.
 
 def create_app(settings: Settings) -> FastAPI:
     """Create the server's application for its store and catalog."""
+    servers = None
+    if settings.base_path:
+        servers = [{"url": settings.base_path}]
     app = FastAPI(
         title="Halving",
         version=__version__,
@@ -64,7 +67,7 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
         lifespan=_lifespan,
         routes=_routes(),
-        servers=[{"url": settings.base_path}] if settings.base_path else None,
+        servers=servers,
     )
     state = State.of(settings)
     app.state.halving = state

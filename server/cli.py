@@ -175,7 +175,9 @@ def _catalog(arguments: argparse.Namespace) -> "Catalog":
 
 
 def _day(time: datetime | None) -> str:
-    return time.astimezone().strftime("%Y-%m-%d") if time else NONE
+    if time is None:
+        return NONE
+    return time.astimezone().strftime("%Y-%m-%d")
 
 
 def _minute(time: datetime | None) -> str:

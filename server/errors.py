@@ -180,20 +180,23 @@ def store_fault(error: Exception | str) -> str:
     Its own words, which name buckets, hosts and folders, are for the log alone.
     """
     _log.warning("the store: %s", error)
-    is_unreadable = isinstance(error, StoreError) and not isinstance(error, StoreUnavailable)
-    return _STORE_UNREAD if is_unreadable else STORE_AWAY
+    if isinstance(error, StoreError) and not isinstance(error, StoreUnavailable):
+        return _STORE_UNREAD
+    return STORE_AWAY
 
 
 def _library_answer(error: HalvingError, root: str | None) -> JSONResponse:
     if isinstance(error, Busy):
         return problem(error.status, str(error), {"Retry-After": str(error.retry_seconds)})
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 409)
-    column = getattr(error, "column", None)
-    more = {"column": column} if column is not None else {}
+    more: dict[str, Any] = {}
+    if (column := getattr(error, "column", None)) is not None:
+        more = {"column": column}
+    detail = str(error)
     if isinstance(error, StoreError):
         detail = store_fault(error)
-    else:
-        detail = str(error) if root is None else without_root(str(error), root)
+    elif root is not None:
+        detail = without_root(detail, root)
     headers = None
     if status == 503:
         headers = {"Retry-After": str(RETRY_SECONDS)}
@@ -217,8 +220,8 @@ def _sentence(error: RequestValidationError) -> str:
     first = error.errors()[0]
     place, *names = first["loc"]
     if first["type"] == "json_invalid":
-        place_in_body = names[0] if names else 0
-        return f"the body is not JSON: {first['ctx']['error']} at character {place_in_body}"
+        character = next(iter(names), 0)
+        return f"the body is not JSON: {first['ctx']['error']} at character {character}"
     field = ".".join(str(name) for name in names) or f"the {place}"
     if first["type"] == "missing":
         return f"{field} is missing: give it in the {place}"

@@ -22,7 +22,7 @@ look; and of the store's, where it is elsewhere.
 While runs are new to the index (a server's first start on an old store) it may take the greater part: they
 cannot be seen before.
 """
-_LONGEST_LOOK = 2.0  # seconds; then another server's turn, or a stop, is noticed
+_MAX_LOOK_SECONDS = 2.0  # then another server's turn, or a stop, is noticed
 # Seconds to wait after a failure.
 _FIRST_PAUSE = 5.0
 _LAST_PAUSE = 60.0
@@ -70,10 +70,9 @@ class IndexRefresher:
         while not self._ended.wait(pause):
             began = self._clock()
             try:
-                done = None
-                if hold_lease(self._catalog, self._name):
-                    done = self._refresher.refresh(_LONGEST_LOOK)
-                share = FIRST_SHARE if done and done.left else SHARE
+                share = SHARE
+                if hold_lease(self._catalog, self._name) and self._refresher.refresh(_MAX_LOOK_SECONDS).left:
+                    share = FIRST_SHARE
                 failures = 0
                 pause = max(SHORTEST, (share - 1) * (self._clock() - began))
             except Exception as error:  # noqa: BLE001

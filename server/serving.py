@@ -48,7 +48,7 @@ def serve(settings: Settings, *, as_json: bool = False) -> int:
     )
     server = _Server(config, app, as_json=as_json)
     server.run()
-    return 0 if server.started else 1
+    return int(not server.started)
 
 
 class _Server(uvicorn.Server):
@@ -62,8 +62,8 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            _leave_to_no_collection()
-            self._say()
+            _exclude_from_collection()
+            self._print_address()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
@@ -73,7 +73,7 @@ class _Server(uvicorn.Server):
         self._app.state.halving.live.close()  # not in a signal's handler: it takes a lock
         await super().shutdown(sockets)
 
-    def _say(self) -> None:
+    def _print_address(self) -> None:
         state: State = self._app.state.halving
         settings = state.settings
         catalog = mask_password(state.catalog.url)
@@ -83,14 +83,14 @@ class _Server(uvicorn.Server):
         url = f"http://{host}:{settings.port}"
         store = state.store.address("").rstrip("/")
         if self._as_json:
-            said = {
+            summary = {
                 "url": url,
                 "base_path": settings.base_path,
                 "store": store,
                 "catalog": catalog,
                 "tokens": settings.asks_for_tokens,
             }
-            print(json.dumps(said), flush=True)
+            print(json.dumps(summary), flush=True)
             return
         audience = "this machine alone, without a token"
         if settings.asks_for_tokens:
@@ -108,13 +108,11 @@ class _Server(uvicorn.Server):
         sys.stdout.flush()
 
 
-def _leave_to_no_collection() -> None:
+def _exclude_from_collection() -> None:
     """Exclude everything that exists now from garbage collection.
 
-    Modules, routes and schemas stay as long as the server.
-
-    To look at all of that takes a fifth of a second, in which nobody is answered, and is done every few
-    seconds under load.
+    Modules, routes and schemas stay as long as the server. A collection that visits all of them takes a fifth
+    of a second, in which no request is answered, and under load one comes every few seconds.
     """
     gc.collect()
     gc.freeze()

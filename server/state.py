@@ -28,13 +28,13 @@ _CONNECTIONS = 8
 _ACCESS_CONNECTIONS = 2
 # Concurrent queries of the index of runs, in all and of one token.
 INDEX_QUERIES = 6
-EACH = 3
+INDEX_QUERIES_EACH = 3
 
 LOOPS = 16
 LOOPS_EACH = 4
-"""Requests of external loops at a time, and of one study: decisions about it come one after another anyway.
+"""Concurrent requests of external loops, in all and of one study, whose decisions are made one by one anyway.
 
-On SQLite it is one: more threads would only keep the interpreter's lock from the one that decides.
+On SQLite a study has one: more threads would only keep the interpreter's lock from the one that decides.
 """
 # Requests of one study that may wait, and seconds that they wait for their turn.
 LOOPS_WAITING = 2_000
@@ -46,7 +46,7 @@ INGEST_SECONDS = 20.0
 their turn.
 """
 INGEST_BYTES = 256 << 20
-"""Of batches and records in memory at a time; what comes beyond that is sent again."""
+"""Bytes of batches and records in memory at a time; what comes beyond that is refused, and sent again."""
 
 
 @dataclass(frozen=True)
@@ -95,18 +95,16 @@ class State:
             open_catalog(store, settings.catalog_url, patience=CATALOG_PATIENCE, connections=count)
             for count in (_CONNECTIONS, _ACCESS_CONNECTIONS)
         )
+        loops_each = 1
+        if catalog.engine.dialect.name == "postgresql":
+            loops_each = LOOPS_EACH
         return cls(
             settings=settings,
             store=store,
             catalog=catalog,
             access_catalog=access_catalog,
-            index_queue=FairQueue(INDEX_QUERIES, EACH),
-            loop_queue=FairQueue(
-                LOOPS,
-                LOOPS_EACH if catalog.engine.dialect.name == "postgresql" else 1,
-                waiting=LOOPS_WAITING,
-                seconds=LOOP_SECONDS,
-            ),
+            index_queue=FairQueue(INDEX_QUERIES, INDEX_QUERIES_EACH),
+            loop_queue=FairQueue(LOOPS, loops_each, waiting=LOOPS_WAITING, seconds=LOOP_SECONDS),
             signing_key=signing_key(catalog),
             curves=CurveService(store),
             live=Hub(store),

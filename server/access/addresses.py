@@ -1,4 +1,4 @@
-"""Addresses that no route has to understand: of bytes that are no text, or of text that no database takes."""
+"""Refuses addresses whose bytes are not text, or whose text no database accepts."""
 
 from urllib.parse import unquote_to_bytes
 

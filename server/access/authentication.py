@@ -18,11 +18,11 @@ from server.identity.wrong_tokens import WrongTokens
 from server.state import State
 
 FRESH_SECONDS = 2.0
-"""How long what is known of a token is believed: a token that was revoked holds at most so much longer."""
+"""How long a token is trusted before the catalog is asked again; a revoked one holds this much longer."""
 
-# While the catalog is away a token is believed for so long: what the store alone can answer still is.
+# How long a token is trusted while the catalog is away, so that what needs only the store is still answered.
 _KEPT_SECONDS = 300.0
-_TOKENS = 1000  # How many are remembered.
+_TOKENS = 1000  # how many are remembered
 _THREADS = 4  # Slow queries of routes must not hold up authentication.
 _WRONG_SECONDS = 0.2  # The answer to a wrong token is delayed.
 _log = logging.getLogger(__name__)
@@ -82,7 +82,9 @@ class Authentication:
             morsel = SimpleCookie(cookies).get(COOKIE)
         except CookieError:
             return None
-        return self.sessions.read(morsel.value) if morsel else None
+        if morsel is None:
+            return None
+        return self.sessions.read(morsel.value)
 
     async def _find(self, by: str, value: str) -> Token | None:
         token, read_at = self._tokens.get((by, value), (None, 0.0))
@@ -98,7 +100,9 @@ class Authentication:
         self._tokens.pop((by, value), None)
         if current is not None:  # wrong ones are not remembered: there are too many of them
             self._tokens[by, value] = current, now
-            noting = asyncio.create_task(self._note_use(current))  # nobody waits for a write in order to read
+            noting = asyncio.create_task(
+                self._note_use(current)
+            )  # a request that reads does not wait for a write
             self._noting.add(noting)
             noting.add_done_callback(self._noting.discard)
             while len(self._tokens) > _TOKENS:

@@ -31,7 +31,7 @@ class BodyLimit:
             nonlocal is_replaced
             if _is_refusal_of_framework(message):
                 is_replaced = True
-                scope[RECORDED] = True  # nothing was done
+                scope[RECORDED] = True  # nothing was changed
                 await problem(413, "the body is larger than this route takes")(scope, receive, send)
             elif not is_replaced:
                 await send(message)

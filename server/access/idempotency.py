@@ -41,7 +41,7 @@ KEPT = timedelta(days=1)
 REPLAYED = "Idempotency-Replayed"
 """The header of an answer that was given before."""
 
-_LONGEST = 255
+_MAX_KEY_LETTERS = 255
 _IN_WORK = 0  # the status of a row whose transaction has not ended
 Write = Callable[[Session], tuple[int, Any]]
 """What a route does in its transaction; gives the status and the data of its answer."""
@@ -69,7 +69,7 @@ class IdempotentWrite:
         with self._catalog.write() as session:
             # First, so that another request with this key waits here until the transaction has ended.
             if self._key is not None and not self._is_first(session, self._key):
-                response = self._given_before(session.get_one(AnswerRow, (self._actor, self._key)))
+                response = self._repeat_answer(session.get_one(AnswerRow, (self._actor, self._key)))
             else:
                 status, data = write(session)
                 self._write_log.add(session, self._scope, status)
@@ -94,8 +94,10 @@ class IdempotentWrite:
             row = session.scalar(
                 select(AnswerRow).where(AnswerRow.actor == self._actor, AnswerRow.key == self._key, since)
             )
-            response = self._given_before(row) if row else None
-        self._scope[RECORDED] = response is not None
+            if row is None:
+                return None
+            response = self._repeat_answer(row)
+        self._scope[RECORDED] = True
         return response
 
     def _is_first(self, session: Session, key: str) -> bool:
@@ -115,7 +117,7 @@ class IdempotentWrite:
         added = session.execute(adding.values(values).on_conflict_do_nothing().returning(AnswerRow.key))
         return added.first() is not None
 
-    def _given_before(self, row: AnswerRow) -> Response:
+    def _repeat_answer(self, row: AnswerRow) -> Response:
         if row.request != self._request:
             raise InvalidInput(
                 f"Idempotency-Key {self._key!r} is not accepted: it came with another request before; give "
@@ -135,7 +137,7 @@ async def _once(
                 "within a day."
             ),
             min_length=1,
-            max_length=_LONGEST,
+            max_length=_MAX_KEY_LETTERS,
         ),
     ] = None,
 ) -> IdempotentWrite:

@@ -1,7 +1,7 @@
 """What the checks before a request have to know of the routes at its address.
 
-Every module of routes hands in the policies of those that differ from the rest; the application collects
-them. So the checks know no route by name, and a new route that differs says so beside itself.
+A module hands in the policies of those of its routes that differ from the rest, and the application collects
+them: the checks know no route by name.
 """
 
 from collections.abc import Collection, Iterable

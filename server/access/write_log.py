@@ -25,22 +25,20 @@ from server.identity.caller import Caller
 from server.identity.tokens import without_tokens
 
 RECORDED = "halving.write_recorded"
-"""In a request's scope: nothing more is to be recorded of it, because it was with its work, or did nothing
-again.
-"""
+"""In a request's scope: it needs no further entry, because its work added one, or nothing was changed."""
 
 BATCH = 1_000
 """Old entries that are deleted in one transaction: on SQLite workers wait for it."""
 
 REPEAT_SECONDS = 60.0
-"""Within which refusals that are alike are one entry."""
+"""Refusals that are alike within this time are one entry."""
 
 LOOK_SECONDS = 2.0
-"""How often what could not be written is tried again."""
+"""How often entries that could not be written are tried again."""
 
 # characters
-_LONGEST = 500
-_LONGEST_METHOD = 20
+_MAX_TARGET_LETTERS = 500
+_MAX_METHOD_LETTERS = 20
 _FORGET_SECONDS = 3600.0  # how often what is old is deleted
 _MAX_WAITING = 1_000  # entries that could not be written yet
 _ADD = insert(WriteLogRow)
@@ -97,7 +95,7 @@ class WriteLog:
         entry = self._entry(scope, status)
         if scope.get(RECORDED) or self._is_repeated(entry):
             return
-        if not self._waiting:  # else the catalog is away, and nobody needs to find that out again
+        if not self._waiting:  # else the catalog is known to be away
             try:
                 await anyio.to_thread.run_sync(self._write, [entry], limiter=self._thread)
                 return
@@ -139,7 +137,7 @@ class WriteLog:
             self._end_repeats()
             if time.monotonic() >= forget_at:
                 while await anyio.to_thread.run_sync(self._forget, limiter=self._thread) == BATCH:
-                    await asyncio.sleep(0.1)  # other writers' turn
+                    await asyncio.sleep(0.1)  # lets other writers in
                 forget_at = time.monotonic() + _FORGET_SECONDS
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -149,7 +147,7 @@ class WriteLog:
             if entries:
                 self._write(entries)
         except (DBAPIError, NoConnectionLeft):
-            return  # next time
+            return  # tried again next time
         for _ in entries:
             self._waiting.popleft()
 
@@ -173,14 +171,14 @@ class WriteLog:
         return {
             "at": utcnow(),
             "actor": caller.actor,
-            "method": scope["method"][:_LONGEST_METHOD],
+            "method": scope["method"][:_MAX_METHOD_LETTERS],
             "route": self._routes.template(scope.get("endpoint")),
-            "target": without_tokens(scope["path"])[:_LONGEST],
+            "target": without_tokens(scope["path"])[:_MAX_TARGET_LETTERS],
             "status": status,
         }
 
     def _is_repeated(self, entry: dict[str, Any]) -> bool:
-        # Neither method nor path, of which there are as many as somebody can think of.
+        # Neither method nor path: a client can send any number of different ones.
         alike = (entry["actor"], entry["route"], entry["status"])
         now = time.monotonic()
         repeat = self._repeats.get(alike)
@@ -266,7 +264,7 @@ def entries(
 
 def forget(catalog: Catalog, before: datetime, limit: int = BATCH) -> int:
     """Delete up to ``limit`` of the oldest entries before a time; returns how many were deleted."""
-    with catalog.read() as session:  # first, so that writers wait for nothing where there are none
+    with catalog.read() as session:  # first, because writers need not wait where nothing is old
         old = list(
             session.scalars(
                 select(WriteLogRow.id).where(WriteLogRow.at < before).order_by(WriteLogRow.at).limit(limit)

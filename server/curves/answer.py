@@ -30,7 +30,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 JSON = "application/json"
 _FLOAT32 = np.dtype("<f4")
 _FLOAT64 = np.dtype("<f8")
-_FARTHEST = 2.0**53  # steps or ms
+_MAX_PLACE = 2.0**53  # steps or ms
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,8 @@ def _json(curves: Curves) -> bytes:
 
     A ``json.dumps`` holds the interpreter's lock, which the event loop needs, until it ends.
     """
-    each = ", ".join(json_curves(curves))
-    return f'{{"x": "{curves.axis}", "curves": [{each}], "missing": {json.dumps(curves.missing)}}}'.encode()
+    rows = ", ".join(json_curves(curves))
+    return f'{{"x": "{curves.axis}", "curves": [{rows}], "missing": {json.dumps(curves.missing)}}}'.encode()
 
 
 def json_curves(curves: Curves) -> Iterator[str]:
@@ -199,11 +199,13 @@ def _near(end: float | None, scale: int = 1) -> float | None:
     """An end of a window times ``scale``, within what is exact as a float; None where it is open."""
     if end is None:
         return None
-    return max(-_FARTHEST, min(end * scale, _FARTHEST))
+    return max(-_MAX_PLACE, min(end * scale, _MAX_PLACE))
 
 
 def _map(function: Callable[[float], float], end: float | None) -> float | None:
-    return None if end is None else function(end)
+    if end is None:
+        return None
+    return function(end)
 
 
 @lru_cache(maxsize=20_000)  # a record never changes

@@ -59,7 +59,10 @@ class ReaderCache:
                 if reader := self._find(project, run, keys, stamp):
                     return reader
                 reader = open_run_curves(self._store, project, run, keys)
-                self._keep((project, run, () if reader.is_compacted else tuple(keys)), stamp, reader)
+                kept_keys = tuple(keys)
+                if reader.is_compacted:  # it has all of the run's
+                    kept_keys = ()
+                self._keep((project, run, kept_keys), stamp, reader)
                 return reader
 
         return open_reader
@@ -92,4 +95,5 @@ class ReaderCache:
         if name in self._entries:
             entry = self._entries.pop(name)
             self._size -= entry.size
-            entry.reader.forget()  # a question that has it still would hold what it has read, of all its runs
+            # A question may still have the reader, and would keep all that was read in memory.
+            entry.reader.forget()

@@ -72,7 +72,9 @@ class CurveService:
             return body
 
         body = self._cache.get(tag) or await self._limiter.answer(tag, query, *_LIMITS.get(kind, _OTHERS))
-        return Answer(tag, None if takes_any_tag else body)
+        if takes_any_tag:
+            return Answer(tag, None)
+        return Answer(tag, body)
 
     async def _find_stamps(self, runs: Sequence[tuple[str, str]]) -> list[bytes]:
         try:

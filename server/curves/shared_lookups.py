@@ -21,11 +21,8 @@ class _Lookup:
 class SharedLookups:
     """Looks up whether runs have new points, in threads of its own so that it never waits for queries.
 
-    To be asked from the event loop.
-
-    However many ask at once, at most two looks are made at a time, and each asks the store about a run once:
-    a dozen dashboards of the same runs would else do the same thousands of calls a dozen times, against each
-    other.
+    It is called from the event loop. At most two lookups run at a time, and each asks the store about a run
+    once: otherwise a dozen dashboards of the same runs would make the same thousands of calls a dozen times.
 
     Args:
         stamps: gives the stamp of each run.
@@ -43,14 +40,14 @@ class SharedLookups:
         lookup.runs.update(dict.fromkeys(runs))
         if lookup.made is None:
             lookup.made = asyncio.create_task(self._make(lookup))
-            # Nobody may wait any more; an error must not be reported as never retrieved.
+            # Read the error, which asyncio would else report as never retrieved if nobody waits any more.
             lookup.made.add_done_callback(lambda made: made.cancelled() or made.exception())
         stamps = await asyncio.shield(lookup.made)  # others may wait for it
         return [stamps[run] for run in runs]
 
     async def _make(self, lookup: _Lookup) -> dict[Run, bytes]:
         async with self._turns:
-            self._next = _Lookup()  # who asks from now on may ask for what is new since
+            self._next = _Lookup()  # later callers need what is new since now
             runs = tuple(lookup.runs)
             stamps = await asyncio.get_running_loop().run_in_executor(self._threads, self._stamps, runs)
         return dict(zip(runs, stamps, strict=True))

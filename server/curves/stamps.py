@@ -1,7 +1,7 @@
 """Stamps of runs that change when the runs get points, far cheaper than reading them.
 
-It is made of the store, of when the run was recorded, of the names of its metric files, which never change,
-and of how far its journals on this machine are written.
+A stamp is made of the store, of when the run was recorded, of the names of its metric files, which never
+change, and of how far its journals on this machine are written.
 """
 
 import threading
@@ -35,10 +35,13 @@ class Stamps:
         """
         # The journals first: what is drained meanwhile is in the files that are listed after them.
         journals = self._journals()
-        each = map(self._stamp, runs) if self._store.folder is not None else in_threads(self._stamp, runs)
+        if self._store.folder is not None:
+            stamps = [self._stamp(run) for run in runs]
+        else:
+            stamps = list(in_threads(self._stamp, runs))
         return [
-            listed + b"\1" + "\0".join(journals.get(run, ())).encode()
-            for run, listed in zip(runs, each, strict=True)
+            stamp + b"\1" + "\0".join(journals.get(run, ())).encode()
+            for run, stamp in zip(runs, stamps, strict=True)
         ]
 
     def _stamp(self, run: tuple[str, str]) -> bytes:

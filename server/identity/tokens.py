@@ -86,12 +86,17 @@ def create_token(
         )
     token = PREFIX + secrets.token_urlsafe(_BYTES)
     now = utcnow()
-    expires_at = None if days is None else now + timedelta(days=days)
+    expires_at = None
+    if days is not None:
+        expires_at = now + timedelta(days=days)
+    project_names = None
+    if projects:
+        project_names = [check_name("project", project) for project in projects]
     row = TokenRow(
         name=name,
         digest=digest_of(token),
         scope=scope,
-        projects=[check_name("project", project) for project in projects] if projects else None,
+        projects=project_names,
         created_at=now,
         expires_at=expires_at,
     )
@@ -135,8 +140,10 @@ def find_token(catalog: Catalog, *, digest: str | None = None, name: str | None 
     """Find a token by digest or name, if it holds, with all names that its projects have or had."""
     # By digest an index is searched: how long that takes says at most something about digests, from which no
     # token can be made.
-    named = TokenRow.name == name if digest is None else TokenRow.digest == digest
-    query = select(TokenRow).where(named)
+    condition = TokenRow.digest == digest
+    if digest is None:
+        condition = TokenRow.name == name
+    query = select(TokenRow).where(condition)
     with catalog.read() as session:
         row = session.scalar(query)
         if row is None:

@@ -18,10 +18,14 @@ class WrongTokens:
 
     def count(self, address: str) -> int | None:
         """Count a wrong token; returns the seconds to wait for if the address has sent too many."""
-        now = int(time.monotonic())
-        minute, wrong = self._counts.pop(address, (now // 60, 0))
-        wrong = wrong + 1 if minute == now // 60 else 1
-        self._counts[address] = (now // 60, wrong)
+        minute, second = divmod(int(time.monotonic()), 60)
+        minute_before, wrong = self._counts.pop(address, (minute, 0))
+        if minute_before != minute:
+            wrong = 0
+        wrong += 1
+        self._counts[address] = (minute, wrong)
         while len(self._counts) > _ADDRESSES:
             self._counts.popitem(last=False)
-        return 60 - now % 60 if wrong > _PER_MINUTE else None
+        if wrong <= _PER_MINUTE:
+            return None
+        return 60 - second

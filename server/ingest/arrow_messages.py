@@ -54,4 +54,6 @@ def _field(buffer: memoryview, table: int, number: int) -> int:
     if place >= size:
         return 0
     (offset,) = struct.unpack_from("<H", buffer, vtable + place)
-    return table + int(offset) if offset else 0
+    if not offset:
+        return 0
+    return table + int(offset)

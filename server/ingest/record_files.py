@@ -249,12 +249,13 @@ def _check_nested(value: Any, field: str) -> None:
 
 def _below(level: list[Any]) -> list[Any]:
     """The members of the objects and lists of one level."""
-    return [
-        inner
-        for part in level
-        if isinstance(part, (dict, list))
-        for inner in (part.values() if isinstance(part, dict) else part)
-    ]
+    members: list[Any] = []
+    for part in level:
+        if isinstance(part, dict):
+            members += part.values()
+        elif isinstance(part, list):
+            members += part
+    return members
 
 
 def _check_time(record: dict[str, Any], field: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from halving.errors import InvalidInput
 from halving.query.run_follower import Position, position_of
 
-_LONGEST = 64 << 10
+_MAX_CURSOR_LETTERS = 64 << 10
 _MAX_BYTES = 4 << 20
 
 Run = tuple[str, str]
@@ -38,7 +38,7 @@ def positions_of(cursor: str) -> dict[Run, Position]:
         InvalidInput: it is none.
     """
     try:
-        if len(cursor) > _LONGEST:
+        if len(cursor) > _MAX_CURSOR_LETTERS:
             raise ValueError(len(cursor))
         unpacker = zlib.decompressobj()
         text = unpacker.decompress(urlsafe_b64decode(cursor.encode("ascii")), _MAX_BYTES)

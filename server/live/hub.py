@@ -132,7 +132,9 @@ class Hub:
             subscription.close()
 
     def _join(self, subscription: Subscription, after: Mapping[Run, Position], history: bool) -> None:
-        beginning = BEGINNING if history else None
+        beginning = None
+        if history:
+            beginning = BEGINNING
 
         def join(run: Run) -> None:
             while True:

@@ -149,7 +149,9 @@ class Subscription:
                     taken.append(self._events.popleft())
                     size += len(taken[-1].sent)
                 self._resize(self.bytes - size)
-                positions = dict(self._positions) if not self._events else None
+                positions = None
+                if not self._events:
+                    positions = dict(self._positions)
             if positions is None:
                 self._news.set()
             if taken:

@@ -99,7 +99,9 @@ class Watcher:
             self._sent = self._state()
         if not news.complete:
             common.append(self._resync())
-        ends = [self._end_event()] if ended and not self._ended else []
+        ends = []
+        if ended and not self._ended:
+            ends.append(self._end_event())
         self._ended = ended
         if news.points or common or ends:
             keyed = self._events(news.points, wanted)

@@ -36,7 +36,9 @@ def inert_type(media_type: str | None, name: str) -> str:
     if media_type is None:
         _, dot, suffix = name.lower().rpartition(".")
         media_type = _BY_SUFFIX.get(dot + suffix, OCTETS)
-    return media_type if media_type in _INERT else OCTETS
+    if media_type in _INERT:
+        return media_type
+    return OCTETS
 
 
 def inert_headers(kind: str, name: str) -> dict[str, str]:

@@ -93,8 +93,9 @@ def _value(value: Any) -> Any:
         return jsonable(value)
     if isinstance(value, bytes):
         return f"{len(value):,} bytes"
-    is_nested = isinstance(value, (list, dict))
-    text = json.dumps(jsonable(value), default=str) if is_nested else str(value)
+    text = str(value)
+    if isinstance(value, (list, dict)):
+        text = json.dumps(jsonable(value), default=str)
     if len(text) <= _MAX_LETTERS:
         return text
     return f"{text[:_MAX_LETTERS]}…"

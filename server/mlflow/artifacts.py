@@ -33,7 +33,7 @@ from server.mlflow.runs import visible_run
 
 _VERSIONS = "registered-models/"
 _CHECKPOINT = "checkpoint"
-_DIGITS = 10  # with as many a number may not fit into the catalog
+_DIGITS = 10  # a longer number may not fit into the catalog
 _OWNED = re.compile(
     r"(?P<root>(?:(?P<before>.+?)/)??(?:(?P<run>[0-9a-f]{32})|models/(?P<model>m-[0-9a-f]{32}))/artifacts)(?:/(?P<path>.*))?"
 )
@@ -138,7 +138,7 @@ async def put(call: Call, address: str, request: Request) -> dict[str, Any]:
 
     A client that leaves in the middle has written nothing.
     """
-    await run_in_threadpool(check, call, address)  # before many bytes are taken
+    await run_in_threadpool(check, call, address)  # before a large body is read
     async with body_file(request) as (file, digest):
         await call.state.ingest_threads.run(put_file, call, address, file, digest)
     return {}
@@ -194,24 +194,26 @@ def _find_named(
     """Find the run and the path in it that an address names.
 
     Below the location of a run's experiment these are ``RUN/artifacts/PATH`` and
-    ``models/MODEL/artifacts/PATH``. What has not this form is free, and in a run of its own; the empty
-    address is the folder of all that is free.
+    ``models/MODEL/artifacts/PATH``. Any other address is free: its files lie in a run that is made for them,
+    and the empty address is the folder of all of those.
 
-    The path in a run may be written in any way that stays in it, ``./a`` or ``deep/../a``; all else is plain.
+    The path in a run may have any form that stays in the run, ``./a`` or ``deep/../a``; the rest of the
+    address must be plain.
 
     Args:
         deleted: whether a deleted model is accepted, of which there may be versions.
     """
     parsed = _OWNED.fullmatch(address)
-    if address:
-        artifacts.check_path(address if parsed is None else parsed["root"])
     if parsed is None:
+        if address:
+            artifacts.check_path(address)
         if f"{address}/".startswith(_VERSIONS) or _ID.search(address):
             # A path out of a run's artifacts leads nowhere.
             raise Refused("INVALID_PARAMETER_VALUE", "Invalid path")
         tracked = free_run(session, lock=lock)
         call.check(tracked.project, f"artifact {address!r}")
         return tracked, address
+    artifacts.check_path(parsed["root"])
     path = artifacts.normal_path(parsed["path"] or "")
     run = parsed["run"]
     below = ""
@@ -257,7 +259,9 @@ async def _join(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes
 
 def _media_type(name: str) -> str:
     _, dot, extension = name.lstrip(".").rpartition(".")
-    if (extension if dot else name) in _TEXTS:
+    if not dot:
+        extension = name
+    if extension in _TEXTS:
         return "text/plain"
     return mimetypes.guess_type(name)[0] or "application/octet-stream"
 

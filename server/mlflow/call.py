@@ -19,9 +19,9 @@ from server.mlflow.refusals import Refused
 from server.state import State
 
 # characters
-LONGEST_KEY = 250
-LONGEST_PARAM = 6_000
-LONGEST_TAG = 8_000
+MAX_KEY_LETTERS = 250
+MAX_PARAM_LETTERS = 6_000
+MAX_TAG_LETTERS = 8_000
 _LATEST = 253_402_300_799_999  # ms: the end of the year 9999, after which no calendar goes
 _SEE = "See the API docs for more information about request parameters."
 _KEY = re.compile(r"[/\w.\- :]*")
@@ -188,8 +188,8 @@ def key(name: str, value: Any) -> str:
             "Names may be treated as files in certain cases, and must not resolve to other names when "
             f"treated as such. This name would resolve to {normal!r}",
         )
-    if len(text) > LONGEST_KEY:
-        raise too_long(name, LONGEST_KEY)
+    if len(text) > MAX_KEY_LETTERS:
+        raise too_long(name, MAX_KEY_LETTERS)
     return text
 
 
@@ -202,15 +202,17 @@ def value_of(item: dict[str, Any]) -> Any:
 def param(item: dict[str, Any], path: str = "") -> tuple[str, str]:
     """A param's key and value; a long value is cut as MLflow's server does."""
     before = f"{path}." if path else ""
-    return key(f"{before}key", item.get("key")), checked_text(f"{before}value", value_of(item))[
-        :LONGEST_PARAM
-    ]
+    name = key(f"{before}key", item.get("key"))
+    text = checked_text(f"{before}value", value_of(item))
+    return name, text[:MAX_PARAM_LETTERS]
 
 
 def tag(item: dict[str, Any], path: str = "") -> tuple[str, str]:
     """A tag's key and value; a long value is cut as MLflow's server does."""
     before = f"{path}." if path else ""
-    return key(f"{before}key", item.get("key")), checked_text(f"{before}value", value_of(item))[:LONGEST_TAG]
+    name = key(f"{before}key", item.get("key"))
+    text = checked_text(f"{before}value", value_of(item))
+    return name, text[:MAX_TAG_LETTERS]
 
 
 def time_of(name: str, value: Any) -> int:

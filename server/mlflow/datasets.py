@@ -18,7 +18,7 @@ _CONTEXT = "mlflow.data.context"
 def search(call: Call) -> dict[str, Any]:
     """The datasets that runs of some experiments have logged.
 
-    Each is there once for each use, and at most a thousand are given, as by MLflow's server.
+    Each appears once for each use, and there are at most a thousand, as with MLflow's server.
     """
     wanted = [experiment_number(value) for value in call.items("experiment_ids")]
     if not wanted:

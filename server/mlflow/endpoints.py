@@ -211,5 +211,5 @@ def find_endpoint(method: str, path: str) -> tuple[Endpoint | None, dict[str, st
 
 def reason_of(path: str) -> str | None:
     """Why an MLflow endpoint is not supported; None for a path that is no endpoint of MLflow."""
-    prefixes = [prefix for prefix in REASONS if path.startswith(prefix)]
-    return REASONS[max(prefixes, key=len)] if prefixes else None
+    prefix = max((prefix for prefix in REASONS if path.startswith(prefix)), key=len, default="")
+    return REASONS.get(prefix)

@@ -19,9 +19,9 @@ from server.mlflow.forms import experiment_form, without_empty
 from server.mlflow.grammar import its_errors, search_utils
 from server.mlflow.refusals import Refused, check_host
 
-_LONGEST_NAME = 500
-_LONGEST_TAG = 20_000
-_LONGEST_LOCATION = 2_048
+_MAX_NAME_LETTERS = 500
+_MAX_TAG_LETTERS = 20_000
+_MAX_LOCATION_LETTERS = 2_048
 _MAX_EXPERIMENTS = 50_000
 _HERE = "mlflow-artifacts:"
 
@@ -161,8 +161,8 @@ def _set_stage(call: Call, stage: Lifecycle) -> dict[str, Any]:
 
 def _name(call: Call, field: str) -> str:
     name = call.text(field)
-    if len(name) > _LONGEST_NAME:
-        raise too_long(field, _LONGEST_NAME)
+    if len(name) > _MAX_NAME_LETTERS:
+        raise too_long(field, _MAX_NAME_LETTERS)
     return name
 
 
@@ -170,10 +170,10 @@ def _check_location(location: str) -> None:
     parsed = urlparse(location)
     if parsed.fragment or parsed.params or "#" in location:
         raise Refused("INVALID_PARAMETER_VALUE", "'artifact_location' URL can't include fragments or params.")
-    if len(location) > _LONGEST_LOCATION:
+    if len(location) > _MAX_LOCATION_LETTERS:
         message = (
             "Invalid artifact path length. The length of the artifact path cannot be greater than "
-            f"{_LONGEST_LOCATION} characters."
+            f"{_MAX_LOCATION_LETTERS} characters."
         )
         raise Refused("INVALID_PARAMETER_VALUE", message)
     check_host(location, "artifact_location")
@@ -194,6 +194,6 @@ def _check_location(location: str) -> None:
 def _tag(item: dict[str, Any]) -> tuple[str, str]:
     key = fields.key("key", item.get("key"))
     value = checked_text("value", fields.value_of(item))
-    if len(value) > _LONGEST_TAG:
-        raise too_long("value", _LONGEST_TAG)
+    if len(value) > _MAX_TAG_LETTERS:
+        raise too_long("value", _MAX_TAG_LETTERS)
     return key, value

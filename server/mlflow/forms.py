@@ -23,7 +23,7 @@ _THEIRS = {ours: theirs for theirs, ours in STATUSES.items()}
 
 
 def without_empty(**lists: Sequence[Any]) -> dict[str, Any]:
-    """Those of the lists that are not empty: MLflow's messages leave the others out."""
+    """The lists that are not empty, because MLflow's messages leave out empty ones."""
     return {name: items for name, items in lists.items() if items}
 
 
@@ -72,8 +72,7 @@ def info_form(row: TrackedRunRow, artifacts: str) -> dict[str, Any]:
 def run_json(row: TrackedRunRow, artifacts: str) -> str:
     """A run as JSON.
 
-    What the row has as JSON is not read for it: that is the most of the work of an answer with a thousand
-    runs.
+    The row's JSON is copied without being parsed, which would be most of the work for a thousand runs.
     """
     data = _splice(("metrics", row.metrics), ("params", row.params), ("tags", row.tags))
     inputs = _splice(("dataset_inputs", row.inputs), ("model_inputs", row.model_inputs))
@@ -86,7 +85,9 @@ def status_of(status: object) -> str | None:
     """Our status for MLflow's name or enum number; None for an unknown one."""
     if isinstance(status, int) and not isinstance(status, bool) and 1 <= status <= len(STATUSES):
         return list(STATUSES.values())[status - 1]
-    return STATUSES.get(status) if isinstance(status, str) else None
+    if isinstance(status, str):
+        return STATUSES.get(status)
+    return None
 
 
 def _splice(*parts: tuple[str, str]) -> str:

@@ -1,8 +1,7 @@
 """MLflow's own grammar of filters and orders, from its package.
 
-To import it takes seconds: its package imports all of MLflow's client, pandas among it. So that nobody waits
-for that, it is imported in a thread as soon as a client of MLflow's has asked for anything; servers that no
-such client uses do without its 80 MB.
+Importing it takes seconds, because its package imports all of MLflow's client and pandas. So a thread imports
+it at the first request of an MLflow client; servers without such clients do without its 80 MB.
 """
 
 import contextlib

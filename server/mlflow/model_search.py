@@ -86,7 +86,9 @@ def search(call: Call) -> dict[str, Any]:
 
 def _comparisons(text: str) -> list[Any]:
     """Parse a filter and check its attributes and values."""
-    comparisons = model_comparisons(text) if text.strip() else []
+    if not text.strip():
+        return []
+    comparisons = model_comparisons(text)
     for comparison in comparisons:
         if comparison.entity.type.value == "attributes" and comparison.entity.key not in _ATTRIBUTES:
             raise invalid(
@@ -113,12 +115,16 @@ def _values(message: Message, entity: Any, datasets: Sequence[Dataset]) -> list[
     key = entity.key
     if kind == "attributes":
         attribute = _attribute(message, key)
-        return [] if attribute is None else [attribute]
+        if attribute is None:
+            return []
+        return [attribute]
     if kind == "metrics":
         values = [float(metric["value"]) for metric in _metrics(message, datasets) if metric["key"] == key]
         # NaN compares with nothing, as NULL in SQL.
         return [value for value in values if not math.isnan(value)]
-    items = message["info"].get("tags", []) if kind == "tags" else message["data"].get("params", [])
+    items = message["data"].get("params", [])
+    if kind == "tags":
+        items = message["info"].get("tags", [])
     return [item["value"] for item in items if item["key"] == key]
 
 
@@ -163,17 +169,20 @@ def _order(order: dict[str, Any]) -> Key:
         if order.get(field)
     }
 
+    datasets = []
+    if dataset:
+        datasets.append(dataset)
+
     def latest(message: Message) -> float | None:
-        values = [
-            metric for metric in _metrics(message, [dataset] if dataset else []) if metric["key"] == key
-        ]
+        values = [metric for metric in _metrics(message, datasets) if metric["key"] == key]
         newest = min(
             values,
             key=lambda metric: (-metric["timestamp"], -metric["step"], metric["run_id"]),
             default=None,
         )
-        value = math.nan if newest is None else float(newest["value"])
-        return None if math.isnan(value) else value
+        if newest is None or math.isnan(float(newest["value"])):
+            return None
+        return float(newest["value"])
 
     return latest
 

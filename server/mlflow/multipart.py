@@ -2,10 +2,10 @@
 
 A client gets a signed address for each part, puts the part there without a token, and has them joined.
 
-Nothing of an upload is kept but its parts, which are blobs of the store: what an upload is of is signed into
-its id, and what a part is into the ETag that its client brings back. So any replica takes any part, and a
-server that is killed has forgotten nothing. Parts of an upload that is never joined are blobs that no record
-names, as are those of one that was: they are collected a week later.
+Only the parts of an upload are kept, as blobs of the store. The file that an upload is for is signed into its
+id, and a part's number and digest into the ETag that its client brings back. So any replica takes any part,
+and a server that is killed loses nothing. Before and after the joining the parts are blobs that no record
+names, which are collected a week later.
 """
 
 import hashlib

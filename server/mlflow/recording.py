@@ -8,7 +8,7 @@ from resources.tracking import runs
 from resources.tracking.run_files import MAX_LIVE, TrackedPoint
 from server.mlflow import call as fields
 from server.mlflow import logged_models
-from server.mlflow.call import LONGEST_TAG, Call, check_count, checked_text, missing, too_long
+from server.mlflow.call import MAX_TAG_LETTERS, Call, check_count, checked_text, missing, too_long
 from server.mlflow.compacting import compact_soon
 from server.mlflow.forms import without_empty
 from server.mlflow.refusals import Refused
@@ -93,8 +93,8 @@ def log_model(call: Call) -> dict[str, Any]:
                 "INVALID_PARAMETER_VALUE",
                 f"The tag {_MODELS_TAG} of run {tracked.row.id} is no list of models",
             ) from None
-        if len(history) > LONGEST_TAG:  # the beginning of it would be no JSON
-            raise too_long(_MODELS_TAG, LONGEST_TAG)
+        if len(history) > MAX_TAG_LETTERS:  # the beginning of it would be no JSON
+            raise too_long(_MODELS_TAG, MAX_TAG_LETTERS)
         runs.log(call.state.store, tracked, tags=[(_MODELS_TAG, history)])
     return {}
 
@@ -107,7 +107,9 @@ def _model(text: str) -> dict[str, Any]:
         raise Refused(
             "INVALID_PARAMETER_VALUE", f"Malformed model info. {text[:200]!r} is not a valid JSON."
         ) from None
-    lacking = sorted(_MODEL - model.keys()) if isinstance(model, dict) else sorted(_MODEL)
+    lacking = sorted(_MODEL)
+    if isinstance(model, dict):
+        lacking = sorted(_MODEL - model.keys())
     if lacking:
         raise Refused("INVALID_PARAMETER_VALUE", f"Model json is missing mandatory fields: {lacking}")
     flavors = {}

@@ -47,7 +47,7 @@ _CODES = {
     429: ("REQUEST_LIMIT_EXCEEDED", 429),
     503: ("TEMPORARILY_UNAVAILABLE", 503),
 }
-_LONGEST = 1_000_000  # bytes of a problem
+_MAX_PROBLEM_BYTES = 1_000_000
 
 
 _AWAY = ("ftp", "sftp", "hdfs", "viewfs", "http", "https", "r2", "b2", "abfss")
@@ -98,7 +98,7 @@ class MlflowProblems:
             if message["type"] == "http.response.start" and _is_problem(message["headers"]):
                 start = message
             elif start is not None and message["type"] == "http.response.body":
-                body += message.get("body", b"")[: _LONGEST - len(body)]
+                body += message.get("body", b"")[: _MAX_PROBLEM_BYTES - len(body)]
                 if not message.get("more_body"):
                     begun = start
                     start = None

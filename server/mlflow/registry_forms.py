@@ -15,9 +15,9 @@ from server.mlflow.call import Call, invalid, missing, too_long
 from server.mlflow.forms import without_empty
 from server.mlflow.refusals import Refused
 
-_LONGEST_NAME = 256
-_LONGEST_ALIAS = 255
-_LONGEST_TAG = 100_000
+_MAX_NAME_LETTERS = 256
+_MAX_ALIAS_LETTERS = 255
+_MAX_TAG_LETTERS = 100_000
 _STAGES = {stage.lower(): stage for stage in STAGES}
 
 
@@ -92,8 +92,8 @@ def model_name(call: Call, field: str = "name") -> str:
     normal = posixpath.normpath(name)
     if normal != name or normal in (".", ".."):
         raise invalid(field, name, f"it would be another name, {normal!r}, as a file")
-    if len(name) > _LONGEST_NAME:
-        raise too_long(field, _LONGEST_NAME)
+    if len(name) > _MAX_NAME_LETTERS:
+        raise too_long(field, _MAX_NAME_LETTERS)
     return name
 
 
@@ -128,8 +128,8 @@ def alias(call: Call) -> str:
             f"Invalid alias name: '{name}'. Names may only contain alphanumerics, underscores (_), and "
             "dashes (-).",
         )
-    if len(name) > _LONGEST_ALIAS:
-        raise too_long("alias", _LONGEST_ALIAS)
+    if len(name) > _MAX_ALIAS_LETTERS:
+        raise too_long("alias", _MAX_ALIAS_LETTERS)
     return name
 
 
@@ -142,8 +142,8 @@ def tag(item: dict[str, Any], path: str = "") -> tuple[str, str]:
     """A tag's key and value."""
     name = fields.key(f"{path}key", item.get("key"))
     value = fields.checked_text(f"{path}value", fields.value_of(item))
-    if len(value) > _LONGEST_TAG:
-        raise too_long(f"{path}value", _LONGEST_TAG)
+    if len(value) > _MAX_TAG_LETTERS:
+        raise too_long(f"{path}value", _MAX_TAG_LETTERS)
     return name, value
 
 

@@ -35,7 +35,7 @@ _MAX_OBJECTS = 500_000
 _API_PREFIXES = [prefix for prefix in PREFIXES if not prefix.endswith("-artifacts")]
 _PROXY_PREFIXES = [prefix for prefix in PREFIXES if prefix.endswith("-artifacts")]
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-_INFO = {  # what 3.x clients ask before they use what not every server has
+_INFO = {  # asked by 3.x clients before they use optional features
     "store_type": "SqlStore",
     "workspaces_enabled": False,
     "trace_archival_enabled": False,
@@ -63,7 +63,9 @@ async def answer_api(request: Request) -> Response:
         return _refuse_unknown(method, path)
     try:
         async with read_body(request, request.app.state.halving.ingest_memory, MAX_BODY) as body:
-            fields = _query(request) if method == "GET" else {}
+            fields = {}
+            if method == "GET":
+                fields = _query(request)
             fields = fields or await _object(request, body)
             call = _call(request, {**fields, **named}, is_logged=endpoint.is_logged)
             return _message(await _answer(endpoint, call))
@@ -203,9 +205,9 @@ def _call(request: Request, fields: dict[str, Any], *, is_logged: bool) -> Call:
 
 
 async def _object(request: Request, body: bytes) -> dict[str, Any]:
-    """Read a body's fields.
+    """Parse a body's fields.
 
-    A large one is read in a thread, and one that would keep all other threads waiting is not.
+    A large body is parsed in a thread; one that would keep all other threads waiting is refused.
     """
     if request.method in ("POST", "PUT"):
         content_type = request.headers.get("content-type")
@@ -242,8 +244,9 @@ def _query(request: Request) -> dict[str, Any]:
 
 
 def _message(content: dict[str, Any] | bytes) -> Response:
-    body = content if isinstance(content, bytes) else json.dumps(content, allow_nan=False).encode()
-    return Response(body, media_type="application/json")
+    if isinstance(content, dict):
+        content = json.dumps(content, allow_nan=False).encode()
+    return Response(content, media_type="application/json")
 
 
 def _refuse_unknown(method: str, path: str) -> Response:

@@ -17,7 +17,7 @@ from server.mlflow.experiments import visible_experiment
 from server.mlflow.forms import STATUSES, info_form, run_json, status_of
 from server.mlflow.refusals import Refused
 
-_LONGEST_NAME = 250
+_MAX_NAME_LETTERS = 250
 
 
 def create(call: Call) -> bytes:
@@ -33,11 +33,13 @@ def create(call: Call) -> bytes:
             f"Both 'run_name' argument and '{NAME_TAG}' tag are specified, but with different values "
             f"(run_name='{chosen_name}', {NAME_TAG}='{tagged_name}').",
         )
-    name = (chosen_name or tagged_name or f"run-{run[:8]}")[:_LONGEST_NAME]
+    name = (chosen_name or tagged_name or f"run-{run[:8]}")[:_MAX_NAME_LETTERS]
     user = call.maybe_text("user_id") or ""
     started = call.time("start_time") or now_ms()
     with call.state.catalog.write() as session:
-        number = 0 if call.fields.get("experiment_id") in (None, "") else call.experiment()
+        number = 0
+        if call.fields.get("experiment_id") not in (None, ""):
+            number = call.experiment()
         experiment: ExperimentRow = visible_experiment(call, session, number)
         made = runs.create_run(
             session, call.state.store, experiment, run, name=name, user=user, started=started, tags=tags
@@ -54,15 +56,21 @@ def get(call: Call) -> bytes:
 
 def update(call: Call) -> bytes:
     value = call.fields.get("status")
-    status = None if value in (None, "") else status_of(value)
-    if status is None and value not in (None, ""):
-        raise invalid("status", value, f"give one of {', '.join(STATUSES)}")
-    name = call.maybe_text("run_name")
+    status = None
+    if value not in (None, ""):
+        status = status_of(value)
+        if status is None:
+            raise invalid("status", value, f"give one of {', '.join(STATUSES)}")
+    name = (call.maybe_text("run_name") or "")[:_MAX_NAME_LETTERS] or None
     ended = call.time("end_time")
     with call.state.catalog.write() as session:
         tracked = visible_run(call, session, lock=True)
         runs.update(
-            call.state.store, tracked, name=name[:_LONGEST_NAME] if name else None, status=status, ended=ended
+            call.state.store,
+            tracked,
+            name=name,
+            status=status,
+            ended=ended,
         )
         info = info_form(tracked.row, tracked.artifacts)
     return json.dumps({"run_info": info}).encode()

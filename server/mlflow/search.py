@@ -72,7 +72,9 @@ def search(call: Call) -> bytes:
             )
             page_rows = _read_whole(session, ids)
     runs = ",".join(run_json(row, places[row.experiment]) for row in page_rows)
-    parts = [f'"runs":[{runs}]'] if runs else []
+    parts = []
+    if runs:
+        parts.append(f'"runs":[{runs}]')
     parts += [f'"next_page_token":{json.dumps(token)}' for token in following.values()]
     return f"{{{','.join(parts)}}}".encode()
 
@@ -97,7 +99,9 @@ class _Metrics(_Items):
 
     def get(self, key: str, otherwise: Any = None) -> Any:
         value = super().get(key)
-        return otherwise if value is None else float(value)
+        if value is None:
+            return otherwise
+        return float(value)
 
 
 class _Searched:

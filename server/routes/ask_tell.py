@@ -31,7 +31,7 @@ router = APIRouter(prefix="/hpo/studies/{study}", tags=["ask and tell"])
 RETRY_SECONDS = 1
 HELD_BACK = "Held-Back"
 MAX_VALUES = 1_000
-LONGEST_NAME = 500
+MAX_NAME_LETTERS = 500
 TrialNumber = Annotated[int, Path(ge=0, lt=2**31, description="The trial's number.", examples=[7])]
 Lease = Annotated[
     float,
@@ -41,7 +41,7 @@ Lease = Annotated[
         description="Seconds that the loop may be silent before the trial is given to another.",
     ),
 ]
-MetricName = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+MetricName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LETTERS)]
 
 
 class Report(NoFlags):
@@ -163,7 +163,9 @@ def ask(
     except NotFound:
         check_opens(state, caller, study)
         return _nothing_now()
-    key = sha256(idempotency_key.encode()).hexdigest()[:32] if idempotency_key else token_hex(16)
+    key = token_hex(16)
+    if idempotency_key:
+        key = sha256(idempotency_key.encode()).hexdigest()[:32]
     assignment = loop.ask(f"{caller.actor} {key}", lease_seconds, again=idempotency_key is not None)
     if isinstance(assignment, Finish):
         return problem(410, f"the search of study {study} is over")
@@ -173,8 +175,10 @@ def ask(
 
 
 def _nothing_now(held_back: str | None = None) -> Response:
-    reason = {HELD_BACK: held_back} if held_back else {}
-    return Response(status_code=204, headers={"Retry-After": str(RETRY_SECONDS), **reason})
+    headers = {"Retry-After": str(RETRY_SECONDS)}
+    if held_back:
+        headers[HELD_BACK] = held_back
+    return Response(status_code=204, headers=headers)
 
 
 async def _is_stored(body: Progress, state: Shared) -> bool:

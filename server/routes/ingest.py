@@ -119,7 +119,9 @@ def begin(body: NewRun, state: Shared, caller: Viewer) -> Response:
     caller.check_writes(check_name("project", body.project))
     check_storable(body.params, "params")
     check_storable(body.tags, "tags")
-    run = check_name("run id", body.run) if body.run is not None else new_id()
+    run = new_id()
+    if body.run is not None:
+        run = check_name("run id", body.run)
     began = {
         "provenance": NOT_CAPTURED,
         "seed": body.seed,
@@ -127,7 +129,9 @@ def begin(body: NewRun, state: Shared, caller: Viewer) -> Response:
         "started": now(),
         "token": body.token or secrets.token_hex(8),
     }
-    parent = {"tags": body.tags} if body.tags else {}
+    parent = {}
+    if body.tags:
+        parent["tags"] = body.tags
     attempt = RunRecords(state.store, body.project, run).start(body.params, parent, None, began)
     following = state.ingested.next_sequence(Attempt(body.project, run, attempt))
     return answer({"project": body.project, "run": run, "attempt": attempt, "next": following}, 201)

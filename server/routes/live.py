@@ -100,9 +100,13 @@ async def _subscribe(
     chosen = parse_runs(caller, runs)
     if len(chosen) > MAX_RUNS:
         raise InvalidInput(f"{len(chosen)} runs are not accepted: a stream is of at most {MAX_RUNS}")
-    client = None if caller == LOCAL else caller.actor
+    client = None
+    if caller != LOCAL:
+        client = caller.actor
     try:
-        after = positions_of(cursor) if cursor else None
+        after = None
+        if cursor:
+            after = positions_of(cursor)
         subscription = await state.live.open(chosen, keys, after, client=client, history=history)
     except TooManyStreams as error:
         raise HTTPException(429, str(error), {"Retry-After": str(RETRY_SECONDS)}) from None

@@ -175,5 +175,7 @@ def _part(range_header: str, size: int) -> tuple[int, int] | None:
         return None
     if not match[1]:
         return max(0, size - int(match[2])), size
-    end = int(match[2]) + 1 if match[2] else size
-    return int(match[1]), min(size, end)
+    end = size
+    if match[2]:
+        end = min(size, int(match[2]) + 1)
+    return int(match[1]), end

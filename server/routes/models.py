@@ -162,9 +162,9 @@ def champion(model: ModelName, state: Shared, caller: Viewer) -> Response:
         row = champion_of(session, model)
         if row is None:
             registered = session.get(RegisteredModelRow, model)
-            raise NotFound(
-                f"model {model!r} has no champion" if registered else _no_model(session, model, caller)
-            )
+            if registered is None:
+                raise NotFound(_no_model(session, model, caller))
+            raise NotFound(f"model {model!r} has no champion")
         features = features_of(session, row)
     names = (
         "model",
@@ -176,7 +176,9 @@ def champion(model: ModelName, state: Shared, caller: Viewer) -> Response:
         "output_schema",
         "metrics",
     )
-    link = checkpoint_link(state, row.checkpoint) if row.checkpoint else (None, None)
+    link: tuple[str, datetime] | tuple[None, None] = (None, None)
+    if row.checkpoint:
+        link = checkpoint_link(state, row.checkpoint)
     return answer(
         {
             **{name: getattr(row, name) for name in names},

@@ -169,9 +169,12 @@ def page(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
     """
     sweep_of(state, caller, sweep)
     report, _ = outcome_of(state.catalog, sweep)
-    if report is None and not state.store.exists(report_path(sweep)):
+    if report is not None:
+        content = state.store.get_blob(report.html)
+    elif state.store.exists(report_path(sweep)):
+        content = state.store.read(report_path(sweep))
+    else:
         raise NotFound(f"sweep {sweep} has no evaluation report yet")
-    content = state.store.get_blob(report.html) if report else state.store.read(report_path(sweep))
     return Response(content, media_type="text/html; charset=utf-8", headers=_INERT)
 
 

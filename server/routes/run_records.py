@@ -26,9 +26,9 @@ from server.store_threads import reads_store
 router = APIRouter(prefix="/runs", tags=["runs"])
 
 MAX_COMPARED = 50
-_FILES_SECONDS = 10.0  # that somebody who looks at a run waits for its files; then it is what the index has
+_FILES_SECONDS = 10.0  # how long a run's files are waited for, before the index answers
 _IN_FILES_ALONE = ("determinism", "provenance", "attempts", "artifacts", "media", "checkpoints", "files")
-# Addresses and folders, which not everybody who may see a run is to see.
+# Addresses and folders, which some who may see a run must not see.
 _OF_THE_MACHINE = ("store", "journals")
 
 
@@ -142,7 +142,9 @@ def _from_index(state: State, project: str, run: str, error: StoreError | Busy) 
         return None
     if row is None:
         return None
-    reason = store_fault(error) if isinstance(error, StoreError) else str(error)
+    reason = str(error)
+    if isinstance(error, StoreError):
+        reason = store_fault(error)
     return {
         **{
             name: row[name]

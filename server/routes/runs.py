@@ -211,14 +211,16 @@ def list_runs(
         )
     with reading(state.catalog) as session:
         projects = _projects(session, caller, project)
-        view = first_view(session, projects) if first else None
+        view = None
+        if first:
+            view = first_view(session, projects)
         if view:
             filter_text = view.filter
             columns = ",".join(view.columns)
         chosen = with_all_names(session, _filter(filter_text))
         fields = _fields("columns", columns, MAX_COLUMNS)
         index = state_of(session)
-        # Of a first view it is the tag of what was chosen, so that who asks for that next has the answer
+        # A first view has the tag of the question that it chose, so that who asks that next has the answer
         # already.
         tag = etag(state, index, chosen, fields, projects, limit, offset)
         if is_known(tag, if_none_match):

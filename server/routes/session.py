@@ -78,7 +78,9 @@ async def log_in(
         return answer(_who(request, state, LOCAL, None))
     holder = await authentication.find_by_text(token.get_secret_value())
     if holder is None:
-        address = request.client.host if request.client else ""
+        address = ""
+        if request.client:
+            address = request.client.host
         wait = await authentication.delay_refusal(address)
         if wait is not None:
             return problem(
@@ -119,13 +121,16 @@ def list_writes(
 
 def _who(request: Request, state: State, caller: Caller, session: Session | None) -> dict[str, Any]:
     authentication: Authentication = request.app.state.authentication
+    csrf = None
+    if session:
+        csrf = authentication.sessions.csrf(session)
     return {
         "actor": caller.actor,
         "scopes": caller.scopes,
         "projects": caller.visible_projects,
         "dagster_url": state.settings.dagster_url,
         "auth": authentication.asks,
-        "csrf": authentication.sessions.csrf(session) if session else None,
+        "csrf": csrf,
     }
 
 

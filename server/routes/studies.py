@@ -164,7 +164,10 @@ def _intent_of(state: State, caller: Caller, intent: str) -> IntentRow:
         return intents.find(state.catalog, intent)
     with state.catalog.read() as session:
         row = session.get(IntentRow, intent)
-    caller.check(intents.project_of(row) if row else None, f"intent {intent!r}")
+    project = None
+    if row is not None:
+        project = intents.project_of(row)
+    caller.check(project, f"intent {intent!r}")
     assert row is not None
     return row
 

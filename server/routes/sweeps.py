@@ -145,10 +145,15 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, if_none_match: IfNo
     summary = summarize(state.catalog, study)
     report, version = outcome_of(state.catalog, study)
     with state.catalog.read() as session:
-        model = as_dict(session, version) if version else None
+        model = None
+        if version is not None:
+            model = as_dict(session, version)
     scores = None
     if report is not None:
         scores = {"metrics": report.metrics, "created_at": report.created_at, "digest": report.digest}
+    final_scores = None
+    if summary.final_seeds:
+        final_scores = report_data(state.store, report).get("final")
     copied = (
         "id",
         "name",
@@ -167,7 +172,7 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, if_none_match: IfNo
         "saved": summary.saved,
         "cost": sweep_cost(state.catalog, study, load_prices()).as_dict(),
         "problem": state.studies.problem(study),
-        "final_scores": report_data(state.store, report).get("final") if summary.final_seeds else None,
+        "final_scores": final_scores,
         "trials": [line.as_dict() for line in trials_of(state.catalog, study)],
         "report": scores,
         "model": model,
@@ -246,7 +251,10 @@ def sweep_of(state: State, caller: Caller, study: str) -> SweepRow:
         row = session.get(SweepRow, study)
         if row is None and caller.projects is None:
             return state.catalog.sweep(session, study)  # raises, and names the newest ones
-    caller.check(row.project if row else None, f"sweep {study!r}")
+    project = None
+    if row is not None:
+        project = row.project
+    caller.check(project, f"sweep {study!r}")
     assert row is not None
     return row
 

@@ -20,7 +20,7 @@ from server.settings import Settings
 from tests.sdk.imports.tools import python_with, run_script
 from tests.server import plain_http
 from tests.server.clients import ADDRESS, client_of
-from tests.server.mlflow.test_multipart import UPLOAD
+from tests.server.mlflow.scripts import UPLOAD
 from tests.server.prefix_proxy import proxy_before
 from tests.server.processes import Stream, server_of
 from tests.waiting import wait_for

@@ -110,10 +110,10 @@ def test_a_study_that_is_stopped_ends_with_the_last_trial_that_is_given_back(
 ) -> None:
     study = open_study(client, external(strategy={"random": {"budget": 1}}))
     assignment = ask(client, study)
-    held = ask(client, study)
+    last = ask(client, study)
     tell(client, study, assignment, 1, 0.5)
     client.post(f"/hpo/studies/{study}/stop")
-    client.post(f"/hpo/studies/{study}/trials/{held['trial']}/release", json={"attempt": 1})
+    client.post(f"/hpo/studies/{study}/trials/{last['trial']}/release", json={"attempt": 1})
     assert client.get(f"/hpo/studies/{study}").json()["status"] == "finished"
     assert client.post(f"/hpo/studies/{study}/ask").status_code == 410
 

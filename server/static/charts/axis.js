@@ -2,7 +2,7 @@
 import { axisNumber, evenSplits, logSplits } from "./ticks.js";
 
 const LOG_FROM = 50;
-export const MOST_TEXTS = 40;
+export const MAX_TEXTS = 40;
 
 /**
  * @typedef {object} Axis

@@ -2,8 +2,8 @@
 
 /** @typedef {import("./curves.js").Curve} Curve */
 
-const MOST_PLACES = 1000;
-const MOST_LOOKED_AT = 20_000; // of all curves' rows, to find the places
+const MAX_PLACES = 1000;
+const MAX_ROWS_READ = 20_000; // of all curves' rows, to find the places
 
 /**
  * The mean of curves at common places of x, and mean ± standard deviation (of a sample) as its range. A curve
@@ -79,13 +79,13 @@ function between(curve, row, x) {
  * @param {Curve[]} curves
  */
 function placesOf(curves) {
-  const placesPerCurve = Math.max(2, Math.floor(MOST_LOOKED_AT / curves.length));
+  const placesPerCurve = Math.max(2, Math.floor(MAX_ROWS_READ / curves.length));
   const all = Float64Array.from(
     curves.flatMap((curve) => [...thinned(curve.x.subarray(0, curve.length), placesPerCurve)]),
   ).sort();
   let count = 0;
   for (const place of all) if (count === 0 || place !== all[count - 1]) all[count++] = place;
-  return thinned(all.subarray(0, count), MOST_PLACES);
+  return thinned(all.subarray(0, count), MAX_PLACES);
 }
 
 /** @param {Float64Array} places @param {number} limit */

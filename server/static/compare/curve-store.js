@@ -92,10 +92,10 @@ function ask() {
     for (const key of keys) {
       const lacking = runs.filter((run) => places.isUnknown(axis, key, run));
       if (!lacking.length) continue;
-      const same = `${axis}\n${lacking.length === runs.length ? "" : lacking.join(",")}`;
-      const entry = missing.get(same) ?? { axis, keys: [], runs: lacking };
+      const question = `${axis}\n${lacking.length === runs.length ? "" : lacking.join(",")}`;
+      const entry = missing.get(question) ?? { axis, keys: [], runs: lacking };
       entry.keys.push(key);
-      missing.set(same, entry);
+      missing.set(question, entry);
     }
   }
   if (missing.size && takeEarly()) return ask();
@@ -229,7 +229,7 @@ async function refineOne(question, signal) {
 }
 
 /**
- * What a stream has of a metric of a run. Gives what {@link places.take} does.
+ * Add a stream's points of a run's metric; returns what {@link places.take} does.
  * @param {Parameters<typeof places.take>} points
  */
 export function take(...points) {

@@ -13,7 +13,7 @@ import { measured } from "./units.js";
 /** @typedef {import("../charts/curves.js").Curve} Curve */
 /** @typedef {"step" | "time" | "relative"} Axis */
 
-const MOST_ASKED = 100; // runs of a question: their ids have to fit into a URL
+const MAX_RUNS = 100; // runs of a question: their ids have to fit into a URL
 
 /**
  * A place on the x axis in words.
@@ -82,9 +82,9 @@ function useLast(name, runs) {
   useEffect(() => {
     const stop = new AbortController();
     void (async () => {
-      for (let from = 0; from < runs.length; from += MOST_ASKED) {
+      for (let from = 0; from < runs.length; from += MAX_RUNS) {
         const ids = runs
-          .slice(from, from + MOST_ASKED)
+          .slice(from, from + MAX_RUNS)
           .map((id) => `'${id.slice(id.indexOf("/") + 1).replaceAll("'", "''")}'`);
         const query = new URLSearchParams({
           limit: "1000",

@@ -7,8 +7,8 @@ import { html } from "../lib/html.js";
 import { queryValue, setQuery } from "../lib/url-state.js";
 import { Swatch } from "./run-line.js";
 
-export const MOST_COMPARED = 10;
-const LONGEST_PATCH = 3000; // lines
+export const MAX_COMPARED = 10;
+const MAX_PATCH_LINES = 3000;
 
 /** @typedef {{differs: boolean, values: unknown[]}} Row */
 /** @typedef {Record<string, Row>} Section */
@@ -22,7 +22,7 @@ const all = queryValue("all");
  * @param {{runs: string[]}} props runs: ids, of which the first ten are compared
  */
 export function Diff({ runs }) {
-  const compared = runs.slice(0, MOST_COMPARED);
+  const compared = runs.slice(0, MAX_COMPARED);
   if (compared.length < 2)
     return html`<p class="nothing">Show at least two runs to see what differs between
     them.</p>`;
@@ -124,7 +124,7 @@ function Part({ name, rows, runs, whole }) {
 }
 
 /**
- * Whether a value is another than most have; where all are different none is odd.
+ * Whether a value differs from the most common one; where all differ, none is odd.
  * @param {Row} row
  * @param {unknown} value
  */
@@ -178,9 +178,9 @@ function Patch({ text }) {
   const lines = text.split("\n");
   return html`<pre class="patch" tabindex="0">
     ${lines
-      .slice(0, LONGEST_PATCH)
+      .slice(0, MAX_PATCH_LINES)
       .map((line, index) => html`<span key=${index} class=${kindOf(line)}>${line}\n</span>`)}
-        ${lines.length > LONGEST_PATCH ? `… ${lines.length - LONGEST_PATCH} more lines` : ""}</pre>`;
+        ${lines.length > MAX_PATCH_LINES ? `… ${lines.length - MAX_PATCH_LINES} more lines` : ""}</pre>`;
 }
 
 /** @param {string} line */

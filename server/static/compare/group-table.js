@@ -16,13 +16,13 @@ import * as view from "./view.js";
  */
 
 const MAX_GROUPS = 200;
-const MOST_MEANS = 30; // columns, by the server
+const MAX_MEANS = 30; // columns, by the server
 
 export function GroupTable() {
   const by = view.group.value;
   const query = new URLSearchParams({ by, limit: String(MAX_GROUPS) });
   if (view.filter.value) query.set("filter", view.filter.value);
-  const meanColumns = view.columns.value.slice(0, MOST_MEANS);
+  const meanColumns = view.columns.value.slice(0, MAX_MEANS);
   if (meanColumns.length) query.set("columns", meanColumns.join(","));
   const watched = useWatched(`/runs/groups?${query}`);
   const groups = /** @type {Group[]} */ (watched.data.value?.groups ?? []);
@@ -62,8 +62,8 @@ export function GroupTable() {
         html`<p class="muted hint">These are the ${MAX_GROUPS} largest groups; there may be more.</p>`
       }
       ${
-        view.columns.value.length > MOST_MEANS &&
-        html`<p class="muted hint">Means are given of the first ${MOST_MEANS} columns.</p>`
+        view.columns.value.length > MAX_MEANS &&
+        html`<p class="muted hint">Means are given of the first ${MAX_MEANS} columns.</p>`
       }
       <p class="muted hint">A line of the charts is the mean of a group's shown runs, its band ± one standard
         deviation.</p>

@@ -7,12 +7,12 @@ import { listen } from "../lib/live.js";
 import { again, panelsChanged, take, wantedKeys } from "./curve-store.js";
 import { isLive, rowOf, shownIds } from "./runs.js";
 
-const MOST_RUNS = 200;
-const MOST_KEYS = 100;
-const MOST_CHARACTERS = 3500; // of an address for either; proxies take 8,000 in all
+const MAX_RUNS = 200;
+const MAX_KEYS = 100;
+const MAX_CHARACTERS = 3500; // of an address for either; proxies take 8,000 in all
 const SETTLE_MS = 300;
 const DOWN_MS = 3000;
-const LONGEST = 4000;
+const MAX_LIVE_ROWS = 4000;
 
 /** @typedef {import("../lib/live.js").Points} Points */
 /** @typedef {{runs: string[], keys: string[], stop: () => void}} Stream */
@@ -48,15 +48,15 @@ function onPoints({ run, key, x, t, value, attempt }) {
     value.map(Number),
     (curve, places, values) => !overlaps(curve, places, values),
   );
-  // What a bucketed curve has of later steps is no longer so.
+  // The later steps of a bucketed curve are out of date.
   const resumed = attempt > (attempts.get(run) ?? attempt);
   attempts.set(run, attempt);
-  if (resumed || rows === 0 || rows > LONGEST) repeat([run]);
+  if (resumed || rows === 0 || rows > MAX_LIVE_ROWS) repeat([run]);
 }
 
 /**
- * Whether points before the curve's end say something else than it does, as those of another attempt. Those
- * that came twice do not; what is in buckets cannot be told.
+ * Whether points before the curve's end differ from it, as those of another attempt do. Points that came
+ * twice do not; of those in buckets it cannot be said.
  * @param {import("../charts/curves.js").Curve} curve
  * @param {number[]} x
  * @param {number[]} values
@@ -127,7 +127,7 @@ export function follow(onRun = () => {}) {
   const choose = () => {
     const now = streams.at(-1);
     const training = shownIds.peek().filter(isLive);
-    const runs = within(training, MOST_RUNS);
+    const runs = within(training, MAX_RUNS);
     const neededKeys = wantedKeys();
     if (now && sameRuns(now.runs, runs) && neededKeys.every((key) => now.keys.includes(key))) return;
     crowded =
@@ -138,7 +138,7 @@ export function follow(onRun = () => {}) {
       return onState(true);
     }
     // Metrics that were looked at stay in the stream, so that scrolling back begins no other.
-    const keys = within([...new Set([...neededKeys, ...(now?.keys ?? [])])], MOST_KEYS);
+    const keys = within([...new Set([...neededKeys, ...(now?.keys ?? [])])], MAX_KEYS);
     const query = [
       ...runs.map((run) => `run=${encodeURIComponent(run)}`),
       ...keys.map((key) => `key=${encodeURIComponent(key)}`),
@@ -183,7 +183,7 @@ export function follow(onRun = () => {}) {
 function within(names, limit) {
   let characters = 0;
   const end = names.findIndex(
-    (name) => (characters += encodeURIComponent(name).length + 5) > MOST_CHARACTERS,
+    (name) => (characters += encodeURIComponent(name).length + 5) > MAX_CHARACTERS,
   );
   return names.slice(0, Math.min(limit, end < 0 ? names.length : end));
 }

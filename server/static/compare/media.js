@@ -8,7 +8,7 @@ import { html } from "../lib/html.js";
 import { queryValue, setQuery } from "../lib/url-state.js";
 import { RunName } from "./diff.js";
 
-export const MOST_RUNS = 100;
+export const MAX_RUNS = 100;
 
 /**
  * @typedef {{run: string, key: string, kind: string, step: number, digest: string, name: string, url: string,
@@ -25,7 +25,7 @@ const size = computed(() => SIZES.find((name) => name === sizeParameter.value) ?
  * @param {{runs: string[]}} props ids; the first hundred are looked at
  */
 export function Media({ runs }) {
-  const compared = runs.slice(0, MOST_RUNS);
+  const compared = runs.slice(0, MAX_RUNS);
   if (!compared.length) return html`<p class="nothing">Show a run to see what it logged.</p>`;
   return html`<${Loaded} key=${compared.join()} runs=${compared} />`;
 }

@@ -12,7 +12,7 @@ import * as view from "./view.js";
  */
 
 const EVERY_MS = 5000;
-const MOST_ASKED = 100; // runs: their ids have to fit into a URL
+const MAX_RUNS = 100; // runs: their ids have to fit into a URL
 
 /**
  * The names that the runs have which the filter chooses; while a new filter is answered, those of the last
@@ -39,7 +39,7 @@ export function follow() {
     const ids = runs.shownIds.value.map((id) => id.slice(id.indexOf("/") + 1));
     // All runs of the filter are shown, so they have the names that its runs have.
     const every = ids.length === runs.total.value && !view.shownIds.value.length;
-    return every || !ids.length || ids.length > MOST_ASKED
+    return every || !ids.length || ids.length > MAX_RUNS
       ? null
       : `run in (${ids.map((id) => `'${id.replaceAll("'", "''")}'`).join(", ")})`;
   });

@@ -30,7 +30,7 @@ function turnTable(name) {
   tables.value = next;
 }
 
-const MOST_MARKS = 1000;
+const MAX_MARKS = 1000;
 let marks = 0;
 
 /** @typedef {import("../charts/line-chart.js").LineChart} LineChart */
@@ -118,7 +118,7 @@ export function Panel({ name, title = name, axis: fixed }) {
       if (stands !== "whole") return;
       performance.mark("halving:painted", { detail: name });
       // A dashboard may be open for weeks.
-      if (++marks % MOST_MARKS === 0) performance.clearMarks("halving:painted");
+      if (++marks % MAX_MARKS === 0) performance.clearMarks("halving:painted");
     };
     const changed = () => drawSoon(draw);
     const light = () =>

@@ -4,7 +4,7 @@
  */
 import { computed, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { axisOf, MOST_TEXTS, numberOf, shareOf } from "../charts/axis.js";
+import { axisOf, MAX_TEXTS, numberOf, shareOf } from "../charts/axis.js";
 import { ParallelCoordinates } from "../charts/parallel-coordinates.js";
 import { shade } from "../charts/ramp.js";
 import { ScatterPlot } from "../charts/scatter-plot.js";
@@ -22,9 +22,9 @@ import { names, quoted } from "./names.js";
 /** @typedef {import("@preact/signals").Signal<string | null>} Highlighted */
 /** @typedef {{id: string, run: string, values: Record<string, unknown>}} Run */
 
-const MOST_RUNS = 1000;
-const MOST_ASKED = 90; // columns of a request, with room for what is chosen besides
-const MOST_AXES = 9;
+const MAX_RUNS = 1000;
+const MAX_COLUMNS = 90; // columns of a request, with room for what is chosen besides
+const MAX_AXES = 9;
 
 const color = queryValue("color");
 const chosenAxes = computed(() => (query.value.has("axes") ? fieldsOf(query.value.get("axes") ?? "") : null));
@@ -46,7 +46,7 @@ export function Parameters({ filter, highlighted, onFilter }) {
   const columns = names.value;
   if (!columns) return html`<p class="nothing">…</p>`;
   const all = columns.params.map((param) => fieldOf("params", param.name));
-  const params = all.slice(0, MOST_ASKED / 2); // those that most runs have
+  const params = all.slice(0, MAX_COLUMNS / 2); // those that most runs have
   const metrics = columns.metrics
     .map((metric) => fieldOf("metrics", metric.name))
     .filter((name) => !name.includes(".system/"));
@@ -89,7 +89,7 @@ function Loaded({ all, params, metrics, filter, highlighted, onFilter }) {
   ]
     .filter(Boolean)
     .slice(0, 100);
-  const question = new URLSearchParams({ limit: String(MOST_RUNS), columns: columnsText.join(",") });
+  const question = new URLSearchParams({ limit: String(MAX_RUNS), columns: columnsText.join(",") });
   if (filter) question.set("filter", filter);
   const watched = useWatched(`/runs?${question}`);
   /** @type {Run[]} */
@@ -106,9 +106,9 @@ function Loaded({ all, params, metrics, filter, highlighted, onFilter }) {
   const varying = params.filter(
     (name) =>
       distinct(runs, name) > 1 &&
-      (axes[name]?.kind === "number" || (axes[name]?.texts.length ?? 0) <= MOST_TEXTS),
+      (axes[name]?.kind === "number" || (axes[name]?.texts.length ?? 0) <= MAX_TEXTS),
   );
-  const drawn = (chosenAxes.value ?? [...varying.slice(0, MOST_AXES - 1), objective]).filter(
+  const drawn = (chosenAxes.value ?? [...varying.slice(0, MAX_AXES - 1), objective]).filter(
     (name) => axes[name],
   );
   // Without a choice the runs say which axes are drawn. With one the menu stays open while the runs of a
@@ -185,7 +185,7 @@ function summaryText(runs, total, objective) {
 const distinct = (runs, name) =>
   new Set(runs.map((run) => run.values[name]).filter((value) => value !== undefined && value !== null)).size;
 
-const MOST_CHOICES = 300;
+const MAX_CHOICES = 300;
 
 /**
  * The names that a choice offers: of many those that a search finds.
@@ -196,19 +196,19 @@ function useSearch(names, chosen) {
   const search = useSignal("");
   const matching = search.value ? names.filter(matcher(search.value)) : names;
   const field =
-    names.length > MOST_CHOICES &&
+    names.length > MAX_CHOICES &&
     html`<input type="search"
     placeholder=${`Find in ${names.length}`} aria-label="Find names" value=${search.value}
     onInput=${(/** @type {Event} */ event) =>
       (search.value = /** @type {HTMLInputElement} */ (event.target).value)} />`;
-  return { field, offered: [...new Set([...chosen.filter(Boolean), ...matching.slice(0, MOST_CHOICES)])] };
+  return { field, offered: [...new Set([...chosen.filter(Boolean), ...matching.slice(0, MAX_CHOICES)])] };
 }
 
 /** @param {{value: string, names: string[], set: (name: string) => void}} props */
 function Choice({ value, names, set }) {
   const { field, offered } = useSearch(
     names,
-    names.includes(value) && names.length <= MOST_CHOICES ? [] : [value],
+    names.includes(value) && names.length <= MAX_CHOICES ? [] : [value],
   );
   return html`<select
     value=${value} onChange=${(/** @type {Event} */ event) =>
@@ -221,7 +221,7 @@ function Choice({ value, names, set }) {
 
 /** @param {{names: string[], chosen: string[]}} props */
 function Axes({ names, chosen }) {
-  const { field, offered } = useSearch(names, names.length <= MOST_CHOICES ? [] : chosen);
+  const { field, offered } = useSearch(names, names.length <= MAX_CHOICES ? [] : chosen);
   /** @param {string} name */
   const toggle = (name) => {
     const next = chosen.includes(name) ? chosen.filter((column) => column !== name) : [...chosen, name];

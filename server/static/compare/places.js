@@ -117,8 +117,8 @@ export function over(question) {
 }
 
 /**
- * What is known of runs on an axis, and what is being answered, may lack points: it is asked for when it is
- * wanted again.
+ * Note that what is known of runs on an axis, and answers on their way, lack points: they are fetched again
+ * when they are needed.
  * @param {Axis} axis
  * @param {string[]} runs
  * @param {Set<string>} [only] of these metrics alone

@@ -2,8 +2,8 @@
 
 const POINTS = 1000;
 const FEW = 100; // curves
-const MOST_ROWS = 2_000_000;
-const MOST_KEYS = 100;
+const MAX_ROWS = 2_000_000;
+const MAX_KEYS = 100;
 const AXES = /** @type {const} */ (["step", "time", "relative"]);
 
 /** How many runs are shown where the URL does not say it. */
@@ -41,7 +41,7 @@ export const questionOf = (axis, keys, runs) => ({ runs, keys, x: axis, max_poin
  * @returns {Question[]}
  */
 export function questionsOf(axis, keys, runs) {
-  const size = Math.max(1, Math.min(MOST_KEYS, Math.floor(MOST_ROWS / (POINTS * runs.length))));
+  const size = Math.max(1, Math.min(MAX_KEYS, Math.floor(MAX_ROWS / (POINTS * runs.length))));
   const alone = keys.length > 2 && runs.length * keys.length > FEW ? 1 : 0;
   const parts = alone ? [keys.slice(0, alone)] : [];
   for (let from = alone; from < keys.length; from += size) parts.push(keys.slice(from, from + size));

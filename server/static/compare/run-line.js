@@ -62,8 +62,8 @@ export function Line({ index, run, columns, isCurrent }) {
 }
 
 /**
- * What the pointer is told of a part of a line: what may be cut off there, and more of the run. It is asked
- * only where the pointer is.
+ * The title of a part of a line: text that may be cut off there, and more of the run. It is made only where
+ * the pointer is.
  * @param {Element} part
  * @param {runs.Run} run
  */

@@ -16,7 +16,7 @@ const BEGUN =
   /(?:^|[^\w\-/.@:+"])((?:sweep|dataset|snapshot|project|model|stage)|tags\.(?:[\w\-/.@:+]+|"(?:[^"]|"")*"))\s*(?:!?=|\bin\s*\((?:[^()]*,)?)\s*('(?:[^']|'')*|[\w\-/.@:+]*)$/i;
 
 /**
- * The values that may follow at the end of a filter: those that begin with what was begun first.
+ * The values that may complete the end of a filter; those that begin with the typed text come first.
  * @param {string} before the text before the caret
  * @returns {{word: string, completions: {text: string, kind: string}[]} | null} null where no value of such a
  *   field is written

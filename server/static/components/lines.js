@@ -3,7 +3,7 @@ import { number } from "../lib/format.js";
 import { html } from "../lib/html.js";
 
 /**
- * Where numbers lie between the least and the greatest, 0 to 1.
+ * Scale numbers so that the smallest is 0 and the largest 1.
  * @param {readonly number[]} values finite
  */
 function scale(values) {

@@ -9,7 +9,7 @@ import { counted, number, display } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { parsed } from "../lib/json.js";
 
-const MOST_LETTERS = 20_000;
+const MAX_LETTERS = 20_000;
 
 /**
  * The text behind an address, "" until it is there: asked for when the box is seen, since a hundred runs may
@@ -46,7 +46,7 @@ function useSeenText(url, box) {
 export function Text({ url }) {
   const box = useRef(/** @type {HTMLPreElement | null} */ (null));
   const { text, failed } = useSeenText(url, box);
-  return html`<pre class="media-text" tabindex="0" ref=${box}>${failed || text.slice(0, MOST_LETTERS) || "…"}
+  return html`<pre class="media-text" tabindex="0" ref=${box}>${failed || text.slice(0, MAX_LETTERS) || "…"}
     </pre>`;
 }
 
@@ -65,7 +65,7 @@ export function Histogram({ url, name }) {
     }</div>`;
 }
 
-const MOST_ROWS = 100;
+const MAX_ROWS = 100;
 const NUMBERS = /^(u?int|float|double|half|decimal)/; // Arrow's types
 
 /**
@@ -79,7 +79,7 @@ const NUMBERS = /^(u?int|float|double|half|decimal)/; // Arrow's types
  */
 export function Table({ url, name }) {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
-  const { text, failed } = useSeenText(`${url.replace("?", "/rows?")}&limit=${MOST_ROWS}`, box);
+  const { text, failed } = useSeenText(`${url.replace("?", "/rows?")}&limit=${MAX_ROWS}`, box);
   /** @type {Rows | null} */
   const read = text ? parsed(text) : null;
   return html`<div class="media-table" tabindex="0" role="region" aria-label=${`Rows of ${name}`} ref=${box}>

@@ -10,7 +10,7 @@ import { parsed } from "./json.js";
 
 const API = here("/api/v1");
 const RETRY_SECONDS = 5;
-const LONGEST_RETRY_SECONDS = 60;
+const MAX_RETRY_SECONDS = 60;
 const AWAY = "the server does not answer: is halving serve still running?";
 
 /**
@@ -284,7 +284,7 @@ export class Watched {
  * @param {number} before how many looks have failed one after the other
  */
 export const pauseAfter = (status, before) =>
-  status ? Math.min(RETRY_SECONDS * 2 ** before, LONGEST_RETRY_SECONDS) : RETRY_SECONDS;
+  status ? Math.min(RETRY_SECONDS * 2 ** before, MAX_RETRY_SECONDS) : RETRY_SECONDS;
 
 /**
  * Watch a path while a component is shown.

@@ -57,10 +57,9 @@ const worn = signal(/** @type {ReadonlyMap<string, number>} */ (new Map()));
 let dressed = new Set();
 
 /**
- * Give the lines that are on the charts styles of their own, as far as there are so many: what a line wore
- * before, else its own style by its id, else a free one of the colours that the fewest wear. Lines that are
- * shown or hidden beside it leave a line as it is; its old style is kept for one that is hidden until another
- * one needs it.
+ * Give the lines on the charts styles of their own, as far as there are enough: the style that a line had
+ * before, else its own by its id, else a free one of the least used colours. Showing or hiding other lines
+ * changes no style; that of a hidden line is kept for it until another one needs it.
  *
  * @param {readonly string[]} ids
  */

@@ -15,7 +15,7 @@ export const shortcuts = signal(/** @type {Shortcut[]} */ ([]));
 export const helpOpen = signal(false);
 
 /**
- * Have these shortcuts while a component is shown.
+ * Register shortcuts while a component is shown.
  * @param {Shortcut[]} own
  * @param {unknown[]} [inputs] what they depend on
  */

@@ -224,13 +224,13 @@ function Decide({ decision, path, look, onClose }) {
   <//>`;
 }
 
-const MOST_EVENTS = 1000; // that one answer of the server has
+const MAX_EVENTS = 1000; // that one answer of the server has
 
 /** Who decided what, when and why; at first only the newest events. @param {{model: string}} props */
 function History({ model }) {
   const all = useSignal(false);
   const watched = useWatched(
-    `/models/${encodeURIComponent(model)}/history${all.value ? `?limit=${MOST_EVENTS}` : ""}`,
+    `/models/${encodeURIComponent(model)}/history${all.value ? `?limit=${MAX_EVENTS}` : ""}`,
     { every: 5000 },
   );
   return html`<${Section} title="History" aside=${html`<span class="muted">kept for good</span>`}>

@@ -130,8 +130,7 @@ const OUTCOMES = /** @type {Record<string, string>} */ ({
 /**
  * Every attempt, and why it ended.
  * @param {{attempts: any[], handedOut?: any[]}} props attempts: those of the record; handedOut: those of the
- *   catalog, which knows also the ones that came to no record, because their pods did not start; none of a
- *   script's run
+ *   catalog, which also has those without a record, because their pods did not start; none of a script's run
  */
 export function Attempts({ attempts, handedOut = [] }) {
   const recorded = new Map(attempts.map((attempt) => [attempt.number, attempt]));

@@ -20,8 +20,8 @@ const CANCELING =
 /** The platform's runs are named like digits-7f3a.0000; all others are a script's own. */
 const TRIAL = /.-[0-9a-f]+\.\d{4,}$/;
 /**
- * Milliseconds between looks, long where the run's own record says what is new; what is not here is over, as
- * all is when its sweep is.
+ * Milliseconds between looks: long where the run's own record says what is new. States that are not here are
+ * final, as all are once the sweep is over.
  */
 const PACE = /** @type {Record<string, number>} */ ({
   waiting: 2000,

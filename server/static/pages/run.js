@@ -84,7 +84,7 @@ function RunView({ run, training, look }) {
   const sweep = run.parent.sweep ?? run.index?.sweep;
   const recorded = run.files !== null; // else its store is away, and this is what the index has
   const last = run.attempts?.at(-1);
-  // Then why comes before all that went well.
+  // If an attempt failed, the reason comes before everything else.
   const isTroubled = training?.attempts.some((/** @type {any} */ attempt) => attempt.reason);
   const attempts = recorded && html`<${Attempts} attempts=${run.attempts} handedOut=${training?.attempts} />`;
   return html`

@@ -77,24 +77,24 @@ def test_points_that_are_streamed_while_curves_are_asked_for_again_are_kept(
     run = begin(steps=10)
     page.goto(url)
     _points(page, 10, 9)
-    held: list[Route] = []
+    waiting: list[Route] = []
 
     def hold_the_first(route: Route) -> None:
-        if held or (route.request.post_data_json or {}).get("x") != "relative":
+        if waiting or (route.request.post_data_json or {}).get("x") != "relative":
             route.continue_()
         else:
-            held.append(route)
+            waiting.append(route)
 
     page.route("**/api/v1/curves", hold_the_first)
     axis = page.get_by_label("Horizontal axis")
     axis.select_option("relative")
-    wait_for(lambda: page.wait_for_timeout(10) or held, 60, "the question is held")
-    answer = held[0].fetch()  # what the store had then
+    wait_for(lambda: page.wait_for_timeout(10) or waiting, 60, "the question is held")
+    answer = waiting[0].fetch()  # what the store had then
     _log(run, 10, 20)
     axis.select_option("step")
     _points(page, 20, 19)
     axis.select_option("relative")
-    held[0].fulfill(response=answer)
+    waiting[0].fulfill(response=answer)
     expect(_row(page).get_by_role("cell").last).to_have_text("20")
 
 

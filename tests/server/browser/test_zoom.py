@@ -25,17 +25,17 @@ def test_a_zoom_draws_each_panel_once(demo_url: str, page: Page) -> None:
 
 
 def test_a_panel_is_not_drawn_before_the_charts_module_is_there(demo_url: str, page: Page) -> None:
-    held: list[Route] = []
-    page.route("**/line-chart.js*", lambda route: held.append(route))
+    waiting: list[Route] = []
+    page.route("**/line-chart.js*", lambda route: waiting.append(route))
     with page.expect_response("**/api/v1/curves"):
         page.goto(demo_url)
-    wait_for(lambda: page.wait_for_timeout(10) or held, 60, "the module is asked for")
+    wait_for(lambda: page.wait_for_timeout(10) or waiting, 60, "the module is asked for")
     panel = panel_of(page, "loss")
     expect(panel.get_by_text("…")).to_be_visible()
     for _ in range(5):  # frames, in which the curves that have come would be drawn
         page.evaluate("new Promise((then) => requestAnimationFrame(() => setTimeout(then, 20)))")
     assert panel.get_attribute("data-state") == "loading"
-    for route in held:
+    for route in waiting:
         route.continue_()
     expect(panel).to_have_attribute("data-state", "drawn")
     assert page.evaluate(_PIXELS)

@@ -9,20 +9,6 @@ from fastapi.testclient import TestClient
 
 Api = Callable[..., dict[str, Any]]
 JSON = {"Content-Type": "application/json"}
-AGAIN = """
-def again(call, *given, **named):
-    # An answer that breaks off behind its headers is the one fault
-    # after which MLflow's client does not ask again.
-    from mlflow.exceptions import MlflowException
-    while True:
-        try:
-            return call(*given, **named)
-        except MlflowException as error:
-            if "IncompleteRead" not in str(error):
-                raise
-
-"""
-"""The beginning of scripts with MLflow's own client whose server is killed."""
 
 
 @pytest.fixture(autouse=True)

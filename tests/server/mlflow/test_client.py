@@ -12,7 +12,7 @@ from halving.query.curve_stats import fill_last
 from halving.query.runs import list_runs, read_all, read_run
 from halving.store.store import Store
 from tests.sdk.imports.tools import python_with, run_script
-from tests.server.mlflow.conftest import AGAIN
+from tests.server.mlflow.scripts import AGAIN
 from tests.server.processes import ServerProcess
 from tests.waiting import wait_for
 

@@ -28,7 +28,7 @@ from tests.postgres import Postgres
 from tests.s3 import S3, Gate
 from tests.sdk.imports.tools import python_with
 from tests.server import plain_http
-from tests.server.mlflow.conftest import AGAIN
+from tests.server.mlflow.scripts import AGAIN
 from tests.server.processes import ServerProcess, server_of
 from tests.waiting import wait_for
 

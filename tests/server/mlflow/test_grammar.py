@@ -32,13 +32,13 @@ with client_of(Settings(root=sys.argv[1])) as client:
     client.get("http://127.0.0.1:3001/api/v1/health")
     before = imported()
     client.get(base + "experiments/get", params={"experiment_id": "0"})
-    asked = {"experiment_ids": ["0"], "filter": "metrics.loss < 1"}
+    question = {"experiment_ids": ["0"], "filter": "metrics.loss < 1"}
     if sys.argv[2] == "at once":
-        answer = client.post(base + "runs/search", json=asked)
+        answer = client.post(base + "runs/search", json=question)
         after = imported()
     else:
         after = imported()
-        answer = client.post(base + "runs/search", json=asked)
+        answer = client.post(base + "runs/search", json=question)
     print(before, after, answer.status_code, answer.json().get("message", ""))
 """
 

@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 
 from tests.sdk.imports.tools import python_with, run_script
 from tests.server.mlflow.conftest import Api
+from tests.server.mlflow.scripts import UPLOAD
 from tests.server.processes import server_of
 
 pytestmark = pytest.mark.usefixtures("without_services")
@@ -16,31 +17,6 @@ pytestmark = pytest.mark.usefixtures("without_services")
 PARTS = "http://127.0.0.1:3001/api/2.0/mlflow-artifacts/mpu"
 PROXY = "http://127.0.0.1:3001/api/2.0/mlflow-artifacts/artifacts"
 CONTENTS = [b"a" * 1_200_000, b"b" * 1_200_000, b"rest"]
-
-UPLOAD = """
-import os, sys
-from pathlib import Path
-os.environ["MLFLOW_TRACKING_URI"] = sys.argv[1]
-os.environ["MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD"] = "true"
-os.environ["MLFLOW_MULTIPART_UPLOAD_MINIMUM_FILE_SIZE"] = str(5 << 20)
-os.environ["MLFLOW_MULTIPART_UPLOAD_CHUNK_SIZE"] = str(5 << 20)
-from mlflow import MlflowClient
-from mlflow.store.artifact import http_artifact_repo
-
-client, sent = MlflowClient(), []
-true_put = http_artifact_repo.requests.put
-http_artifact_repo.requests.put = lambda url, **given: sent.append(url) or true_put(url, **given)
-content = os.urandom((12 << 20) + 7)
-Path("weights.bin").write_bytes(content)
-run = client.create_run("0").info.run_id
-for folder in (None, "deep/er"):
-    client.log_artifact(run, "weights.bin", folder)
-assert len(sent) == 6, sent
-files = [(file.path, file.file_size) for file in client.list_artifacts(run)]
-assert files == [("deep", None), ("weights.bin", len(content))]
-for path in ("weights.bin", "deep/er/weights.bin"):
-    assert Path(client.download_artifacts(run, path)).read_bytes() == content
-"""
 
 
 def begun(client: TestClient, run: str, count: int = 3) -> dict[str, Any]:
