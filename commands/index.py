@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from resources.analysis.run_index import Refreshed
 
-_MOST_PROCESSES = 8
+_MAX_PROCESSES = 8
 
 
 def add_index_command(commands: Any) -> None:
@@ -41,7 +41,7 @@ def run_index(arguments: argparse.Namespace) -> int:
 
     backend = existing_backend(arguments)
     console = console_of(arguments)
-    processes = min(os.cpu_count() or 1, _MOST_PROCESSES)
+    processes = min(os.cpu_count() or 1, _MAX_PROCESSES)
     display: Any = nullcontext()
     if console.is_terminal:
         display = Live(Text("listing runs"), console=console, refresh_per_second=4, transient=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from commands.leaderboard import print_leaderboard
 from commands.retention import clear_away
 from commands.shared import backend_of, console_of, dagster_home, newest_sweep
-from halving import InvalidInput, StoreError
+from halving import InvalidInput, Store, StoreError
 from halving.cli.output import print_json
 from halving.cli.parser import add_command
 
@@ -78,15 +78,7 @@ def run_sweep(arguments: argparse.Namespace) -> int:
     goes_on = has_unfinished(backend.catalog, spec, "job")
     # It raises when too few GPU-hours are left.
     forecast = check_gpu_hours(backend.catalog, spec, goes_on=goes_on)
-    home = dagster_home(backend.store)
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(
-            f"the store {backend.store.root} cannot be written: {error}; set HALVING_ROOT to another folder"
-        ) from None
-    environment = {**os.environ, "DAGSTER_HOME": str(home.absolute()), "DAGSTER_DISABLE_TELEMETRY": "1"}
-    environment["HALVING_ROOT"] = backend.store.root
+    home = _make_home(backend.store)
     log = home / "logs" / f"{spec.name}-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.log"
     log.parent.mkdir(exist_ok=True)
     # Dagster's own YAML reader takes 1e-4 and JSON's 1e-06 for texts, so it gets the checked spec in a form
@@ -94,15 +86,11 @@ def run_sweep(arguments: argparse.Namespace) -> int:
     checked = log.with_suffix(".yaml")
     checked.write_text(yaml.safe_dump(json.loads(spec.canonical_json()), allow_unicode=True))
     command = secrets.token_hex(8)
-    # Dagster's own command line, which waits for other first sweeps on this instance.
-    dagster = [sys.executable, "-m", "pipelines.dagster_storage"]
-    job = [*dagster, "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(checked)]
     tags = {_COMMAND: command}
     if arguments.allow_deprecated:
         tags[_ALLOW_DEPRECATED] = "true"
     if arguments.refresh:
         tags[_REFRESH] = "true"
-    job += ["--tags", json.dumps(tags)]
     console.print(f"[bold]{spec.name}[/]: {spec.objective.direction} {spec.objective.metric}, {spec.rungs}")
     if spec.resources.largest.gpus:
         console.print(str(forecast), highlight=False, markup=False)
@@ -110,6 +98,55 @@ def run_sweep(arguments: argparse.Namespace) -> int:
         console.print(f"[yellow]note:[/] {warning}")
     console.print(f"Dagster's log: {log}", style="dim")
     previous = _ended_sweep(backend, spec)
+    process = _start_job(backend.store, home, checked, tags, log)
+    try:
+        _show_progress(console, backend, spec, process, previous)
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        console.print(
+            f"\nstopped; the same command resumes the sweep: [bold]halving sweep {arguments.spec}[/]"
+        )
+        return 130
+    failure = None
+    if process.returncode:
+        failure = f"failed: {_first_failure(home, command)}\nDagster's log has the rest: {log}"
+    status = _conclude(console, backend, spec, arguments, failure, previous)
+    clear_away(console, backend.store)
+    return status
+
+
+def _make_home(store: Store) -> Path:
+    """Make the folder of Dagster's instance, unless it is there.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    home = dagster_home(store)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"the store {store.root} cannot be written: {error}; set HALVING_ROOT to another folder"
+        ) from None
+    return home
+
+
+def _start_job(
+    store: Store, home: Path, checked: Path, tags: dict[str, str], log: Path
+) -> "subprocess.Popen[bytes]":
+    """Start the job ``sweep`` in a process of Dagster's command line, which ends with this command.
+
+    Args:
+        checked: the YAML file of the spec.
+        tags: of Dagster's run.
+        log: the file that gets what the process prints.
+    """
+    environment = {**os.environ, "DAGSTER_HOME": str(home.absolute()), "DAGSTER_DISABLE_TELEMETRY": "1"}
+    environment["HALVING_ROOT"] = store.root
+    # Dagster's own command line, which waits for other first sweeps on this instance.
+    job = [sys.executable, "-m", "pipelines.dagster_storage", "job", "execute"]
+    job += ["-m", "pipelines.definitions", "-j", "sweep", "-c", str(checked), "--tags", json.dumps(tags)]
     with log.open("w") as output:
         process = subprocess.Popen(
             job,
@@ -119,26 +156,12 @@ def run_sweep(arguments: argparse.Namespace) -> int:
             start_new_session=True,
             preexec_fn=_end_with_parent,
         )
-        # When the command is terminated or its terminal is closed, its job ends as by Ctrl-C. Under nohup it
-        # goes on.
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, _interrupt)
-        try:
-            _show_progress(console, backend, spec, process, previous)
-        except KeyboardInterrupt:
-            process.send_signal(signal.SIGINT)
-            process.wait()
-            console.print(
-                f"\nstopped; the same command resumes the sweep: [bold]halving sweep {arguments.spec}[/]"
-            )
-            return 130
-    failure = None
-    if process.returncode:
-        failure = f"failed: {_first_failure(home, command)}\nDagster's log has the rest: {log}"
-    status = _conclude(console, backend, spec, arguments, failure, previous)
-    clear_away(console, backend.store)
-    return status
+    # When the command is terminated or its terminal is closed, its job ends as by Ctrl-C. Under nohup it goes
+    # on.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+    return process
 
 
 def _show_progress(

@@ -20,7 +20,7 @@ from halving import Run, TrainedRun
 
 PACKAGES = ("asyncio", "concurrent", "email", "http", "logging", "multiprocessing", "unittest", "xml")
 _BUCKETS = 4_096
-_SHORTEST = 40  # characters
+_MIN_LENGTH = 40  # characters
 
 
 def load() -> pa.Table:
@@ -124,4 +124,4 @@ def _docstrings(module: Any) -> list[str]:
         for _, method in inspect.getmembers(member, inspect.isfunction)
     ]
     texts = [inspect.getdoc(each) or "" for each in (module, *own, *methods)]
-    return [text for text in texts if len(text) >= _SHORTEST]
+    return [text for text in texts if len(text) >= _MIN_LENGTH]
