@@ -100,11 +100,11 @@ def _rows(
             "seconds": 60.0,
             "params": params,
         }
-        held = {"worker": None, "lease_until": None}
-        ended = {"ended_at": now, "outcome": decided[trial.number]}
-        if runs:
-            held = {"worker": "bench", "lease_until": lease}
-            ended = {"ended_at": None, "outcome": None}
+        held = {"worker": "bench", "lease_until": lease}
+        ended = {"ended_at": None, "outcome": None}
+        if not runs:
+            held = {"worker": None, "lease_until": None}
+            ended = {"ended_at": now, "outcome": decided[trial.number]}
         trials.append({**where, **held, "checkpoint": "sha256:bench"})
         attempts.append(
             {"trial": trial.number, "attempt": 1, "rung": 0, "worker": "bench", "started_at": now, **ended}

@@ -278,9 +278,11 @@ def _first_failure(home: Path, command: str) -> str:
 
 def _message(event: Any) -> str:
     """Why a step or run failed: the text of an expected failure, else the error that was raised first."""
-    failure = event.job_failure_data
+    # Dagster refuses to give the data of another kind of event.
     if event.is_step_failure:
-        failure = event.step_failure_data
+        failure: Any = event.step_failure_data
+    else:
+        failure = event.job_failure_data
     # A run that something else marked as failed, such as Dagster's daemon, has no data of its failure.
     error = getattr(failure, "error", None)
     expected = getattr(failure, "user_failure_data", None)
