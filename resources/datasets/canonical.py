@@ -161,7 +161,7 @@ def _goes_with(kind: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _clear_under_nulls(values: pa.Array) -> pa.Array:
-    """Replace what lies under nulls, which whoever built the array left there, by zeros."""
+    """Set what is stored in place of nulls to zero; Arrow leaves it open, so equal rows could differ."""
     if pa.types.is_struct(values.type):
         inner = [
             _clear_under_nulls(child) for child in values.flatten()

@@ -24,7 +24,7 @@ class Quotes:
     """
 
     def __init__(self, text: TextFile, delimiter: str) -> None:
-        self._is_known = text.encoding in UTF_8
+        self._is_utf_8 = text.encoding in UTF_8
         self._may_adjoin = np.zeros(256, np.bool_)
         self._may_adjoin[[_QUOTE, ord(delimiter), *b"\r\n"]] = True
         self._rest = b"\n"  # the last checked byte, and the first that is not checked yet
@@ -35,7 +35,7 @@ class Quotes:
         """Take in the next bytes."""
         if self.is_suspect or not chunk:
             return
-        if not self._is_known:
+        if not self._is_utf_8:
             self.is_suspect = b'"' in chunk
             return
         is_first = len(self._rest) == 1

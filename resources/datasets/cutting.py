@@ -10,7 +10,7 @@ from halving.data.shards import Shard, open_shard, shards_of
 from halving.data.verified_shards import whole_shard
 from resources.datasets.previous_snapshot import PreviousSnapshot
 from resources.datasets.shard_writing import Rows, ShardWriter, read_hashes
-from resources.datasets.small_shards import first_merged
+from resources.datasets.small_shards import find_first_merged
 from resources.datasets.spool import JoinedSpools, Spool
 from resources.datasets.statistics import Statistics, merge, subtract
 
@@ -65,7 +65,7 @@ class Cutter:
             if spool.rows > previous_rows:
                 added = spool.bytes - spool.bytes_before(previous_rows)
             kept_shards = previous_shards[
-                : first_merged([shard.bytes for shard in previous_shards], added, self.shard_bytes)
+                : find_first_merged([shard.bytes for shard in previous_shards], added, self.shard_bytes)
             ]
             shards[split], statistics[split] = writer.cut(spool, again=kept_shards)
             stored += writer.stored
@@ -82,7 +82,9 @@ class Cutter:
         for split, spool in sorted(spools.items()):
             writer = self._writer(split)
             previous_shards = shards.get(split, [])
-            first = first_merged([shard.bytes for shard in previous_shards], spool.bytes, self.shard_bytes)
+            first = find_first_merged(
+                [shard.bytes for shard in previous_shards], spool.bytes, self.shard_bytes
+            )
             small = previous_shards[first:]
             rows: Rows = spool
             if small:

@@ -14,7 +14,7 @@ from resources.datasets.canonical import canonical, canonical_schema
 from resources.datasets.previous_snapshot import PreviousKey
 from resources.datasets.row_hashes import Words, column_words, hash_rows
 from resources.datasets.shard_writing import GROUP, IDENTITY, ROW
-from resources.datasets.sources import slices, transform_rows
+from resources.datasets.sources import resize_batches, transform_rows
 from resources.datasets.splits import fold_names, make_dealer
 from resources.datasets.spool import Spool
 from resources.datasets.thread_map import map_in_threads
@@ -56,7 +56,7 @@ def deal_rows(
     Raises:
         InvalidInput: there are no rows, or a column or a value is not accepted.
     """
-    batches = slices(map(without_index, transform_rows(source, slices(rows))))
+    batches = resize_batches(map(without_index, transform_rows(source, resize_batches(rows))))
     first = next(batches, None)
     if first is None:
         field, value = source.origin

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from halving import Dataset
 from halving.data.shards import shards_of
 from resources.datasets.row_hashes import Words
-from resources.datasets.shard_writing import read_hashes_of_kind, read_statistics, rows_of
+from resources.datasets.shard_writing import read_hashes_of_kind, read_shard, read_statistics
 from resources.datasets.statistics import Statistics
 
 MAX_EXAMPLES = 5
@@ -44,7 +44,7 @@ def find_examples(
                 read_statistics(dataset.store, shard, dataset.manifest["hash_rules"])
             ):
                 continue
-            for rows in rows_of(dataset.store, shard):
+            for rows in read_shard(dataset.store, shard):
                 places = np.flatnonzero(is_wrong(rows))[: MAX_EXAMPLES - len(examples)]
                 examples += [example_row(split, row) for row in rows.take(pa.array(places)).to_pylist()]
                 if len(examples) == MAX_EXAMPLES:
@@ -61,7 +61,9 @@ def find_rows_with_hashes(dataset: Dataset, kind: str, wanted: Words) -> list[Ro
             hashes = read_hashes_of_kind(dataset.store, shard, dataset.manifest["hash_rules"], kind)
             places = np.flatnonzero(np.isin(hashes, wanted))[:missing]
             if len(places):
-                rows = pa.Table.from_batches(rows_of(dataset.store, shard)).take(pa.array(places)).to_pylist()
+                rows = (
+                    pa.Table.from_batches(read_shard(dataset.store, shard)).take(pa.array(places)).to_pylist()
+                )
                 rows_of_hashes += [
                     (value, example_row(split, row))
                     for value, row in zip(hashes[places].tolist(), rows, strict=True)
@@ -84,7 +86,7 @@ def find_rows_of_classes(dataset: Dataset, target: str, wanted: Mapping[str, set
                 read_statistics(dataset.store, shard, dataset.manifest["hash_rules"])[target]["classes"]
             ):
                 continue
-            for rows in rows_of(dataset.store, shard):
+            for rows in read_shard(dataset.store, shard):
                 values = rows.column(target)
                 # A class is named as Python writes its value; Arrow writes true and false in another way.
                 small = [value for value in values.drop_null().unique().to_pylist() if str(value) in classes]
@@ -106,7 +108,7 @@ def sample_rows(
     chosen = shards[:: max(1, len(shards) // 20)]
     parts = []
     for name, shard in chosen:
-        batches = rows_of(dataset.store, shard)
+        batches = read_shard(dataset.store, shard)
         rows_of_batch = max(1, limit // len(chosen) // len(batches))
         for rows in batches:
             places = np.unique(np.linspace(0, rows.num_rows - 1, rows_of_batch).astype(np.int64))

@@ -95,13 +95,13 @@ class FileParts(Sequence[Part]):
 
     def __init__(self, files: SourceFiles, part_of: Callable[[SourceFile], Part]) -> None:
         self._files = files
-        self._part = part_of
+        self._make_part = part_of
 
     def __len__(self) -> int:
         return len(self._files)
 
     def __iter__(self) -> Iterator[Part]:
-        return map(self._part, self._files)
+        return map(self._make_part, self._files)
 
     @overload
     def __getitem__(self, number: int) -> Part: ...
@@ -109,8 +109,8 @@ class FileParts(Sequence[Part]):
     def __getitem__(self, number: slice) -> list[Part]: ...
     def __getitem__(self, number: int | slice) -> Part | list[Part]:
         if isinstance(number, slice):
-            return [self._part(file) for file in self._files[number]]
-        return self._part(self._files[number])
+            return [self._make_part(file) for file in self._files[number]]
+        return self._make_part(self._files[number])
 
 
 def open_files(
@@ -149,8 +149,8 @@ def open_files(
     partitions = find_partitions(f"{field}.files", files)
 
     def part_of(file: SourceFile) -> Part:
-        reader = _reader(form or _format_of(field, file.address), encoding)
-        return _part(field, file, reader, partitions)
+        reader = _find_format(form or _format_of(field, file.address), encoding)
+        return _make_part(field, file, reader, partitions)
 
     facts = {"kind": "files", "files": patterns, "count": len(files)}
     return FileParts(files, part_of), facts, (), refuse_changes(f"{field}.files", files, find)
@@ -216,7 +216,7 @@ def _format_of(field: str, path: str, encoding: str | None = None) -> str:
     )
 
 
-def _reader(form: str, encoding: str | None) -> Format:
+def _find_format(form: str, encoding: str | None) -> Format:
     if form == "csv":
         return Format(form, partial(csv_rows, encoding=encoding), partial(csv_columns, encoding=encoding))
     if form == "json":
@@ -231,7 +231,7 @@ def _reader(form: str, encoding: str | None) -> Format:
     return Format(form, _read_tar)
 
 
-def _part(field: str, file: SourceFile, reader: Format, partitions: Partitions) -> Part:
+def _make_part(field: str, file: SourceFile, reader: Format, partitions: Partitions) -> Part:
     columns = None
     if reader.columns:
         columns = partial(_read_columns, field, file, reader, partitions)
@@ -242,7 +242,7 @@ def _read_columns(field: str, file: SourceFile, reader: Format, partitions: Part
     if _is_empty(file, reader):
         return Columns(pa.schema([]), optional=True)
     assert reader.columns is not None
-    with _readable(field, file, reader):
+    with _name_in_errors(field, file, reader):
         of_file = reader.columns(file)
     return replace(of_file, types=partitions.added_types(of_file.types))
 
@@ -252,7 +252,7 @@ def _read_file(
 ) -> Iterator[pa.RecordBatch]:
     if _is_empty(file, reader):
         return
-    with _readable(field, file, reader):
+    with _name_in_errors(field, file, reader):
         for rows in reader.read(file, wanted):
             if wanted is None:
                 yield partitions.add_to(rows, file)
@@ -273,7 +273,8 @@ def _is_empty(file: SourceFile, reader: Format) -> bool:
 
 
 @contextmanager
-def _readable(field: str, file: SourceFile, reader: Format) -> Iterator[None]:
+def _name_in_errors(field: str, file: SourceFile, reader: Format) -> Iterator[None]:
+    """Turn errors of reading a file into those that name it and its format."""
     try:
         with store_faults(f"cannot read {file.address}"):
             yield

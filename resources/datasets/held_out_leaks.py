@@ -16,7 +16,7 @@ from resources.datasets.data_checks import DataCheck, check_one
 from resources.datasets.example_rows import Row, find_examples
 from resources.datasets.leak_checks import find_lone_predictors, reason_without_predictors
 from resources.datasets.row_hashes import Words, column_words, hash_rows
-from resources.datasets.shard_writing import rows_of
+from resources.datasets.shard_writing import read_shard
 from resources.sweep_spec.dataset import DatasetSource
 
 _CONTENT = ("sha256", "etag")  # columns that identify the content of a row that is a file
@@ -25,7 +25,7 @@ _OF_A_FILE = {*_CONTENT, *_PLACES, "label", "bytes", "content", "version"}
 _AT_ONCE = 20_000_000  # hashes of test rows in memory at a time: 160 MB
 
 
-def leaks_of(
+def check_leaks(
     dataset: Dataset,
     source: DatasetSource,
     accepted: Sequence[str] = (),
@@ -44,30 +44,30 @@ def leaks_of(
         ignored: columns that only name a row, such as an id, and in which copies of it differ.
     """
     identity = source.checks.identity
-    checks = [_leaked_features(dataset, source, held_out, ignored)]
+    checks = [_check_features(dataset, source, held_out, ignored)]
     if identity:
         checks.append(
-            _judge_overlap("leaked_rows", dataset, source, held_out, identity, comma_list(identity))
+            _check_overlap("leaked_rows", dataset, source, held_out, identity, comma_list(identity))
         )
     return [
         *checks,
         check_one("leaked_groups", dataset, source, blocking=True),
         check_one("time_order", dataset, source, blocking=True),
-        _lone_predictor(dataset, source, accepted),
+        _check_lone_predictor(dataset, source, accepted),
     ]
 
 
-def _leaked_features(
+def _check_features(
     dataset: Dataset, source: DatasetSource, held_out: str, ignored: Sequence[str]
 ) -> DataCheck:
     """Check for rows whose features are those of a row that was trained on."""
     features = _features(dataset.manifest["schema"], {source.target, source.split_column, *ignored})
     if not features:
         return DataCheck("leaked_features", True, "there are no features", True)
-    return _judge_overlap("leaked_features", dataset, source, held_out, features, "features")
+    return _check_overlap("leaked_features", dataset, source, held_out, features, "features")
 
 
-def _judge_overlap(
+def _check_overlap(
     name: str,
     dataset: Dataset,
     source: DatasetSource,
@@ -76,7 +76,7 @@ def _judge_overlap(
     label: str,
 ) -> DataCheck:
     """Check that no held-out row shares these columns, called ``label``, with a row of another split."""
-    if _deals(dataset, source, columns):
+    if _keeps_together(dataset, source, columns):
         return DataCheck(
             name,
             True,
@@ -84,17 +84,17 @@ def _judge_overlap(
             True,
         )
     total = dataset.manifest["splits"][held_out]
-    leaked, examples = _overlap(dataset, held_out, columns)
+    leaked, examples = _count_overlap(dataset, held_out, columns)
     if not leaked:
         reason = f"none of the {total:,} rows of the {held_out} split has the {label} of a row of another"
         return DataCheck(name, True, reason, True)
     reason = (
         f"{leaked:,} of the {total:,} rows of the {held_out} split have the {label} of a row of another split"
     )
-    return DataCheck(name, False, reason, True, _rows_with(dataset, examples, columns))
+    return DataCheck(name, False, reason, True, _find_rows(dataset, examples, columns))
 
 
-def _deals(dataset: Dataset, source: DatasetSource, columns: Sequence[str]) -> bool:
+def _keeps_together(dataset: Dataset, source: DatasetSource, columns: Sequence[str]) -> bool:
     """Whether rows that are equal in these columns are always dealt into one split.
 
     They are if the columns that deal a row are among them.
@@ -102,7 +102,7 @@ def _deals(dataset: Dataset, source: DatasetSource, columns: Sequence[str]) -> b
     return not (source.split_column or source.split_times) and {*dataset.manifest["key"]} <= {*columns}
 
 
-def _overlap(dataset: Dataset, held_out: str, columns: Sequence[str]) -> tuple[int, Words]:
+def _count_overlap(dataset: Dataset, held_out: str, columns: Sequence[str]) -> tuple[int, Words]:
     """Count the rows of the held-out split that share these columns with a row of another split.
 
     Each split is read shard by shard. At most ``_AT_ONCE`` hashes of held-out rows are in memory at a time;
@@ -116,21 +116,21 @@ def _overlap(dataset: Dataset, held_out: str, columns: Sequence[str]) -> tuple[i
         ours = np.concatenate(
             [
                 np.zeros(0, np.uint64),
-                *(_of_part(hashes, part, parts) for hashes in _hashes(dataset, held_out, columns)),
+                *(_of_part(hashes, part, parts) for hashes in _read_hashes(dataset, held_out, columns)),
             ]
         )
         # It is sorted once, however many batches are looked up in it.
         ours, rows = np.unique(ours, return_counts=True)
         is_shared = np.zeros(len(ours), np.bool_)
         for split in _trained_on(dataset, held_out):
-            for others in _hashes(dataset, split, columns):
+            for others in _read_hashes(dataset, split, columns):
                 is_shared[_places_of(_of_part(others, part, parts), ours)] = True
         leaked += int(rows[is_shared].sum())
         examples = np.concatenate([examples, ours[is_shared]])[:5]
     return leaked, examples
 
 
-def _lone_predictor(dataset: Dataset, source: DatasetSource, accepted: Sequence[str]) -> DataCheck:
+def _check_lone_predictor(dataset: Dataset, source: DatasetSource, accepted: Sequence[str]) -> DataCheck:
     scores, rows = find_lone_predictors(dataset, source, accepted)
     if not scores:
         reason = reason_without_predictors(dataset, source)
@@ -160,9 +160,9 @@ def _trained_on(dataset: Dataset, held_out: str) -> list[str]:
     return [name for name in sorted(dataset.splits) if name != held_out]
 
 
-def _hashes(dataset: Dataset, split: str, features: Sequence[str]) -> Iterator[Words]:
+def _read_hashes(dataset: Dataset, split: str, features: Sequence[str]) -> Iterator[Words]:
     for shard in shards_of(dataset.manifest, split):
-        for rows in rows_of(dataset.store, shard):
+        for rows in read_shard(dataset.store, shard):
             yield _row_hashes(rows, features)
 
 
@@ -185,12 +185,14 @@ def _of_part(words: Words, part: int, parts: int) -> Words:
     return words[words % np.uint64(parts) == part]
 
 
-def _rows_with(dataset: Dataset, wanted: Words, features: Sequence[str]) -> list[Row]:
+def _find_rows(dataset: Dataset, wanted: Words, features: Sequence[str]) -> list[Row]:
     """Some rows of each split that have one of these hashes."""
 
-    def has_one(rows: pa.RecordBatch) -> NDArray[np.bool_]:
+    def has_wanted_hash(rows: pa.RecordBatch) -> NDArray[np.bool_]:
         return np.isin(_row_hashes(rows, features), wanted)
 
     return [
-        row for split in sorted(dataset.splits) for row in find_examples(dataset, has_one, splits=[split])
+        row
+        for split in sorted(dataset.splits)
+        for row in find_examples(dataset, has_wanted_hash, splits=[split])
     ]

@@ -16,7 +16,7 @@ from halving.features.reference import parse_reference
 from resources.catalog import Catalog
 from resources.datasets.canonical import canonical, canonical_schema
 from resources.datasets.file_sources import Part
-from resources.datasets.sources import OpenedSource, open_source, slices
+from resources.datasets.sources import OpenedSource, open_source, resize_batches
 from resources.datasets.united_parts import read_parts, unite_columns
 from resources.features.join import Joined, join_features
 from resources.features.partitions import digest_of_partitions
@@ -90,7 +90,7 @@ def joined_features(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _read_labels(field: str, opened: OpenedSource) -> pa.RecordBatchReader:
     """Read the labels as one stream of one schema."""
-    batches = slices(read_parts(opened.parts, unite_columns(f"{field}.files", opened.parts)))
+    batches = resize_batches(read_parts(opened.parts, unite_columns(f"{field}.files", opened.parts)))
     first = next(batches, None)
     if first is None:
         raise InvalidInput("dataset.labels is not accepted: it has no rows")

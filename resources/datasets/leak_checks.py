@@ -19,7 +19,7 @@ from resources.datasets.example_rows import (
     find_rows_with_hashes,
     sample_rows,
 )
-from resources.datasets.lone_predictor import lone_predictors, places_by_target, reason_without_any
+from resources.datasets.lone_predictor import choose_places, reason_without_any, score_lone_predictors
 from resources.datasets.repeated_hashes import find_repeats
 from resources.datasets.shard_writing import GROUP
 from resources.datasets.statistics import Statistics, all_columns
@@ -167,12 +167,12 @@ def find_lone_predictors(
     measure = "R²"
     if has_classes:
         measure = "balanced accuracy"
-    scores = lone_predictors(rows, target, has_classes, features)
+    scores = score_lone_predictors(rows, target, has_classes, features)
     scores = {name: score for name, score in scores.items() if name not in accepted}
     if not scores:
         return [], []
     splits = [split for split, part in sample for _ in range(part.num_rows)]
-    places = places_by_target(rows, target, MAX_EXAMPLES)
+    places = choose_places(rows, target, MAX_EXAMPLES)
     values = rows.select([target, *scores]).take(pa.array(places)).to_pylist()
     examples = [example_row(splits[place], row) for place, row in zip(places, values, strict=True)]
     return [f"{name} ({measure} {score:.3f})" for name, score in scores.items()], examples

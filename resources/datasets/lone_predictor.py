@@ -33,7 +33,7 @@ def reason_without_any(columns: int, rows: int) -> str:
     return "no single column predicts the target"
 
 
-def lone_predictors(
+def score_lone_predictors(
     rows: pa.Table, target: str, has_classes: bool, columns: Sequence[str]
 ) -> dict[str, float]:
     """Find the columns from which alone a small decision tree predicts the target, with their scores.
@@ -54,8 +54,8 @@ def lone_predictors(
     if rows.num_rows < _MIN_ROWS or len(np.unique(truth)) < 2:
         return {}
     order = np.random.RandomState(0).permutation(rows.num_rows)
-    fitted = order[::2]
-    tried = order[1::2]
+    fitted_rows = order[::2]
+    tested_rows = order[1::2]
     kind: Any = DecisionTreeRegressor
     metric: Callable[..., float] = r2_score
     if has_classes:
@@ -67,14 +67,14 @@ def lone_predictors(
         if values is None:
             continue
         tree = kind(max_leaf_nodes=_LEAVES, random_state=0)
-        tree.fit(values[fitted, None], truth[fitted])
-        is_fitted_class = np.ones(len(tried), np.bool_)
+        tree.fit(values[fitted_rows, None], truth[fitted_rows])
+        is_fitted_class = np.ones(len(tested_rows), np.bool_)
         if has_classes:
-            is_fitted_class = np.isin(truth[tried], truth[fitted])
+            is_fitted_class = np.isin(truth[tested_rows], truth[fitted_rows])
         if not is_fitted_class.any():
             continue
-        predicted = tree.predict(values[tried, None])
-        score = metric(truth[tried][is_fitted_class], predicted[is_fitted_class])
+        predicted = tree.predict(values[tested_rows, None])
+        score = metric(truth[tested_rows][is_fitted_class], predicted[is_fitted_class])
         if score >= THRESHOLD:
             scores[name] = float(score)
     return scores
@@ -90,7 +90,7 @@ def _balanced_accuracy(truth: NDArray[np.float64], predicted: NDArray[np.float64
     return float(recall_score(truth, predicted, labels=np.unique(truth), average="macro"))
 
 
-def places_by_target(rows: pa.Table, target: str, count: int) -> list[int]:
+def choose_places(rows: pa.Table, target: str, count: int) -> list[int]:
     """The places of some rows that are spread over the target: from low to high, or over its classes.
 
     Args:

@@ -13,7 +13,7 @@ from resources.datasets.file_sources import Part
 from resources.datasets.manifest import hash_rules, read_schema, schema_sha256
 from resources.datasets.previous_snapshot import Digests, PreviousSnapshot
 from resources.datasets.sources import OpenedSource
-from resources.datasets.united_parts import extends, read_parts, unite_columns
+from resources.datasets.united_parts import fit_union, read_parts, unite_columns
 from resources.sweep_spec.dataset import DatasetSource
 
 
@@ -140,6 +140,6 @@ def _plan_append(
     added = previous.added_parts(digests)
     if added is None:
         return None
-    if added and not extends(previous.read_as, [opened.parts[number] for number in added]):
+    if added and not fit_union(previous.read_as, [opened.parts[number] for number in added]):
         return None
     return Append(previous, schema, opened.parts, added)

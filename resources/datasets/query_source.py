@@ -22,7 +22,7 @@ _ROWS = 10_000  # rows of a batch from DuckDB
 _MEMORY = "384MiB"
 _READER = re.compile("(?:read|parquet|sniff)_.*|.*_scan|glob")  # names of functions that read files
 _TEXT = "cast it to a text"
-_NOT_HELD = {  # keyed by DuckDB's names of types, in lower case
+_REMEDIES = {  # keyed by DuckDB's names of types, in lower case
     "bignum": _TEXT,
     "bit": _TEXT,
     "geometry": f"{_TEXT}, or to numbers",
@@ -168,11 +168,11 @@ def _cast_exactly(rows: "duckdb.DuckDBPyRelation", query: str, field: str) -> "d
     casts = []
     for name, kind in zip(rows.columns, rows.types, strict=True):
         leaves = set(_leaves(kind))
-        for leaf in sorted(leaves & set(_NOT_HELD)):
+        for leaf in sorted(leaves & set(_REMEDIES)):
             raise _refusal(
                 query,
                 field,
-                f"its column {name!r} is {kind}, and no {leaf.upper()} can be held; {_NOT_HELD[leaf]}",
+                f"its column {name!r} is {kind}, and no {leaf.upper()} can be held; {_REMEDIES[leaf]}",
             )
         if "uhugeint" in leaves:
             casts.append(f"{identifier(name)}::{_without_largest(kind)} AS {identifier(name)}")

@@ -155,7 +155,7 @@ def read_statistics(store: Store, shard: Shard, rules: str) -> Statistics:
         return statistics
 
 
-def rows_of(store: Store, shard: Shard) -> "list[pa.RecordBatch]":
+def read_shard(store: Store, shard: Shard) -> "list[pa.RecordBatch]":
     """Read all rows of a shard."""
     with open_shard(store, shard) as reader:
         return [reader.get_batch(number) for number in range(reader.num_record_batches)]

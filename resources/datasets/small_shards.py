@@ -10,14 +10,14 @@ from collections.abc import Sequence
 _SHARE = 0.25
 """Small shards up to this share of the appended bytes are always merged with them."""
 
-_GATHERED = 32
+_SHARDS_OF_TIER = 32
 """Shards of one tier that are merged into one; so one append in 32 rewrites what 31 before it wrote."""
 
 _BITS_OF_TIER = 5
 """Sizes within a tier differ by less than a factor of 32, so a full tier makes a shard of the next."""
 
 
-def first_merged(sizes: Sequence[int], added: int, shard_bytes: int) -> int:
+def find_first_merged(sizes: Sequence[int], added: int, shard_bytes: int) -> int:
     """Find the first shard of a split that is merged with the appended rows; all after it are, too.
 
     Args:
@@ -40,7 +40,7 @@ def first_merged(sizes: Sequence[int], added: int, shard_bytes: int) -> int:
         first_of_tier = len(sizes)
         while first_of_tier > first_small and _tier_of(sizes[first_of_tier - 1]) <= tier:
             first_of_tier -= 1
-        if sum(_tier_of(size) == tier for size in sizes[first_of_tier:]) >= _GATHERED:
+        if sum(_tier_of(size) == tier for size in sizes[first_of_tier:]) >= _SHARDS_OF_TIER:
             first = min(first, first_of_tier)
     return first
 

@@ -212,7 +212,9 @@ def _describe_failure(field: str, path: str, error: Exception) -> str:
     return f"{field} = {path!r} is not accepted: it raised {type(error).__name__} at {where(error)}: {error}"
 
 
-def slices(batches: Iterable[pa.RecordBatch], max_bytes: int = 2 * BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+def resize_batches(
+    batches: Iterable[pa.RecordBatch], max_bytes: int = 2 * BATCH_BYTES
+) -> Iterator[pa.RecordBatch]:
     """Regroup rows into batches of about 4 to 8 MiB: split large ones, and join small ones."""
     pending: list[pa.RecordBatch] = []
     size = 0

@@ -28,7 +28,7 @@ _MAX_SPLITS = 100
 _HELD_OUT = "test"
 _MAX_NAMED = 5  # splits named in a message
 
-Dealt = Mapping[str, NDArray[np.int64]]
+RowsBySplit = Mapping[str, NDArray[np.int64]]
 """The row numbers of a batch by split, ascending; each row is in exactly one."""
 
 
@@ -41,7 +41,7 @@ class Dealer:
     """
 
     key: tuple[str, ...]
-    deal: Callable[[pa.RecordBatch, Mapping[str, Words]], Dealt]
+    deal: Callable[[pa.RecordBatch, Mapping[str, Words]], RowsBySplit]
 
 
 def make_dealer(
@@ -88,14 +88,14 @@ def make_dealer(
     names, bounds = divide_interval(shares)
     salt = mix(np.array([source.seed], np.uint64))[0]
 
-    def deal(rows: pa.RecordBatch, words: Mapping[str, Words]) -> Dealt:
+    def deal(rows: pa.RecordBatch, words: Mapping[str, Words]) -> RowsBySplit:
         place = np.searchsorted(bounds, mix(hash_rows(words, key) ^ salt), side="right")
         return {name: np.flatnonzero(place == number) for number, name in enumerate(names)}
 
     return Dealer(key, deal)
 
 
-def deal_table(source: DatasetSource, table: pa.Table) -> Dealt:
+def deal_table(source: DatasetSource, table: pa.Table) -> RowsBySplit:
     """The row numbers of a whole table by split."""
     (rows,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
     return make_dealer(source, table.schema).deal(rows, column_words(rows))
@@ -160,10 +160,10 @@ def _shares_of_folds(shares: Mapping[str, float], folds: int) -> dict[str, float
     return {**{name: float(rest / folds) for name in fold_names(folds)}, _HELD_OUT: shares[_HELD_OUT]}
 
 
-def _by_column(column: str) -> Callable[[pa.RecordBatch, Mapping[str, Words]], Dealt]:
+def _by_column(column: str) -> Callable[[pa.RecordBatch, Mapping[str, Words]], RowsBySplit]:
     splits: set[str] = set()
 
-    def deal(rows: pa.RecordBatch, words: Mapping[str, Words]) -> Dealt:
+    def deal(rows: pa.RecordBatch, words: Mapping[str, Words]) -> RowsBySplit:
         values = rows.column(column)
         if values.null_count or not (
             pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
@@ -199,8 +199,8 @@ def _by_column(column: str) -> Callable[[pa.RecordBatch, Mapping[str, Words]], D
 
 def _by_time(
     column: str, starts: list[datetime], names: list[str]
-) -> Callable[[pa.RecordBatch, Mapping[str, Words]], Dealt]:
-    def deal(rows: pa.RecordBatch, words: Mapping[str, Words]) -> Dealt:
+) -> Callable[[pa.RecordBatch, Mapping[str, Words]], RowsBySplit]:
+    def deal(rows: pa.RecordBatch, words: Mapping[str, Words]) -> RowsBySplit:
         values = rows.column(column)
         kind = values.type
         if values.null_count or not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):

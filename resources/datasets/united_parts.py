@@ -33,8 +33,8 @@ def unite_columns(field: str, parts: Sequence[Part]) -> pa.Schema | None:
     return unite(field, map_in_threads(_columns_of, parts, _AT_ONCE))
 
 
-def extends(previous: pa.Schema | None, parts: Sequence[Part]) -> bool:
-    """Whether new parts leave the union of the previous parts' columns as it is.
+def fit_union(previous: pa.Schema | None, parts: Sequence[Part]) -> bool:
+    """Whether the columns of new parts leave the union of the previous parts' columns as it is.
 
     Args:
         previous: that union; None if the previous parts could not say their columns.

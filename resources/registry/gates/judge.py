@@ -5,7 +5,7 @@ from typing import Any
 
 from halving import Dataset, Store
 from resources.catalog import Catalog
-from resources.datasets.held_out_leaks import leaks_of
+from resources.datasets.held_out_leaks import check_leaks
 from resources.datasets.snapshot_catalog import read_snapshot
 from resources.evaluation import predictions as stored
 from resources.registry.gates.against_champion import (
@@ -104,7 +104,7 @@ def _judge_leakage(gate: Leakage, store: Store, catalog: Catalog, report: dict[s
     taken_by = DatasetSource.model_validate(
         {**snapshot.recipe, "checks": spec.dataset.checks.model_dump(mode="json")}
     )
-    checks = leaks_of(
+    checks = check_leaks(
         Dataset(store, snapshot.name, snapshot.digest),
         taken_by,
         gate.accept,

@@ -64,11 +64,11 @@ def test_of_small_classes_only_shards_that_have_them_are_read(
     )
     shards: list[Shard] = []
 
-    def rows_of(store: Store, shard: Shard) -> list[pa.RecordBatch]:
+    def read_shard(store: Store, shard: Shard) -> list[pa.RecordBatch]:
         shards.append(shard)
-        return shard_writing.rows_of(store, shard)
+        return shard_writing.read_shard(store, shard)
 
-    monkeypatch.setattr(example_rows, "rows_of", rows_of)
+    monkeypatch.setattr(example_rows, "read_shard", read_shard)
     others = dict.fromkeys(("lone_predictor", "leaked_rows", "duplicates"), "off")
     outcome = checks_of(table, shard_mib=1, checks=others)["small_classes"]
     assert [row["id"] for row in outcome.rows] == ["170"]
@@ -137,13 +137,9 @@ def test_nan_counts_as_missing_beside_null(
         [np.float16(value) if kind == pa.float16() and value is not None else value for value in numbers],
         kind,
     )
-    if place == "target":
-        outcome = checks_of(visits(label=values), checks={"nulls": {"label": allowed}, **TRIED_ALONE})[
-            "nulls"
-        ]
-    else:
-        outcome = checks_of(visits(x=values), checks={"nulls": {"x": allowed}, **TRIED_ALONE})["nulls"]
-    name = "label" if place == "target" else "x"
+    name = {"target": "label", "column": "x"}[place]
+    outcomes = checks_of(visits(**{name: values}), checks={"nulls": {name: allowed}, **TRIED_ALONE})
+    outcome = outcomes["nulls"]
     assert (outcome.passed, outcome.blocking) == (share is None, True)
     if share is None:
         return
@@ -252,8 +248,13 @@ def test_a_range_leaves_out_what_is_missing_and_is_exact(
     reason: str,
     rows: list[str],
 ) -> None:
-    numbers = [values.get(number, 7 if pa.types.is_integer(kind) else 7.0) for number in range(300)]
-    column = pa.array([np.float16(value) for value in numbers] if kind == pa.float16() else numbers, kind)
+    usual = 7.0
+    if pa.types.is_integer(kind):
+        usual = 7
+    numbers = [values.get(number, usual) for number in range(300)]
+    if kind == pa.float16():
+        numbers = [np.float16(value) for value in numbers]
+    column = pa.array(numbers, kind)
     outcome = checks_of(visits(x=column), checks={"ranges": {"x": bounds}, **TRIED_ALONE})["ranges"]
     assert outcome.reason == reason
     assert [row["id"] for row in outcome.rows] == rows

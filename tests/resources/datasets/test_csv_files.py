@@ -352,7 +352,8 @@ def test_quotes_as_they_should_be_are_read(
     tmp_path: Path, content: str, texts: list[str], encoding: str
 ) -> None:
     file = file_of(tmp_path, f'"id",v\n{content}'.encode(encoding))
-    assert [row["v"] for row in read(file, encoding if encoding == "cp1252" else None)] == texts
+    named = {"cp1252": "cp1252"}.get(encoding)  # The others have a byte order mark, or are UTF-8.
+    assert [row["v"] for row in read(file, named)] == texts
 
 
 def test_whole_numbers_that_no_double_is_are_named_for_other_files(tmp_path: Path) -> None:

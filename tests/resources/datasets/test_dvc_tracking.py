@@ -62,7 +62,7 @@ def test_a_locked_project_is_waited_for_and_one_that_stays_locked_is_an_error(
     backend: Backend, monkeypatch: pytest.MonkeyPatch, released: bool
 ) -> None:
     take_snapshot(backend.store, backend.catalog, source())
-    monkeypatch.setattr(dvc_tracking, "_LOCK_SECONDS", 60.0 if released else 1.0)
+    monkeypatch.setattr(dvc_tracking, "_LOCK_SECONDS", {True: 60.0, False: 1.0}[released])
     project = Path(backend.store.path("datasets"))
     holder = (
         "import sys; from dvc.repo import Repo; lock = Repo(sys.argv[1]).lock; lock.lock(); print('held', "

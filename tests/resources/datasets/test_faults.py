@@ -147,7 +147,7 @@ def test_an_append_that_is_killed_anywhere_is_made_whole_by_the_next(
     elsewhere = append(tmp_path / "other")
     for root, (function, _) in roots.items():
         backend = Backend(root=str(root))
-        assert len(list_snapshots(backend.catalog)) == (2 if function == "read_snapshot" else 1)
+        assert len(list_snapshots(backend.catalog)) == 1 + (function == "read_snapshot")
         dataset = append(root)
         assert dataset.digest == elsewhere.digest
         assert dataset.read().sort_by("id").equals(images(3_700))

@@ -12,7 +12,7 @@ from halving import Dataset
 from resources.backend import Backend
 from resources.datasets import held_out_leaks, lone_predictor
 from resources.datasets.data_checks import DataCheck
-from resources.datasets.held_out_leaks import leaks_of
+from resources.datasets.held_out_leaks import check_leaks
 from resources.datasets.snapshots import take_snapshot
 from resources.sweep_spec.dataset import DatasetSource
 from tests.resources.datasets.tables import visits
@@ -28,7 +28,7 @@ def leaks(backend: Backend, provide: Callable[..., DatasetSource]) -> Leaks:
         source = provide(table, **({"split_column": "part"} | changes))
         snapshot = take_snapshot(backend.store, backend.catalog, source)
         dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
-        return {check.name: check for check in leaks_of(dataset, source, accepted, ignored)}
+        return {check.name: check for check in check_leaks(dataset, source, accepted, ignored)}
 
     return find_leaks
 
@@ -128,7 +128,7 @@ def test_copies_of_files_are_found_under_whatever_path(
         name="files", source={"folder": str(tmp_path / "files")}, target="bytes", split_column="label"
     )
     snapshot = take_snapshot(backend.store, backend.catalog, source)
-    check = leaks_of(Dataset(backend.store, snapshot.name, snapshot.digest), source)[0]
+    check = check_leaks(Dataset(backend.store, snapshot.name, snapshot.digest), source)[0]
     assert check.reason == "1 of the 2 rows of the test split have the features of a row of another split"
     assert {(row["split"], row["path"]) for row in check.rows} == {
         ("test", "test/test-a.txt"),

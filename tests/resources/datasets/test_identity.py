@@ -96,22 +96,16 @@ def test_rows_that_have_the_identity_in_common_are_counted_within_splits_and_acr
     dataset, outcomes = check(backend, provide(rows(copies), checks={"identity": identity}, **way))
     within, across = count_repeats(dataset, identity)
     names = ", ".join(identity)
-    is_dealt_by_hash = not {"split_column", "split_times"} & set(way)
-    remedy = (
-        "; give group columns of these alone, and their hash deals such rows together"
-        if is_dealt_by_hash
-        else ""
-    )
-    assert outcomes["duplicates"].reason == (
-        f"{within:,} rows are copies of others in their split, by {names}"
-        if within
-        else f"all {300 + copies} rows differ within their split, by {names}"
-    )
-    assert outcomes["leaked_rows"].reason == (
-        f"{across:,} rows are in two splits or more, by {names}{remedy}"
-        if across
-        else f"no row is in two splits, by {names}"
-    )
+    duplicates = f"all {300 + copies} rows differ within their split, by {names}"
+    if within:
+        duplicates = f"{within:,} rows are copies of others in their split, by {names}"
+    assert outcomes["duplicates"].reason == duplicates
+    leaks = f"no row is in two splits, by {names}"
+    if across:
+        leaks = f"{across:,} rows are in two splits or more, by {names}"
+    if across and not {"split_column", "split_times"} & set(way):  # A hash deals them.
+        leaks += "; give group columns of these alone, and their hash deals such rows together"
+    assert outcomes["leaked_rows"].reason == leaks
     assert (outcomes["duplicates"].passed, outcomes["leaked_rows"].passed) == (not within, not across)
     for name in ("duplicates", "leaked_rows"):
         examples = Counter(tuple(row[column] for column in identity) for row in outcomes[name].rows)
@@ -233,7 +227,9 @@ def test_rows_that_are_appended_are_compared_with_those_that_were_there(
         "target": "label",
         "checks": {"identity": "text"},
     }
-    source = DatasetSource.model_validate(spec | ({"group": group} if group else {}))
+    if group:
+        spec["group"] = group
+    source = DatasetSource.model_validate(spec)
     table = rows(40)
     for number, (begin, end) in enumerate([(0, 300), (300, 320), (320, 340)]):
         pq.write_table(table.slice(begin, end - begin), tmp_path / f"{number}.parquet")
@@ -260,7 +256,7 @@ def test_a_snapshot_of_another_identity_is_refused_where_a_spec_names_it(
     columns = {"x0": "x", "x1": "label"}
 
     def spec(identity: list[str] | None, **changes: Any) -> SweepSpec:
-        names = [columns[name] for name in identity] if identity else None
+        names = [columns[name] for name in identity or []] or None
         return small_spec(dataset={**dataset, "checks": {"identity": names}}, **changes)
 
     taken = take_snapshot(backend.store, backend.catalog, spec(taken_by).dataset)

@@ -61,14 +61,9 @@ def brute_force() -> list[dict[str, Any]]:
     for label in clicks.labels().to_pylist():
         hours_so_far = [hour for hour in hours[label["user_id"]] if hour["loaded_at"] <= label["visited_at"]]
         newest = max(hours_so_far, key=lambda hour: (hour["ts"], hour["loaded_at"]), default=None)
-        counts = newest is not None and label["visited_at"] - newest["ts"] <= timedelta(days=2)
-        joined.append(
-            {
-                **label,
-                "ctr": newest["ctr"] if counts else None,
-                "at_night": newest["night"] if counts else None,
-            }
-        )
+        if newest is None or label["visited_at"] - newest["ts"] > timedelta(days=2):
+            newest = {"ctr": None, "night": None}
+        joined.append({**label, "ctr": newest["ctr"], "at_night": newest["night"]})
     return sorted(joined, key=lambda row: (row["visited_at"], row["user_id"]))
 
 

@@ -16,7 +16,9 @@ from tests.resources.datasets.specs import read_rows, spec
 
 
 def frame(indexed: bool) -> pd.DataFrame:
-    rows = [{"id": 9999, "x": 0.5, "ok": True, "label": 1}] if indexed else []
+    rows = []
+    if indexed:
+        rows = [{"id": 9999, "x": 0.5, "ok": True, "label": 1}]
     rows += [
         {"id": row, "x": row * 37 % 101 / 101, "ok": row % 4 != 0, "label": row % 2} for row in range(400)
     ]
@@ -43,11 +45,9 @@ def test_a_leftover_index_is_no_column_and_moves_no_row(
     for has_more in (False, True):
         rows = pa.Table.from_pandas(change(frame(has_more)))
         assert any(name.startswith("__index_level_") for name in rows.column_names)
-        source = (
-            provide(rows)
-            if way == "table"
-            else provide(lambda rows=rows: iter(rows.to_batches(max_chunksize=50)))
-        )
+        source = provide(rows)
+        if way == "batches":
+            source = provide(lambda rows=rows: iter(rows.to_batches(max_chunksize=50)))
         if way in ("parquet", "sql"):
             pq.write_table(rows, raw / "raw.parquet")
             source = spec({"files": f"{raw}/raw.parquet"})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.datasets.small_shards import first_merged
+from resources.datasets.small_shards import find_first_merged
 from tests.properties import examples
 
 MIB = 2**20
@@ -33,7 +33,7 @@ FULL = 128 * MIB
 def test_a_merge_takes_a_quarter_of_what_is_appended_or_the_shards_of_a_full_tier(
     sizes: list[int], added: int, first: int
 ) -> None:
-    assert first_merged(sizes, added, FULL) == first
+    assert find_first_merged(sizes, added, FULL) == first
 
 
 @given(st.lists(st.integers(1, 40 * MIB), min_size=1, max_size=60), st.integers(1, 200))
@@ -44,7 +44,7 @@ def test_small_shards_stay_few_and_a_row_is_written_a_few_times_at_most(
     sizes = [FULL]
     written = 0
     for added in additions * rounds:
-        first = first_merged(sizes, added, FULL)
+        first = find_first_merged(sizes, added, FULL)
         merged = sum(sizes[first:]) + added
         count = max(1, round(merged / FULL))
         sizes[first:] = [merged // count] * count
@@ -60,7 +60,7 @@ def test_of_appends_of_one_size_each_stores_what_it_adds_but_one_in_32(added: in
     sizes = [FULL]
     alone = 0
     for _ in range(320):
-        first = first_merged(sizes, added, FULL)
+        first = find_first_merged(sizes, added, FULL)
         alone += first == len(sizes)
         sizes[first:] = [sum(sizes[first:]) + added]
     assert alone >= 310

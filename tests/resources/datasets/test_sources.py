@@ -16,7 +16,7 @@ from resources.backend import Backend
 from resources.datasets import sources
 from resources.datasets.canonical import BATCH_BYTES
 from resources.datasets.snapshots import take_snapshot
-from resources.datasets.sources import slices
+from resources.datasets.sources import resize_batches
 from resources.sweep_spec.dataset import DatasetSource
 from tests.resources.datasets.specs import ids, spec
 from tests.resources.datasets.tables import numbers, write
@@ -77,7 +77,7 @@ def test_batches_of_any_size_are_worked_on_in_those_of_some_mebibytes() -> None:
         for _ in range(3_000):
             yield small
 
-    sizes = [rows.nbytes for rows in slices(give_batches())]
+    sizes = [rows.nbytes for rows in resize_batches(give_batches())]
     assert sum(sizes) == large.nbytes + 3_000 * small.nbytes
     assert max(sizes) <= 2 * BATCH_BYTES
     assert len(sizes) <= large.nbytes / BATCH_BYTES + 2 + 3_000 / sources._MAX_PENDING
@@ -188,9 +188,7 @@ def test_a_place_without_rows_is_refused_by_field_and_value(
     (tmp_path / "empty").mkdir()
     (tmp_path / "rows.bin").write_bytes(os.urandom(100))
     (tmp_path / "rows.pq").touch()
-    fields = {
-        name: value.format(tmp_path) if name in ("files", "folder") else value
-        for name, value in source.items()
-    }
+    places = {name: source[name].format(tmp_path) for name in ("files", "folder") if name in source}
+    fields = {**source, **places}
     with pytest.raises(InvalidInput, match=says):
         ids(fields)

@@ -130,11 +130,9 @@ def test_folds_deal_all_but_the_test_split_which_stays_for_any_number_of_them() 
 )
 def test_by_time_the_bounds_belong_to_the_later_split(kind: pa.DataType) -> None:
     days = [date(2026, 1, 31), date(2026, 2, 1), date(2026, 2, 28), date(2026, 3, 1), date(1960, 1, 1)]
-    moments = (
-        pa.array(days)
-        if kind == pa.date32()
-        else pa.array([datetime(day.year, day.month, day.day, tzinfo=UTC) for day in days], kind)
-    )
+    moments = pa.array(days)
+    if kind != pa.date32():
+        moments = pa.array([datetime(day.year, day.month, day.day, tzinfo=UTC) for day in days], kind)
     spec = source(split_times={"column": "ts", "validation": "2026-02-01", "test": date(2026, 3, 1)})
     dealt = deal_table(spec, pa.table({"ts": moments, "label": range(5)}))
     assert {name: rows.tolist() for name, rows in dealt.items()} == {

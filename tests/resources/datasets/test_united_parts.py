@@ -282,9 +282,9 @@ def test_an_object_without_a_value_has_its_folders_whatever_others_beside_it_hav
     monkeypatch.setattr(text_files, "BLOCK", block)
     folder = raw / f"part={of_folder}"
     folder.mkdir()
-    rows = [
-        {"filler": "-" * 64} | ({"part": value} if writes_null or value is not None else {}) for value in own
-    ]
+    rows = [{"filler": "-" * 64, "part": value} for value in own]
+    if not writes_null:
+        rows = [{key: value for key, value in row.items() if value is not None} for row in rows]
     (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     parts = open_source(spec({"files": str(raw)})).parts
     read = pa.Table.from_batches(list(read_parts(parts, unite_columns("files", parts))))
