@@ -19,12 +19,14 @@ _MAX_NAMED = 10  # small classes named in a reason
 
 
 def reason_without_snapshot_before(subject: Subject) -> str | None:
+    """Why the schema is not compared: there is no snapshot before."""
     if subject.before is None:
         return "it is the dataset's first snapshot"
     return None
 
 
 def check_schema(subject: Subject) -> Outcome:
+    """Check that columns and types are those of the dataset's snapshot before."""
     assert subject.before is not None
     schema = compare(subject.before, subject.dataset.manifest)["schema"]
     changes = [f"{change}: {comma_list(columns)}" for change, columns in schema.items() if columns]
@@ -34,6 +36,7 @@ def check_schema(subject: Subject) -> Outcome:
 
 
 def check_nulls(subject: Subject) -> Outcome:
+    """Check that no column has more null and NaN than it may; the target may have none."""
     allowed = {subject.source.target: 0.0, **subject.source.checks.nulls}
     columns = subject.columns
     if unknown := sorted(set(allowed) - set(columns)):
@@ -63,12 +66,14 @@ def check_nulls(subject: Subject) -> Outcome:
 
 
 def reason_without_ranges(subject: Subject) -> str | None:
+    """Why no ranges are checked: the spec has none."""
     if not subject.source.checks.ranges:
         return "the spec has no ranges"
     return None
 
 
 def check_ranges(subject: Subject) -> Outcome:
+    """Check that columns stay within the ranges of the spec."""
     ranges = subject.source.checks.ranges
     columns = subject.columns
     scalar_columns = {name for name, kind in subject.schema.items() if "list" not in kind}
@@ -96,12 +101,14 @@ def check_ranges(subject: Subject) -> Outcome:
 
 
 def reason_without_classes(subject: Subject) -> str | None:
+    """Why no classes are counted: the target has none."""
     if not subject.columns[subject.source.target].get("classes"):
         return "the target has no classes"
     return None
 
 
 def check_classes(subject: Subject) -> Outcome:
+    """Check that each class has enough rows in each split that is trained on or judged on."""
     target = subject.source.target
     classes = subject.columns[target]["classes"]
     min_rows = subject.source.checks.min_class_rows

@@ -38,6 +38,7 @@ _NOT_SCALAR = (
 
 
 def check_duplicates(subject: Subject) -> Outcome:
+    """Check that no row is there twice in a split."""
     repeats = find_repeats(subject.dataset, subject.kind_of_rows)
     if not repeats.copies:
         rows = f"{subject.dataset.manifest['rows']:,}"
@@ -50,6 +51,7 @@ def check_duplicates(subject: Subject) -> Outcome:
 
 
 def reason_if_rows_stay_together(subject: Subject) -> str | None:
+    """Why no row can be in two splits: its hash deals it."""
     identity = subject.source.checks.identity
     key = set(subject.dataset.manifest["key"])
     if subject.is_dealt_by_hash and (identity is None or key <= set(identity)):
@@ -58,6 +60,7 @@ def reason_if_rows_stay_together(subject: Subject) -> str | None:
 
 
 def check_leaked_rows(subject: Subject) -> Outcome:
+    """Check that no row is in two splits."""
     repeats = find_repeats(subject.dataset, subject.kind_of_rows)
     if not repeats.across:
         return Outcome(True, f"no row is in two splits{subject.by_identity}")
@@ -69,6 +72,7 @@ def check_leaked_rows(subject: Subject) -> Outcome:
 
 
 def reason_if_groups_stay_together(subject: Subject) -> str | None:
+    """Why no group can be in two splits: there is none, or its hash deals it."""
     if not subject.source.group:
         return "the spec has no group"
     if subject.is_dealt_by_hash:
@@ -77,6 +81,7 @@ def reason_if_groups_stay_together(subject: Subject) -> str | None:
 
 
 def check_leaked_groups(subject: Subject) -> Outcome:
+    """Check that no group is in two splits."""
     group = " and ".join(subject.source.group or [])
     repeats = find_repeats(subject.dataset, GROUP)
     if not repeats.across:
@@ -89,12 +94,14 @@ def check_leaked_groups(subject: Subject) -> Outcome:
 
 
 def reason_without_time_column(subject: Subject) -> str | None:
+    """Why no times are compared: the spec names no column of times."""
     if subject.source.checks.time_column is None:
         return "the spec has no checks.time_column"
     return None
 
 
 def check_time_order(subject: Subject) -> Outcome:
+    """Check that no row outside of the test split is as late as the first of it."""
     column = subject.source.checks.time_column
     assert column is not None
     statistics: dict[str, Statistics] = subject.dataset.manifest["statistics"]
@@ -132,12 +139,14 @@ def check_time_order(subject: Subject) -> Outcome:
 
 
 def reason_without_scalar_target(subject: Subject) -> str | None:
+    """Why no predictors are sought: the target is neither a class nor a number."""
     if subject.schema[subject.source.target].startswith(_NOT_SCALAR):
         return "the target is neither a class nor a number"
     return None
 
 
 def check_lone_predictor(subject: Subject) -> Outcome:
+    """Check that no column predicts the target by itself."""
     scores, rows = find_lone_predictors(subject.dataset, subject.source)
     if not scores:
         return Outcome(True, reason_without_predictors(subject.dataset, subject.source))
