@@ -189,6 +189,6 @@ def test_a_place_without_rows_is_refused_by_field_and_value(
     (tmp_path / "rows.bin").write_bytes(os.urandom(100))
     (tmp_path / "rows.pq").touch()
     places = {name: source[name].format(tmp_path) for name in ("files", "folder") if name in source}
-    fields = {**source, **places}
+    fields = source | places
     with pytest.raises(InvalidInput, match=says):
         ids(fields)
