@@ -49,21 +49,21 @@ def check_storage(home: Path) -> Iterator[Finding]:
         revisions = _revisions(file)
         if len(revisions) < 2:
             continue
-        what = (
+        problem = (
             f"{file} has {len(revisions)} revisions of Dagster's schema at once, "
             f"{' and '.join(revisions)}: two processes have made it"
         )
         means = "Dagster does not open it: no sweep of this store runs"
         if newest in revisions and _is_whole(file, schema):
             mend = f"sqlite3 {file} \"DELETE FROM alembic_version WHERE version_num <> '{newest}'\""
-            yield Finding(ERROR, what, means, mend, partial(_keep_revision, home, file, newest))
+            yield Finding(ERROR, problem, means, mend, partial(_keep_revision, home, file, newest))
         else:
             folder = home / Path(name).parts[0]
             mend = (
                 f"mv {folder} {folder}.broken, while no sweep and nothing of Dagster runs; sweeps and "
                 "models are in the catalog"
             )
-            yield Finding(ERROR, what, means, mend)
+            yield Finding(ERROR, problem, means, mend)
 
 
 @contextmanager

@@ -97,7 +97,9 @@ ATTEMPTS_OF_WORKER = select(ATTEMPTS.c.trial, ATTEMPTS.c.attempt, ATTEMPTS.c.run
 _REACHED = (
     select(func.max(RESULTS.c.reached_at)).where(*_at(RESULTS, "sweep", "trial", "attempt")).scalar_subquery()
 )
-LAST_REPORT = select(func.coalesce(_REACHED, ATTEMPTS.c.started_at).label("reported_at")).where(*_ATTEMPT)
+LAST_REPORT_TIME = select(func.coalesce(_REACHED, ATTEMPTS.c.started_at).label("reported_at")).where(
+    *_ATTEMPT
+)
 DECISION = select(RESULTS.c.decision).where(*_at(RESULTS, "sweep", "trial", "attempt", "epochs"))
 OUTCOME = select(ATTEMPTS.c.outcome).where(
     *_ATTEMPT, ATTEMPTS.c.error.is_not_distinct_from(bindparam("error", type_=Excerpt))

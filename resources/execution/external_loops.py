@@ -20,7 +20,7 @@ from resources.catalog import Catalog, statements
 from resources.catalog.pipelined import Statement
 from resources.execution.divergence import ranges_of
 from resources.scheduling.assignment import Assignment, Superseded
-from resources.scheduling.loop_scheduler import LONGEST_LEASE_SECONDS, LentAssignment, LoopScheduler
+from resources.scheduling.loop_scheduler import MAX_LEASE_SECONDS, LentAssignment, LoopScheduler
 from resources.scheduling.suggestion_prefetch import LoopPrefetch
 from resources.search.decide import Continue, Fail, Finish, Wait
 from resources.search.state import Control
@@ -391,7 +391,7 @@ class ExternalLoops:
             "of_trial": assignment.trial,
             "of_attempt": assignment.attempt,
         }
-        rows = self._catalog.at_once(statements.LAST_REPORT, of_attempt)
+        rows = self._catalog.at_once(statements.LAST_REPORT_TIME, of_attempt)
         if not rows:
             return 0.0
         return max(0.0, self._catalog.now() - rows[0].reported_at.timestamp())
@@ -419,7 +419,7 @@ class ExternalLoops:
 
 __all__ = [
     "LEASE_SECONDS",
-    "LONGEST_LEASE_SECONDS",
+    "MAX_LEASE_SECONDS",
     "CannotSuggest",
     "DrivenOtherwise",
     "ExternalLoops",

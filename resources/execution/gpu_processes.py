@@ -33,20 +33,20 @@ class GpuProcesses:
 
     Args:
         server: forks the processes.
-        held: the GPUs of the machine.
+        gpus: the GPUs of the machine.
         scheduler: records why a trial waits.
     """
 
-    def __init__(self, server: ForkServer, held: HeldGpus, scheduler: Scheduler) -> None:
+    def __init__(self, server: ForkServer, gpus: HeldGpus, scheduler: Scheduler) -> None:
         self._server = server
-        self._held = held
+        self._gpus = gpus
         self._scheduler = scheduler
 
     def prepare(self, assignment: Assignment, context: TrialContext) -> "GpuProcess":
         count = self._scheduler.spec.resources.at(assignment.granted).gpus
         note = WaitingNote(f"trial {assignment.key}", partial(self._scheduler.note_waiting, assignment))
         return GpuProcess(
-            partial(self._server.prepare, assignment, context), self._held, assignment, count, note
+            partial(self._server.prepare, assignment, context), self._gpus, assignment, count, note
         )
 
 
@@ -57,7 +57,7 @@ class GpuProcess:
 
     Args:
         prepare: makes the process, which sees the given GPUs.
-        held: the GPUs of the machine.
+        gpus: the GPUs of the machine.
         assignment: the attempt that holds the GPUs.
         count: how many it needs.
         waiting: records why it has not started.
@@ -66,13 +66,13 @@ class GpuProcess:
     def __init__(
         self,
         prepare: Callable[[list[str]], LocalProcess],
-        held: HeldGpus,
+        gpus: HeldGpus,
         assignment: Assignment,
         count: int,
         waiting: WaitingNote,
     ) -> None:
         self._prepare = prepare
-        self._held = held
+        self._gpus = gpus
         self._assignment = assignment
         self._count = count
         self._waiting = waiting
@@ -83,7 +83,7 @@ class GpuProcess:
     def start(self) -> None:
         # A worker that goes from trial to trial would always come before the others, which look once a
         # second.
-        if self._ask_catalog(self._held.somebody_waits):
+        if self._ask_catalog(self._gpus.somebody_waits):
             self._look_later()
         else:
             self._look()
@@ -148,17 +148,17 @@ class GpuProcess:
             if self._process is not None:
                 self._process.close()
         finally:
-            self._held.give(self._assignment)
+            self._gpus.give(self._assignment)
 
     def _look(self) -> None:
         """Start the process if enough devices are free."""
         self._look_later()
-        gpus = self._ask_catalog(lambda: self._held.take(self._assignment, self._count))
+        gpus = self._ask_catalog(lambda: self._gpus.take(self._assignment, self._count))
         if gpus is None:
-            free = self._ask_catalog(self._held.free)
+            free = self._ask_catalog(self._gpus.free)
             if free is not None:
                 self._waiting.note(
-                    f"for {self._count} GPUs of {self._held.machine}: {free} of {len(self._held)} are free"
+                    f"for {self._count} GPUs of {self._gpus.machine}: {free} of {len(self._gpus)} are free"
                 )
             return
         self._waiting.note(None)

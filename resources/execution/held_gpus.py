@@ -121,18 +121,16 @@ class HeldGpus:
     def _free(self, session: Session) -> list[str]:
         attempt = AttemptRow
         trial = TrialRow
-        held = HeldGpuRow
+        gpu = HeldGpuRow
         lost_before = self._catalog.now() - DOUBT_SECONDS
-        same = (
-            (attempt.sweep == held.sweep) & (attempt.trial == held.trial) & (attempt.attempt == held.attempt)
-        )
-        of_trial = (trial.sweep == held.sweep) & (trial.number == held.trial)
+        same = (attempt.sweep == gpu.sweep) & (attempt.trial == gpu.trial) & (attempt.attempt == gpu.attempt)
+        of_trial = (trial.sweep == gpu.sweep) & (trial.number == gpu.trial)
         query = (
-            select(held.device, held.process, attempt.ended_at, trial.lease_until)
+            select(gpu.device, gpu.process, attempt.ended_at, trial.lease_until)
             .join(attempt, same)
             .join(trial, of_trial)
         )
-        rows = session.execute(query.where(held.machine == self.machine)).all()
+        rows = session.execute(query.where(gpu.machine == self.machine)).all()
         taken = {
             row.device
             for row in rows
@@ -168,7 +166,7 @@ def _stat(pid: int) -> tuple[str, str] | None:
 
 
 def _of(assignment: Assignment) -> Delete:
-    held = HeldGpuRow
-    return delete(held).where(
-        held.sweep == assignment.sweep, held.trial == assignment.trial, held.attempt == assignment.attempt
+    gpu = HeldGpuRow
+    return delete(gpu).where(
+        gpu.sweep == assignment.sweep, gpu.trial == assignment.trial, gpu.attempt == assignment.attempt
     )

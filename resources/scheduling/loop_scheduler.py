@@ -16,7 +16,7 @@ from resources.search.decide import Finish, Idle, Wait, decide
 from resources.search.state import Control
 from resources.search.suggestions.suggester import Suggester
 
-LONGEST_LEASE_SECONDS = 86_400.0
+MAX_LEASE_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class LoopScheduler(Scheduler):
     """A :class:`resources.scheduling.scheduler.Scheduler` that never waits for a suggestion."""
 
     takes_places: ClassVar[bool] = False
-    longest_lease: ClassVar[float] = LONGEST_LEASE_SECONDS
+    longest_lease: ClassVar[float] = MAX_LEASE_SECONDS
 
     def ask(self, worker: str, lease_seconds: float, *, again: bool) -> LentAssignment | Wait | Finish | None:
         """Hand out the next trial to a worker that works on one trial only.
@@ -56,9 +56,8 @@ class LoopScheduler(Scheduler):
 
     def has_lent(self, worker: str) -> bool:
         """Whether :meth:`ask` has given this worker a trial, whatever has become of it."""
-        return bool(
-            self.catalog.at_once(statements.ATTEMPTS_OF_WORKER, {"of_sweep": self.id, "of_worker": worker})
-        )
+        of_worker = {"of_sweep": self.id, "of_worker": worker}
+        return bool(self.catalog.at_once(statements.ATTEMPTS_OF_WORKER, of_worker))
 
     def assignment(self, trial: int, attempt: int | None = None) -> Assignment:
         """A trial's current attempt; with ``attempt`` that one, whatever has become of it.

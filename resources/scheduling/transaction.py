@@ -224,12 +224,16 @@ class SweepTransactions:
         else:
             self._write(statements.END_ATTEMPT, trial, decided)
             outcome = _OUTCOMES.get(type(event), word)
-            ended = {"of_sweep": self.sweep, "of_trial": trial.number, "of_attempt": details.attempt}
-            held = max(0.0, seconds) + unreported
-            self.note(
-                statements.CLOSE_ATTEMPT,
-                {**ended, "ended_at": self._now(), "outcome": outcome, "error": error, "more_seconds": held},
-            )
+            ended = {
+                "of_sweep": self.sweep,
+                "of_trial": trial.number,
+                "of_attempt": details.attempt,
+                "ended_at": self._now(),
+                "outcome": outcome,
+                "error": error,
+                "more_seconds": max(0.0, seconds) + unreported,
+            }
+            self.note(statements.CLOSE_ATTEMPT, ended)
         if len(trial.results) > rung:
             self.note(statements.ADD_RESULT, self._rung_result(trial, rung, word, report, seconds))
         return decision

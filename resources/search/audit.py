@@ -13,19 +13,19 @@ from dataclasses import dataclass, replace
 from resources.search.decide import pruned_trials
 from resources.search.state import Result, SearchState, Status, TrialState
 
-ENOUGH_AUDITED = 5
+MIN_AUDITED = 5
 """How many audited trials a rate needs; with fewer, a single trial would decide it."""
 
-ENOUGH_KEPT = 3
+MIN_KEPT = 3
 """How many trials that the search itself trained to the end a median needs."""
 
-ENOUGH_PAIRS = 8
+MIN_PAIRS = 8
 """How many trials with results at a rung and at the last one a correlation needs."""
 
-TOO_MANY_PRUNED = 0.25
+MAX_FALSE_PRUNE_RATE = 0.25
 """The largest accepted false-prune rate: 0 means that pruning is always right, 0.5 that it is a coin toss."""
 
-CORRELATED = 0.7
+MIN_CORRELATION = 0.7
 """The smallest rank correlation with which a rung predicts the last one.
 
 About half of the variance in rank is shared then.
@@ -104,13 +104,13 @@ def audit_of(state: SearchState) -> Audit | None:
         median_loss = statistics.median(_loss(state, trial.results[-1]) for trial in kept)
         best_loss = _loss(state, best_kept)
     wrong = [trial for trial in checked if _loss(state, trial.results[-1]) < median_loss]
-    enough = len(checked) >= ENOUGH_AUDITED and len(kept) >= ENOUGH_KEPT
+    enough = len(checked) >= MIN_AUDITED and len(kept) >= MIN_KEPT
     rate: float | None = None
     if enough:
         rate = len(wrong) / len(checked)
     rungs = _rungs(state, checked, wrong, last)
     raise_to: int | None = None
-    if rate is not None and rate > TOO_MANY_PRUNED:
+    if rate is not None and rate > MAX_FALSE_PRUNE_RATE:
         raise_to = _raise_to(rungs, last)
     audit = Audit(
         share=rules.audit,
@@ -182,7 +182,7 @@ def _loss(state: SearchState, result: Result | None) -> float:
 
 def _spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
     """Spearman's rank correlation ("The proof and measurement of association between two things", 1904)."""
-    if len(pairs) < ENOUGH_PAIRS or any(len(set(side)) == 1 for side in zip(*pairs, strict=True)):
+    if len(pairs) < MIN_PAIRS or any(len(set(side)) == 1 for side in zip(*pairs, strict=True)):
         return None
     from scipy.stats import spearmanr
 
@@ -195,10 +195,10 @@ def _raise_to(rungs: Sequence[RungAudit], last: int) -> int:
     above = [rung for rung in rungs if rung.epochs > lowest_wrong]
     if above and all(rung.correlation is None for rung in above):
         return above[0].epochs  # Nothing is known about these rungs, so go up by one.
-    return next(
-        (rung.epochs for rung in above if rung.correlation is not None and rung.correlation >= CORRELATED),
-        last,
-    )
+    for rung in above:
+        if rung.correlation is not None and rung.correlation >= MIN_CORRELATION:
+            return rung.epochs
+    return last
 
 
 def _verdict(audit: Audit, last: int) -> str:
@@ -210,7 +210,7 @@ def _verdict(audit: Audit, last: int) -> str:
     if audit.false_prune_rate is None:
         return (
             f"Too little data for a verdict: {audit.audited} audited trials and {audit.kept} that the "
-            f"search trained to the end, and it takes {ENOUGH_AUDITED} and {ENOUGH_KEPT}."
+            f"search trained to the end, and it takes {MIN_AUDITED} and {MIN_KEPT}."
         )
     rate = f"{audit.false_prune_rate:.0%} of the audited trials beat the median of those that were kept"
     if audit.missed_winners:
@@ -219,7 +219,7 @@ def _verdict(audit: Audit, last: int) -> str:
             f"{audit.best_kept:.4g})"
         )
     if audit.raise_to is None:
-        return f"{rate}: up to {TOO_MANY_PRUNED:.0%} is accepted. Leave min_budget where it is."
+        return f"{rate}: up to {MAX_FALSE_PRUNE_RATE:.0%} is accepted. Leave min_budget where it is."
     if audit.raise_to == last:
         return (
             f"{rate}: no earlier rung predicts the last one. Train every trial to the end (strategy random "

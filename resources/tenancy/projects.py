@@ -66,10 +66,10 @@ def list_projects(catalog: Catalog) -> list[ProjectLine]:
     """Every project that has a row or a searching sweep, by name; all projects together come first."""
     with catalog.read() as session:
         rows = {row.name: row for row in session.scalars(select(ProjectRow))}
-        held = _holdings(session)
+        sweeps = _holdings(session)
         called = names_now(session)
     sums = {name: _Holding() for name in rows}
-    for sweep, project, waiting, trials, gpus, gpus_waiting in held:
+    for sweep, project, waiting, trials, gpus, gpus_waiting in sweeps:
         for name in {called.get(project, project), *({ALL} & rows.keys())}:
             total = sums.setdefault(name, _Holding())
             total.searching += 1

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from halving.errors import NotFound
 from resources.catalog.pipelined import Statement
-from resources.execution.external_loops import LEASE_SECONDS, LONGEST_LEASE_SECONDS, ExternalLoops, Verdict
+from resources.execution.external_loops import LEASE_SECONDS, MAX_LEASE_SECONDS, ExternalLoops, Verdict
 from resources.search.decide import Finish, Wait
 from resources.sweep_spec.base import Digest, NoFlags
 from server.access.write_log import RECORDED, WriteLog, without_write_log
@@ -37,7 +37,7 @@ Lease = Annotated[
     float,
     Field(
         ge=1,
-        le=LONGEST_LEASE_SECONDS,
+        le=MAX_LEASE_SECONDS,
         description="Seconds that the loop may be silent before the trial is given to another.",
     ),
 ]

@@ -7,8 +7,6 @@ from resources.backend import Backend
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 
-ENDED = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
-
 
 def tick(sensor: dg.SensorDefinition, backend: Backend, instance: dg.DagsterInstance) -> list[dg.RunRequest]:
     context = dg.build_sensor_context(instance=instance, resources={"backend": backend}, definitions=defs)

@@ -133,11 +133,15 @@ def _verdict_of_hang(ends: Sequence[PodEnd], hangs: Sequence[tuple[PodEnd, Hang]
     """
     end, hang = hangs[0]
     stacks = {
-        rank: next((each.stacks[rank] for _, each in hangs if each.stacks.get(rank)), None)
+        rank: next((other.stacks[rank] for _, other in hangs if other.stacks.get(rank)), None)
         for rank in hang.stacks
     }
-    absent = (each for each in ends if any(each.ranks[0] <= rank <= each.ranks[1] for rank in hang.absent))
-    return _crash_of(next(absent, end), describe(replace(hang, stacks=stacks)))
+    for pod_end in ends:
+        first, last = pod_end.ranks
+        if any(first <= rank <= last for rank in hang.absent):
+            end = pod_end
+            break
+    return _crash_of(end, describe(replace(hang, stacks=stacks)))
 
 
 def _was_killed(message: Raised) -> bool:

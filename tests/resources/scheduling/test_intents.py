@@ -164,11 +164,11 @@ def test_a_sweep_is_not_opened_where_its_intent_cannot_be_settled(
             catalog, spec, "sha256:s", driver="sensors", commit=None, sweep=row.sweep, within=within
         )
 
-    def killed(*_: object) -> bool:
+    def die(*_: object) -> bool:
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(intents, "become", killed)
+        patch.setattr(intents, "become", die)
         with pytest.raises(SystemExit):
             intents.carry_out(catalog, row.id, "r1", opening)
     with catalog.read() as session:

@@ -15,7 +15,7 @@ from resources.backend import Backend
 from resources.catalog import AttemptRow, Catalog, RungResultRow, SnapshotRow, TrialRow
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.leases import DOUBT_SECONDS, LEASE_SECONDS
-from resources.scheduling.loop_scheduler import LONGEST_LEASE_SECONDS, LoopScheduler
+from resources.scheduling.loop_scheduler import MAX_LEASE_SECONDS, LoopScheduler
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.scheduling.termination import Termination
@@ -151,12 +151,12 @@ def test_a_loops_lease_may_be_as_long_as_the_longest(
 ) -> None:
     sweep = open_sweep(backend.catalog, small_spec(), "sha256:s", driver="api", commit=None).id
     scheduler = LoopScheduler(backend.catalog, sweep, clock)
-    assignment = scheduler.ask("loop", LONGEST_LEASE_SECONDS, again=False)
+    assignment = scheduler.ask("loop", MAX_LEASE_SECONDS, again=False)
     assert isinstance(assignment, Assignment)
     clock.now += DOUBT_SECONDS
     assert scheduler.requeue_lost() == []
     assert row_of(backend, assignment).doubted_until is None
-    clock.set_back(3 * LONGEST_LEASE_SECONDS)
+    clock.set_back(3 * MAX_LEASE_SECONDS)
     scheduler.requeue_lost()
     assert row_of(backend, assignment).doubted_until == clock.now + DOUBT_SECONDS
 

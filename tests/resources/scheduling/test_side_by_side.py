@@ -107,8 +107,8 @@ ACTIONS: dict[str, Callable[[Table, Scheduler, float], object]] = {
 
 
 @pytest.fixture(scope="module")
-def interleaved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
-    with closing(catalog_at(f"sqlite:///{tmp_path_factory.mktemp('interleaved')}/catalog.db")) as catalog:
+def shared_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
+    with closing(catalog_at(f"sqlite:///{tmp_path_factory.mktemp('shared_catalog')}/catalog.db")) as catalog:
         yield catalog
 
 
@@ -134,25 +134,25 @@ STEPS = st.lists(
 @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS)
 def test_a_long_lived_scheduler_sees_what_a_new_one_sees_after_any_step_of_any_other(
-    interleaved: Catalog, steps: list[tuple[int, str, float]]
+    shared_catalog: Catalog, steps: list[tuple[int, str, float]]
 ) -> None:
     clock = Clock()
-    sweep = open_new(interleaved, spec_of("tpe", max_trials=9, max_retries=1, max_preemptions=1))
-    table = Table([Scheduler(interleaved, sweep, clock) for _ in range(3)], clock)
+    sweep = open_new(shared_catalog, spec_of("tpe", max_trials=9, max_retries=1, max_preemptions=1))
+    table = Table([Scheduler(shared_catalog, sweep, clock) for _ in range(3)], clock)
     for who, action, amount in steps:
         with suppress(Superseded, SweepEnded):
             ACTIONS[action](table, table.schedulers[who], amount)
-        assert read_memory(table.schedulers[who]) == read_memory(Scheduler(interleaved, sweep, clock))
+        assert read_memory(table.schedulers[who]) == read_memory(Scheduler(shared_catalog, sweep, clock))
     assert [read_memory(scheduler) for scheduler in table.schedulers] == [
-        read_memory(Scheduler(interleaved, sweep, clock))
+        read_memory(Scheduler(shared_catalog, sweep, clock))
     ] * 3
 
 
 def test_a_look_that_fails_halfway_is_begun_anew(
-    interleaved: Catalog, monkeypatch: pytest.MonkeyPatch
+    shared_catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweep = open_new(interleaved, spec_of("asha"))
-    scheduler, other = (Scheduler(interleaved, sweep) for _ in range(2))
+    sweep = open_new(shared_catalog, spec_of("asha"))
+    scheduler, other = (Scheduler(shared_catalog, sweep) for _ in range(2))
     table = Table([scheduler, other], Clock())
     for _ in range(3):
         work(table, other, 0.5)

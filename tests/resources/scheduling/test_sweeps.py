@@ -219,13 +219,13 @@ def test_the_turn_of_a_gone_process_to_choose_ends_though_the_clock_was_set_back
     other = Scheduler(backend.catalog, scheduler.id, clock)
     suggest = scheduler._turns.suggester.suggest
 
-    def killed(number: int) -> Any:
+    def outlast_the_turn(number: int) -> Any:
         assert other.suggest_ahead(1) == 0
         clock.set_back()
         assert other.suggest_ahead(1) == 1
         return suggest(number)
 
-    monkeypatch.setattr(scheduler._turns.suggester, "suggest", killed)
+    monkeypatch.setattr(scheduler._turns.suggester, "suggest", outlast_the_turn)
     assert scheduler.suggest_ahead(1) == 0
     assert statuses(scheduler) == ["suggested"]
 

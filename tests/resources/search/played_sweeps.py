@@ -58,7 +58,9 @@ class Played:
     sweep_attrs: dict[str, Any] = field(default_factory=dict)
 
     def next(self) -> Suggestion:
-        suggester = make_suggester(self.spec) if self.afresh else self.suggester
+        suggester = self.suggester
+        if self.afresh:
+            suggester = make_suggester(self.spec)
         suggester.learn(self.tried, self.sweep_attrs)
         suggestion = suggester.suggest(len(self.tried))
         self.sweep_attrs = json.loads(json.dumps(suggestion.sweep_attrs))
@@ -96,18 +98,17 @@ def ladder_of(spec: SweepSpec, number: int) -> tuple[int, ...]:
 
 def results_of(spec: SweepSpec, number: int, count: int) -> tuple[Result, ...]:
     value = math.sin(number)
-    return tuple(
-        Result((value,) * len(spec.objectives), max(0.0, value) if spec.bounds else 0.0) for _ in range(count)
-    )
+    violation = 0.0
+    if spec.bounds:
+        violation = max(0.0, value)
+    return (Result((value,) * len(spec.objectives), violation),) * count
 
 
 def finish_mixed(sweep: Played, number: int, params: Params) -> TrialState:
     rungs = len(ladder_of(sweep.spec, number))
-    paused = (
-        TrialState(number, Status.PAUSED, results_of(sweep.spec, number, 1))
-        if rungs > 1
-        else TrialState(number, Status.FAILED, (None,))
-    )
+    paused = TrialState(number, Status.FAILED, (None,))
+    if rungs > 1:
+        paused = TrialState(number, Status.PAUSED, results_of(sweep.spec, number, 1))
     return [
         TrialState(number, Status.COMPLETED, results_of(sweep.spec, number, rungs)),
         paused,

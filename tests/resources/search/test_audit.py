@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from resources.search.audit import ENOUGH_AUDITED, Audit, audit_of
+from resources.search.audit import MIN_AUDITED, Audit, audit_of
 from resources.search.state import Halving, MedianStop, Result, Rules, SearchState, Status, TrialState
 
 ASHA = Rules(ladders=((1, 3, 9),), maximize=(True,), early_stopping=Halving(3), audit=0.5)
@@ -16,7 +16,10 @@ def kept_trial(number: int, *values: float) -> TrialState:
 
 def audited_trial(number: int, pruned_at: int, *values: float | None) -> TrialState:
     results = tuple(Result((value,)) if value is not None else None for value in values)
-    return TrialState(number, Status.COMPLETED if results[-1] else Status.FAILED, results, audited=pruned_at)
+    status = Status.FAILED
+    if results[-1]:
+        status = Status.COMPLETED
+    return TrialState(number, status, results, audited=pruned_at)
 
 
 def paused_trial(number: int, *values: float) -> TrialState:
@@ -83,7 +86,7 @@ def test_where_no_rung_predicts_the_last_early_stopping_is_advised_against() -> 
 
 
 def test_too_few_audited_or_kept_trials_give_no_rate_but_say_so() -> None:
-    few = [lambda n: audited_trial(n, 1, 0.5, 0.9, 0.99)] * (ENOUGH_AUDITED - 1)
+    few = [lambda n: audited_trial(n, 1, 0.5, 0.9, 0.99)] * (MIN_AUDITED - 1)
     result = audit([*same_order(4), *few])
     assert (result.false_prune_rate, result.raise_to) == (None, None)
     assert "Too little data for a verdict: 4 audited trials and 4" in result.verdict

@@ -248,17 +248,18 @@ def test_a_trial_worse_than_the_quantile_of_the_others_stops_for_good(
     stops: bool,
 ) -> None:
     sign = 1.0 if maximize else -1.0
-    trials = [
-        trial(number, Status.FAILED, None) if value is None else trial(number, Status.STOPPED, sign * value)
-        for number, value in enumerate(others)
-    ]
+    trials = []
+    for number, value in enumerate(others):
+        if value is None:
+            trials.append(trial(number, Status.FAILED, None))
+        else:
+            trials.append(trial(number, Status.STOPPED, sign * value))
     rule = MedianStop(min_trials, quantile)
     state = searching(
         *trials, trial(len(others), Status.RUNNING), max_trials=9, early_stopping=rule, maximize=(maximize,)
     )
-    assert run(state, reach(len(others), sign * own)) == [
-        Stop(len(others)) if stops else Continue(len(others))
-    ]
+    decision = Stop if stops else Continue
+    assert run(state, reach(len(others), sign * own)) == [decision(len(others))]
 
 
 def test_a_trial_that_the_median_rule_stopped_is_not_taken_up_again() -> None:
@@ -296,10 +297,8 @@ def test_a_trial_competes_within_its_bracket_alone() -> None:
     first, second, third = (
         [number for number in range(17) if state.rules.bracket(number) == bracket] for bracket in range(3)
     )
-    for number in first[:3]:
-        assert run(state, reach(number, 0.1 + number / 100)) == [
-            Continue(number) if number == first[2] else Pause(number)
-        ]
+    for number, decision in zip(first[:3], (Pause, Pause, Continue), strict=True):
+        assert run(state, reach(number, 0.1 + number / 100)) == [decision(number)]
     # Better than all of those, but the first two at their own rung.
     assert run(state, reach(second[0], 0.9), reach(second[1], 0.8)) == [
         Pause(second[0]),
@@ -380,17 +379,17 @@ def test_the_ranking_of_brackets_counts_epochs_and_not_rungs() -> None:
 
 
 def test_with_several_objectives_the_pareto_front_comes_first() -> None:
-    def done(number: int, *values: float, violation: float = 0.0) -> TrialState:
+    def completed(number: int, *values: float, violation: float = 0.0) -> TrialState:
         return TrialState(number, Status.COMPLETED, (Result(values, violation),))
 
     state = single(maximize=(True, False), max_trials=9)
     for candidate in [
-        done(0, 0.9, 30.0),
-        done(1, 0.8, 10.0),
-        done(2, 0.85, 30.0),  # dominated by 0
-        done(3, 0.5, 1.0),
-        done(4, 0.99, 0.5, violation=1.0),  # would dominate all, but is infeasible
-        done(5, 0.8, 10.0),  # equal to 1
+        completed(0, 0.9, 30.0),
+        completed(1, 0.8, 10.0),
+        completed(2, 0.85, 30.0),  # dominated by 0
+        completed(3, 0.5, 1.0),
+        completed(4, 0.99, 0.5, violation=1.0),  # would dominate all, but is infeasible
+        completed(5, 0.8, 10.0),  # equal to 1
         TrialState(6, Status.FAILED, (None,)),
     ]:
         state.put(candidate)

@@ -96,15 +96,11 @@ def test_two_projects_never_take_the_same_place_from_each_other_in_turn(state: F
                 wants=9,
                 waited=500.0,
             )
-            rest = [lost if each.id == name else replace(each, wants=0, waited=0.0) for each in state.sweeps]
-            won = next(each for each in rest if each.id == sweep.id)
-            rest = [
-                replace(won, trials=won.trials + 1, gpus=won.gpus + sweep.needs)
-                if each.id == sweep.id
-                else each
-                for each in rest
-            ]
-            assert sweep.id not in dict(preempt(replace(state, sweeps=rest), name))
+            rest = {other.id: replace(other, wants=0, waited=0.0) for other in state.sweeps}
+            rest[name] = lost
+            won = rest[sweep.id]
+            rest[won.id] = replace(won, trials=won.trials + 1, gpus=won.gpus + sweep.needs)
+            assert sweep.id not in dict(preempt(replace(state, sweeps=list(rest.values())), name))
 
 
 @st.composite

@@ -20,7 +20,7 @@ _NAMESPACE = "n"
 
 
 @contextmanager
-def served(cluster: Cluster, kube_config: Path) -> Iterator[None]:
+def serve_api(cluster: Cluster, kube_config: Path) -> Iterator[None]:
     """Answer requests, one after another, until the end; ``kube_config`` is written, for the variable
     ``KUBECONFIG``.
     """

@@ -12,7 +12,7 @@ from resources.execution import watches
 from resources.scheduling import leases
 from resources.scheduling.sweeps import pause_sweep, stop_sweep
 from tests import gangs
-from tests.resources.execution.kubernetes.api_server import served
+from tests.resources.execution.kubernetes.api_server import serve_api
 from tests.resources.execution.kubernetes.gang_sweeps import GangSweep, work_with_a_short_lease
 from tests.resources.execution.worked_sweeps import Spec, state_of, taking_its_place
 
@@ -101,7 +101,7 @@ def test_a_trial_asked_back_by_a_lost_worker_ends_its_epoch_all_the_same(
     monkeypatch.setattr(leases, "DOUBT_SECONDS", 0.5)
     ran = run(**LONG, resources={"nodes": 1, "gpus": 0})
     take_its_place = taking_its_place(ran, small_spec)
-    with served(ran.cluster, tmp_path / "kube.yaml"):
+    with serve_api(ran.cluster, tmp_path / "kube.yaml"):
         worker = gangs.start(
             work_with_a_short_lease, ran.backend.store.root, ran.backend.catalog_url, ran.sweep
         )

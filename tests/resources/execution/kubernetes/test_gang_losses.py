@@ -10,7 +10,7 @@ import pytest
 from resources.execution.kubernetes import gang_process
 from resources.scheduling import leases
 from tests import gangs
-from tests.resources.execution.kubernetes.api_server import served
+from tests.resources.execution.kubernetes.api_server import serve_api
 from tests.resources.execution.kubernetes.gang_sweeps import GangSweep, steps_of, work_with_a_short_lease
 
 pytestmark = pytest.mark.slow
@@ -104,14 +104,14 @@ def test_the_worker_after_a_lost_one_ends_its_pods_and_repeats_no_step(
     ran = run(trainable="in_image:train_slowly", resources={"gpus": 1})
     beside = list[str]()
 
-    def created(manifest: dict[str, dict[str, str]]) -> None:
+    def note_older_pods(manifest: dict[str, dict[str, str]]) -> None:
         if "-a2-" in manifest["metadata"]["name"]:
             beside.extend(
                 name for name, pod in ran.cluster.processes.items() if "-a1-" in name and pod.is_alive()
             )
 
-    ran.cluster.created = created
-    with served(ran.cluster, tmp_path / "kube.yaml"):
+    ran.cluster.created = note_older_pods
+    with serve_api(ran.cluster, tmp_path / "kube.yaml"):
         worker = gangs.start(
             work_with_a_short_lease, ran.backend.store.root, ran.backend.catalog_url, ran.sweep
         )

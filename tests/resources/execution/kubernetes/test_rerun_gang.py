@@ -29,7 +29,7 @@ def test_a_trial_on_two_nodes_is_trained_again_on_two_and_is_identical(
     said = list[str]()
     before = dict[str, Any]()
 
-    def created() -> list[dict[str, Any]]:
+    def new_manifests() -> list[dict[str, Any]]:
         return [manifest for name, manifest in cluster.manifests.items() if name not in before]
 
     def again(**options: Any) -> Any:
@@ -44,9 +44,9 @@ def test_a_trial_on_two_nodes_is_trained_again_on_two_and_is_identical(
     assert (info.status, info.parent["rerun_of"]) == ("finished", f"small/{key}")
     resources = info.record["trial"]["resources"]
     assert (resources["nodes"], resources["processes"]) == (2, 1)
-    looking, *gang = [manifest["spec"]["containers"][0]["command"][-1] for manifest in created()]
+    looking, *gang = [manifest["spec"]["containers"][0]["command"][-1] for manifest in new_manifests()]
     assert (looking, gang) == ("halving.rerun.trial_process", ["halving.trial_process.pod"] * 2)
-    assert {manifest["metadata"]["labels"]["halving/pod"] for manifest in created()} == {"rerun"}
+    assert {manifest["metadata"]["labels"]["halving/pod"] for manifest in new_manifests()} == {"rerun"}
     assert not cluster.pods or cluster.deleted >= set(cluster.pods)
     assert [
         store.names(f"runs/project=small/{verdict.run}/mail/{folder}") for folder in ("0000", "0001")
