@@ -1,9 +1,8 @@
 """Requests for places: what every sweep holds and asks for, read for :mod:`resources.tenancy.shares`.
 
 That takes two statements, however many sweeps there are. A place is only given, or taken back, under a lock
-on
-the rows of projects: one process at a time decides, so that no two of them give the last place away. A sweep
-that is held back again looks without the lock, and neither waits for others nor holds them up.
+on the rows of projects: one process at a time decides, so that no two of them give the last place away. A
+sweep that is held back again looks without the lock, and neither waits for others nor holds them up.
 """
 
 from collections.abc import Sequence

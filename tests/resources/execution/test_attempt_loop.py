@@ -1,6 +1,4 @@
-"""An attempt that is to end before its rung: the sweep is paused or stopped, or the metrics that it streams
-say that it diverged.
-"""
+"""Attempts that end before their rung: by a pause, by a stop, or because their metrics diverged."""
 
 import re
 import threading

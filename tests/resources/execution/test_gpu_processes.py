@@ -1,6 +1,4 @@
-"""GPUs of one machine that a job's workers and the sensors' runs share: who waits for them and how; the
-devices are only names here.
-"""
+"""Who waits for GPUs that workers and sensors' runs share, and how; devices are only names here."""
 
 import sqlite3
 import subprocess

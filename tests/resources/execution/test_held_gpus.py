@@ -1,6 +1,4 @@
-"""GPUs of one machine: no two attempts have one at a time, whoever asks and whoever is killed; the devices
-are only names here.
-"""
+"""No two attempts hold one GPU at a time, whoever is killed; the devices are only names here."""
 
 import subprocess
 import threading

@@ -27,9 +27,7 @@ OPTIONS = Options(repository=CHECKOUT)
 
 @pytest.fixture
 def own_fork_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One that begins with the test's sweep, and ends with it: Python reads the seed of ``hash`` when a
-    process begins.
-    """
+    """A fork server of this test alone, because Python reads the seed of ``hash`` when a process begins."""
     monkeypatch.setenv("PYTHONHASHSEED", "0")  # as the sweep sets it, so that it is taken away again
     forkserver._forkserver._stop()  # type: ignore[attr-defined]
     yield

@@ -44,9 +44,7 @@ def opened_catalog(url: str) -> Catalog:
 
 
 class Trainer:
-    """Trains trials epoch by epoch, with a log of the epochs and a checkpoint file for each trial, which
-    outlive it.
-    """
+    """Trains trials epoch by epoch; a log and checkpoint files outlive the process."""
 
     def __init__(self, folder: Path, scheduler: Scheduler, tick: Callable[..., None]) -> None:
         self._folder = folder

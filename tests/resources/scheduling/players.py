@@ -39,9 +39,7 @@ _processes = multiprocessing.get_context("forkserver")
 
 
 class Player:
-    """A process of a sweep as the test sees it: it is started when it is needed, and again after it was
-    killed.
-    """
+    """A process that plays a sweep; it is started when needed, and again after it was killed."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self._url = url

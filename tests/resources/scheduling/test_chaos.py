@@ -1,6 +1,4 @@
-"""A search survives the death of its processes: killed after any event, it decides and finds the same as if
-nothing had happened.
-"""
+"""A search whose processes are killed after any event decides and finds the same."""
 
 import random
 import secrets
@@ -29,9 +27,7 @@ from tests.resources.scheduling.players import Player, Players, catalog_at, open
 
 @pytest.fixture(scope="module", autouse=True)
 def _fork_server() -> Iterator[None]:
-    """A process has one fork server: that of the tests before knows none of this, and holds what would only
-    make each fork slower.
-    """
+    """Give this module a fork server of its own: another one lacks the preloads, and forks more slowly."""
     server = forkserver._forkserver
     server._stop()
     before = server._preload_modules
@@ -62,9 +58,7 @@ def lost(player: Player, sweep: str, now: float) -> float:
 
 
 def played_by_a_worker(worker: Player, sweep: str, kill_at: int) -> bool:
-    """Drive a sweep to its end, with the worker killed at an event of its own; whether it came to that
-    event.
-    """
+    """Drive a sweep to its end, killing its worker at this event; return whether the event came."""
     now = 1000.0
     killed = False
     answer = worker.order("pull", sweep, now, kill_at)
@@ -120,9 +114,7 @@ def read_search(catalog: Catalog, sweep: str) -> dict[str, Any]:
 
 
 def check_work(catalog: Catalog, folder: Path, sweep: str, kills: int) -> None:
-    """Nothing that was kept was trained again: a kill costs the one epoch that was under way, and every
-    attempt has its end.
-    """
+    """Check that each kill cost only the epoch that was under way, and that every attempt has an end."""
     lines = [
         line for line in (folder / "epochs.log").read_text().splitlines() if line.startswith(f"{sweep}.")
     ]
@@ -203,9 +195,7 @@ def test_a_search_whose_sensor_or_run_is_killed_at_any_event_finds_the_same(
 def test_concurrent_workers_that_are_killed_at_random_lose_and_repeat_nothing(
     any_catalog: str, tmp_path: Path, players: Players
 ) -> None:
-    """Which trials are promoted depends on who was faster; that the best half is, and that no rung is trained
-    twice, does not.
-    """
+    """The best half is promoted, and no rung is trained twice, however fast the workers are."""
     events = random.Random(7)
     now = 1000.0
     kills = 0

@@ -1,6 +1,4 @@
-"""The final training in the catalog: its seeds and params, faults and controls on the way, and that nothing
-takes it for the search.
-"""
+"""The final training in the catalog: seeds, params, faults and controls; the search ignores it."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,6 +1,4 @@
-"""The lease to form a gang on real databases: one has it, whoever asks at the same time, and it outlives
-nobody.
-"""
+"""The lease to form a gang on real databases: one gang has it at a time, and it outlives nobody."""
 
 import threading
 

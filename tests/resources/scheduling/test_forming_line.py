@@ -1,6 +1,4 @@
-"""Whose turn it is to form a gang: by tables, and in a simulation of gangs that want more GPUs than there
-are.
-"""
+"""Whose turn it is to form a gang: by tables, and in simulations with too few GPUs for all."""
 
 import random
 from collections import Counter
@@ -54,9 +52,7 @@ def test_a_gang_has_the_turn_if_it_is_first_and_until_others_have_waited_for_lon
 
 @dataclass
 class SimulatedGang:
-    """An attempt at a trial: a gang of pods with a GPU count each, which trains for so many seconds once
-    every pod has a node.
-    """
+    """A gang of pods with some GPUs each, which trains for some seconds once every pod has a node."""
 
     trial: str
     attempt: int
@@ -79,8 +75,7 @@ class SimulatedGang:
 
 
 class SimulatedCluster:
-    """Places one pending pod a second, of a gang that is drawn; gangs ask for the turn in any order, and
-    their workers may die.
+    """Places one pending pod a second; gangs ask for the turn in any order, and workers may die.
 
     A dead worker says nothing any more: its place in the line is there until it expires. Its pods are there,
     and are placed where they wait for that, until the cluster has ended them; another attempt at the trial

@@ -1,6 +1,4 @@
-"""GPU-hours of a project: a sweep that would take too many is refused, and one that is at their end is paused
-and loses nothing.
-"""
+"""A sweep that would take too many GPU-hours is refused; one that has used them up is paused."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -333,9 +331,7 @@ def test_of_all_processes_of_a_sweep_one_looks_at_a_time(
 def test_a_spent_quota_pauses_at_the_next_look_though_the_clock_was_set_back(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    """It was looked at by the later time; who looks next does so again, by what its heartbeat has read as by
-    the catalog.
-    """
+    """After a look by a fast clock, the next heartbeat looks again, by the catalog's time."""
     monkeypatch.setattr(backend.catalog, "now", clock)
     limit(backend, 100.0)
     first = open_scheduler(backend, small_spec(resources=GPU))

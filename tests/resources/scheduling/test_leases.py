@@ -1,6 +1,4 @@
-"""Leases that run out: who is lost, who is only late, and with what reason; and what is reported twice is
-recorded once.
-"""
+"""Leases that run out: who is lost, who is only late, and why; a repeated report is recorded once."""
 
 import secrets
 import time

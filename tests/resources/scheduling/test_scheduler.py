@@ -1,6 +1,4 @@
-"""The search's decisions carried out on the catalog: leases, attempts, resuming, and workers that ask at the
-same time.
-"""
+"""Decisions carried out on the catalog: leases, attempts, resuming, and workers that ask at once."""
 
 import threading
 from collections.abc import Callable

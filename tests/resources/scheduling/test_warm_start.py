@@ -1,6 +1,4 @@
-"""What a sweep learns from earlier ones: mapped to its own space, the same in every process, and refused by
-name where it can't be.
-"""
+"""What a sweep learns from earlier ones, mapped to its own space, and why it can learn nothing."""
 
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,6 +1,4 @@
-"""A trial gets a choice as it was written: null, a list or a mapping as well as a text, whatever suggests
-it.
-"""
+"""A trial gets a choice as it was written (null, a list, a mapping, a text), whatever suggests it."""
 
 import json
 from collections.abc import Callable
@@ -58,9 +56,7 @@ def wanted_values(spec: SweepSpec) -> list[str]:
 
 
 def play(spec: SweepSpec, count: int = 12) -> list[Params]:
-    """The params of so many trials, each finished before the next is asked for, as a catalog gives them
-    back.
-    """
+    """The params of so many trials, each finished before the next one is suggested."""
     suggester = make_suggester(spec)
     tried = []
     attrs = {}

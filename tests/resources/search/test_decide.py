@@ -1,6 +1,4 @@
-"""Decisions by tables: a metric goes in, decisions come out; both directions, with faults, brackets, audits
-and a user's orders.
-"""
+"""Decisions by tables: in both directions, with faults, bounds, brackets and a user's orders."""
 
 from typing import Any
 

@@ -38,9 +38,7 @@ def rung_mates(search_rules: Any, trials: tuple[TrialState, ...], number: int, r
 
 
 def better(search_rules: Any, trials: tuple[TrialState, ...], number: int, rung: int) -> int:
-    """How many results at the rung are better than the trial's, by a plain count; of equal ones the lower
-    number's.
-    """
+    """How many results at the rung are better, by a plain count; of equal ones the lower number's."""
     mine = (score(search_rules, trials[number].results[rung]), number)
     return sum(
         (score(search_rules, mate.results[rung]), mate.number) < mine
@@ -60,9 +58,7 @@ def after(trials: tuple[TrialState, ...], event: Event) -> tuple[TrialState, ...
 
 
 def promotions(search: Search) -> list[tuple[tuple[TrialState, ...], int]]:
-    """Every promotion by halving, in place or from a pause: the trials at that moment, and who was
-    promoted.
-    """
+    """Every promotion by halving, in place or from a pause: the trials before it, and who was promoted."""
     promoted = []
     for trials, event, decision in search.steps:
         if isinstance(decision, Continue) or (
@@ -224,9 +220,7 @@ def _sorted_as_scored(
 def test_a_state_rebuilt_before_any_event_decides_the_same(
     spec: SweepSpec, workers: SimulatedWorkers, seed: int
 ) -> None:
-    """Decisions depend on the trials alone: on no path that led there, and no order in which they were
-    put.
-    """
+    """Decisions depend on the trials alone, and not on the order in which they were put."""
     search = run_search(spec, workers, seed)
     limit = max_trials(spec)
     for trials, event, decision in search.steps[:: 1 + len(search.steps) // 40]:

@@ -1,6 +1,4 @@
-"""The final training begins when the search is over, and the search never sees it: by tables, and in virtual
-time with workers lost.
-"""
+"""The final training begins when the search is over, and the search never sees it."""
 
 from collections.abc import Callable
 from typing import Any

@@ -82,9 +82,7 @@ def test_a_curve_that_ends_before_the_rung_counts_with_its_last_value(small_spec
 
 
 def test_a_thousand_trials_on_128_workers_that_are_lost_all_the_time(small_spec: Spec) -> None:
-    """No rung trained twice, no trial lost, and workers idle for less than 1 % before the last trial is
-    started.
-    """
+    """No rung is trained twice, no trial is lost, and workers wait for less than 1 % of their time."""
     spec = small_spec(strategy=ASHA, max_trials=1000, max_preemptions=1000)
     workers = SimulatedWorkers(128, speeds=(0.25, 4.0), mean_life=100.0, replaced_after=5.0, lease=15.0)
     search = simulate(spec, curve, workers, seed=1, epoch_seconds=lambda params: 10.0)

@@ -1,6 +1,4 @@
-"""Whose turn it is and whose places are taken, as plainly as it can be said: every step looks at everything
-anew.
-"""
+"""Whose turn it is and whose places are taken, as simply as possible: every step begins anew."""
 
 from collections import Counter
 
@@ -35,7 +33,9 @@ def turns(fleet: Fleet) -> list[str]:
             {candidate.project for candidate in asking}, key=lambda each: (_share(fleet, each, gained), each)
         )
         # The place that is given before all turns changes nothing in the order within its project.
-        before = {first.id: 1} if first is not None and first is not kept else {}
+        before = {}
+        if first is not None and first is not kept:
+            before = {first.id: 1}
         sweep = min(
             (candidate for candidate in asking if candidate.project == name),
             key=lambda candidate: (
@@ -86,7 +86,9 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
         without = chosen[:place] + chosen[place + 1 :]
         if _fits_after(fleet, asking, without):
             chosen = without
-    return sorted(Counter(candidate.id for candidate in chosen).items()) if len(chosen) <= allowed else []
+    if len(chosen) > allowed:
+        return []
+    return sorted(Counter(candidate.id for candidate in chosen).items())
 
 
 def _victim(fleet: Fleet, asking: Sweep, chosen: list[Sweep]) -> Sweep | None:
@@ -119,7 +121,9 @@ def _victim(fleet: Fleet, asking: Sweep, chosen: list[Sweep]) -> Sweep | None:
     )
     after = {**lost, victim.id: lost.get(victim.id, 0) - 1}
     mine = _share(fleet, asking.project, {asking.id: 1})
-    return victim if _share(fleet, name, after, by_gpus) >= mine else None
+    if _share(fleet, name, after, by_gpus) >= mine:
+        return victim
+    return None
 
 
 def _helps(fleet: Fleet, asking: Sweep, chosen: list[Sweep], victim: Sweep) -> bool:
@@ -138,9 +142,7 @@ def _fits_after(fleet: Fleet, asking: Sweep, chosen: list[Sweep]) -> bool:
 
 
 def _rooms_after(fleet: Fleet, asking: Sweep, chosen: list[Sweep]) -> list[tuple[float, float]]:
-    """What is free for all and of the project's quota, once what was asked back, and what is chosen, has
-    ended.
-    """
+    """What is free for all and of the project's quota once all that was asked back or chosen has ended."""
     taken = Counter(sweep.id for sweep in chosen)
     rooms = []
     for limits, sweeps in (
@@ -181,7 +183,9 @@ def _find_aged(fleet: Fleet, project: str) -> Sweep | None:
     if longest is None or longest.waited < fleet.policy.reserve_after:
         return None
     limits = (fleet.capacity, fleet.project(project).quota)
-    return longest if all(_fits(longest.needs, *limit.remaining(0, 0)) for limit in limits) else None
+    if all(_fits(longest.needs, *limit.remaining(0, 0)) for limit in limits):
+        return longest
+    return None
 
 
 def _is_due(fleet: Fleet, sweep: Sweep, due: float) -> bool:
@@ -200,7 +204,9 @@ def _is_room(fleet: Fleet, sweep: Sweep, gained: dict[str, int], kept: Sweep) ->
             sum(sweep.gpus + gained[sweep.id] * sweep.needs for sweep in sweeps),
         )
         keeps = kept.id and project in (None, kept.project)
-        return (trials - 1, gpus - kept.needs) if keeps else (trials, gpus)
+        if keeps:
+            return (trials - 1, gpus - kept.needs)
+        return (trials, gpus)
 
     return _fits(sweep.needs, *remaining(fleet.capacity, None)) and _fits(
         sweep.needs, *remaining(fleet.project(sweep.project).quota, sweep.project)

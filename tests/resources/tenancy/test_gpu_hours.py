@@ -51,7 +51,9 @@ def add(
             TrialRow(sweep=sweep, number=number, params={}, status="running", attempt=1, lease_until=lease)
         )
         session.flush()
-        seconds = (ended - began).total_seconds() if ended else 0.0
+        seconds = 0.0
+        if ended:
+            seconds = (ended - began).total_seconds()
         held = {"nodes": 2, "gpus": gpus, "held_since": began, "seconds": seconds}
         session.add(
             AttemptRow(

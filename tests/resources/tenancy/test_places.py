@@ -1,6 +1,4 @@
-"""Places that projects share, with real sweeps: quotas hold whoever asks, nothing is lost, and who shares
-nothing pays nothing.
-"""
+"""Places that projects share, with real sweeps: quotas hold, and who shares nothing pays nothing."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -56,9 +54,7 @@ def new_sweep(backend: Backend, small_spec: Callable[..., SweepSpec], clock: Clo
 def test_a_sweep_alone_without_a_project_asks_the_catalog_for_nothing_more(
     backend: Backend, new_sweep: Open
 ) -> None:
-    """A laptop's sweep: reading the sweep and what is new of it, and writing the trial, its attempt and the
-    revision.
-    """
+    """A laptop's sweep reads itself and its news, and writes the trial, its attempt and the revision."""
     scheduler = new_sweep("small")
     work(scheduler)
     statements: list[str] = []
@@ -137,9 +133,7 @@ def test_a_sweep_goes_on_and_waits_for_nothing_once_its_project_is_unset(
 def test_unsetting_a_project_while_a_sweep_asks_for_a_place_refuses_neither(
     postgres: Postgres, small_spec: Callable[..., SweepSpec]
 ) -> None:
-    """Who asks locks its sweep's row and then those of projects; whoever did it the other way round would
-    wait for it for ever.
-    """
+    """Asking locks the sweep's row before those of projects; the other way round would be a deadlock."""
     url = postgres.database("taken_back")
     waiting = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = "
@@ -408,9 +402,7 @@ def test_a_slot_whose_worker_is_gone_counts_no_place_though_the_clock_was_set_ba
 def test_a_jobs_slots_that_no_worker_is_in_keep_no_place_from_the_others(
     backend: Backend, new_sweep: Open, clock: Clock
 ) -> None:
-    """Four slots, of which three are gone, or wait for a node or in a queue: their sweep asks at every end of
-    a trial all the same.
-    """
+    """Three of four slots are gone or wait for a node, and their sweep still asks at every trial's end."""
     set_project(backend.catalog, "*", max_trials=4)
     job = new_sweep("a-job", places=4, max_trials=40, **ONE_EPOCH)
     other = new_sweep("other", places=4, max_trials=40, **ONE_EPOCH)

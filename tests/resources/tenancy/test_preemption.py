@@ -110,7 +110,9 @@ def busy_fleets(draw: st.DrawFn) -> Fleet:
     busy = []
     for sweep in state.sweeps:
         leaving = draw(st.integers(0, sweep.trials))
-        smallest = sweep.needs if leaving < sweep.trials else 0
+        smallest = 0
+        if leaving < sweep.trials:
+            smallest = sweep.needs
         busy.append(
             replace(
                 sweep,
@@ -149,9 +151,7 @@ def test_turns_and_preemptions_equal_those_of_the_plain_algorithm(
 
 @st.composite
 def crowded_fleets(draw: st.DrawFn) -> Fleet:
-    """In which little is free, and the most important sweep, the first, has waited for long: some hold GPUs,
-    some places alone.
-    """
+    """Fleets with little room, whose first sweep, the most important one, has waited for long."""
     asking = Sweep("s0", "a", priority=9, wants=1, needs=draw(st.integers(0, 4)), waited=500.0)
     held = st.tuples(
         st.sampled_from("ab"), st.integers(-1, 1), st.integers(1, 3), st.sampled_from([0, 0, 1, 2, 4])

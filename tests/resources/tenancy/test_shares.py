@@ -116,9 +116,7 @@ def test_no_place_exceeds_a_quota_and_every_one_that_fits_is_given_unless_reserv
 
 
 def play(state: Fleet, steps: int, length: int = 3) -> Counter[str]:
-    """Who holds how many places over a while in which trials end in the order in which they began; time
-    counts in their lengths.
-    """
+    """How many places each holds over time, weighted by duration; trials end in the order they began."""
     by_id = {sweep.id: sweep for sweep in state.sweeps}
     held = Counter[str]()
     running = list[str]()
@@ -157,9 +155,7 @@ def test_over_time_the_shares_are_as_the_weights(weights: list[int]) -> None:
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 8)), min_size=2, max_size=8), st.integers(1, 9)
 )
 def test_nobody_starves_however_large_its_trials_are(requests: list[tuple[str, int]], weight: int) -> None:
-    """Of sweeps of one priority, as long as a trial can be run at all; beside those whose trials are small
-    and never stop coming.
-    """
+    """Sweeps of one priority whose trials can run, beside one whose small trials never stop coming."""
     asking = [
         Sweep(f"s{number}", project, wants=100, needs=needs)
         for number, (project, needs) in enumerate(requests)

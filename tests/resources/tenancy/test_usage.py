@@ -41,9 +41,7 @@ def new_sweep(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Callabl
 def test_who_is_held_back_neither_waits_for_those_who_get_places_nor_holds_them_up(
     backend: Backend, new_sweep: Callable[[str], Scheduler]
 ) -> None:
-    """Another transaction has the lock, in which somebody gets a place: who waits for it is refused by the
-    server, instead of waiting.
-    """
+    """Another transaction has the lock and gives a place; the server refuses who waits for it."""
     set_project(backend.catalog, "*", max_trials=1)
     full = new_sweep("full")
     late = new_sweep("late")

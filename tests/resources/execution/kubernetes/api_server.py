@@ -1,6 +1,4 @@
-"""The cluster's API over HTTP, so that a worker in a process of its own reaches a cluster of a test, by
-Kubernetes' own client.
-"""
+"""The API of a test's cluster over HTTP, for Kubernetes' own client in a worker's own process."""
 
 import json
 import threading
@@ -21,9 +19,7 @@ _NAMESPACE = "n"
 
 @contextmanager
 def serve_api(cluster: Cluster, kube_config: Path) -> Iterator[None]:
-    """Answer requests, one after another, until the end; ``kube_config`` is written, for the variable
-    ``KUBECONFIG``.
-    """
+    """Answer requests one after another; writes ``kube_config``, for the variable ``KUBECONFIG``."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # as the base class calls it

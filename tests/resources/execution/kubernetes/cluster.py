@@ -1,6 +1,4 @@
-"""The cluster's API as pods' watchers see it: pods that wait until a test says otherwise, and requests that
-fail.
-"""
+"""The API of a cluster whose pods wait until a test says otherwise, and whose requests may fail."""
 
 import json
 from collections.abc import Callable

@@ -1,6 +1,4 @@
-"""A cluster whose pods are processes of this machine: they run, are asked to end and end as those of a real
-one, in less time.
-"""
+"""A cluster whose pods are processes of this machine, which run and end faster than real ones."""
 
 import os
 import runpy
@@ -18,8 +16,7 @@ from tests.resources.execution.kubernetes.cluster import Cluster
 
 
 class ProcessCluster(Cluster):
-    """As :class:`Cluster`, with ``gpus`` of which each pod takes what it asks for, and a home folder for
-    each.
+    """A :class:`Cluster` with ``gpus``, of which each pod takes what it asks for, and a home for each.
 
     ``manifests`` has that of every pod, by its name.
 
@@ -131,9 +128,7 @@ class ProcessCluster(Cluster):
 
 
 def _run_module(command: list[str], env: dict[str, str], folder: str) -> None:
-    """In a session of its own, what the command ``python3 -m MODULE`` does in this folder and with these
-    variables, too.
-    """
+    """Run the command ``python3 -m MODULE`` in this folder, with these variables and in its own session."""
     _, option, module = command
     assert option == "-m"
     os.setsid()

@@ -1,6 +1,4 @@
-"""A trial in pods whose place is wanted: it is asked, ends its epoch however long that takes, and goes on
-later from there.
-"""
+"""A trial whose place is wanted ends its epoch, however long that takes, and goes on later."""
 
 import signal
 from collections.abc import Callable

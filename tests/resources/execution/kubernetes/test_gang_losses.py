@@ -1,6 +1,4 @@
-"""What a gang of two pods has lost when a node, or its worker, is lost: never a point, a checkpoint, or its
-place for good.
-"""
+"""A gang that loses a node, or its worker, loses no point, no checkpoint and not its place."""
 
 from collections.abc import Callable
 from pathlib import Path

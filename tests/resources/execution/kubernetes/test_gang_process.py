@@ -1,6 +1,4 @@
-"""A gang of pods on a cluster whose pods are processes of this machine: how it forms, trains, is asked to
-end, breaks and grows.
-"""
+"""How a gang of pods forms, trains, is asked to end, breaks and grows; its pods are processes."""
 
 import math
 import signal

@@ -1,6 +1,4 @@
-"""By which digest the cluster knows a trial's image is written down once, also where the store takes it only
-later.
-"""
+"""The digest of a trial's image is recorded once, also if the store takes it only later."""
 
 import logging
 

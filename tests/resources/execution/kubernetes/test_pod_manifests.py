@@ -1,6 +1,4 @@
-"""What a trial asks for becomes its pod: the same spec means the same on every cluster, in that cluster's own
-labels.
-"""
+"""A trial's pod follows from its spec, in the labels of the cluster that it runs on."""
 
 import json
 from typing import Any
@@ -145,9 +143,7 @@ def test_a_trials_own_pod_has_no_rights_and_no_writable_image(small_spec):
 
 
 def test_a_trials_own_pod_leaves_the_journals_on_a_volume_to_their_user_alone(small_spec):
-    """``fsGroup`` makes them writable for the group at every mount, unless the volume's root belongs to the
-    group already.
-    """
+    """``fsGroup`` makes volumes writable for the group at every mount, unless their root is the group's."""
     assert (
         manifest(small_spec(image="train:1"))["spec"]["securityContext"]["fsGroupChangePolicy"]
         == "OnRootMismatch"

@@ -1,6 +1,4 @@
-"""The rerun of a trial on several nodes, on a cluster whose pods are processes of this machine: one looks
-around, and a gang trains.
-"""
+"""The rerun of a trial on several nodes: one pod looks around, and a gang trains."""
 
 from collections.abc import Callable
 from pathlib import Path

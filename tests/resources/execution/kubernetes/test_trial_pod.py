@@ -1,6 +1,4 @@
-"""The pod of an attempt when the cluster's API refuses, does not answer or loses an answer, and when the
-image sends what it may not.
-"""
+"""An attempt's pod while the cluster's API fails, and when its image sends what it may not."""
 
 import json
 import secrets
