@@ -154,12 +154,12 @@ def runs(store: Store) -> list[RunInfo]:
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def indexed(
+def run_index(
     request: pytest.FixtureRequest, store: Store, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Catalog]:
     """The runs' index, once on each database."""
     if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path_factory.mktemp('indexed')}/catalog.db"
+        url = f"sqlite:///{tmp_path_factory.mktemp('run_index')}/catalog.db"
     else:
         url = request.getfixturevalue("postgres").database("answers")
     with closing(Catalog(url)) as catalog:
@@ -170,8 +170,8 @@ def indexed(
 @settings(max_examples=examples(300), deadline=None)
 @given(wanted=FILTERS)
 def test_the_database_chooses_what_the_records_say_for_every_filter(
-    store: Store, runs: list[RunInfo], indexed: Catalog, wanted: RunFilter
+    store: Store, runs: list[RunInfo], run_index: Catalog, wanted: RunFilter
 ) -> None:
-    with indexed.read() as session:
+    with run_index.read() as session:
         chosen = [run for _, run in select_names(session, wanted)]
     assert chosen == [info.run for info in match_runs(store, runs, wanted)], str(wanted)

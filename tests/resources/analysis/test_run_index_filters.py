@@ -22,12 +22,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def indexed(
+def run_index(
     request: pytest.FixtureRequest, store: Store, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Catalog]:
     """The runs' index, once on each database."""
     if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path_factory.mktemp('indexed')}/catalog.db"
+        url = f"sqlite:///{tmp_path_factory.mktemp('run_index')}/catalog.db"
     else:
         url = request.getfixturevalue("postgres").database("filtered")
     with closing(Catalog(url)) as catalog:
@@ -36,9 +36,9 @@ def indexed(
 
 
 @pytest.mark.parametrize(("text", "runs"), CASES, ids=[text[:80] for text, _ in CASES])
-def test_a_filter_chooses_runs_in_its_order(indexed: Catalog, text: str, runs: list[str]) -> None:
+def test_a_filter_chooses_runs_in_its_order(run_index: Catalog, text: str, runs: list[str]) -> None:
     chosen = parse_filter(text, NOW)
-    with indexed.read() as session:
+    with run_index.read() as session:
         assert [run for _, run in select_names(session, chosen)] == runs
         page = select_page(session, chosen, limit=2, offset=1)
     assert page.total == len(runs)

@@ -168,7 +168,7 @@ def test_a_status_is_told_in_a_word() -> None:
     assert outcome("failed", audited=True, searching=False) == "audited, failed"
 
 
-def replayed(backend: Backend, sweep: str, *strategies: Any) -> dict[str, Any]:
+def replay_on(backend: Backend, sweep: str, *strategies: Any) -> dict[str, Any]:
     return replay_sweep(backend.store, backend.catalog, sweep, strategies)
 
 
@@ -176,7 +176,7 @@ def test_a_sweep_replayed_under_its_own_strategy_spends_and_finds_what_it_did(
     backend: Backend, small_spec: Spec
 ) -> None:
     spec = small_spec(strategy=asha(), max_trials=4, concurrency=1)
-    replay = replayed(
+    replay = replay_on(
         backend, search(backend, spec, score, seconds=2.0, curves=True), {"asha": {"min_budget": 1}}, "random"
     )
     itself = replay["itself"]
@@ -191,11 +191,10 @@ def test_a_sweep_replayed_under_its_own_strategy_spends_and_finds_what_it_did(
         "winner_objective",
         "place",
     ):
-        assert (
-            same[name] == pytest.approx(itself[name])
-            if isinstance(itself[name], float)
-            else same[name] == itself[name]
-        )
+        expected = itself[name]
+        if isinstance(expected, float):
+            expected = pytest.approx(expected)
+        assert same[name] == expected
     assert (same["unknown_epochs"], same["place"], replay["workers"]) == (0, 1, 1)
     assert (full["epochs"], full["unknown_epochs"]) == (36, 36 - itself["epochs"])
 
@@ -205,15 +204,15 @@ def test_a_sweep_that_cannot_be_replayed_says_why(backend: Backend, small_spec: 
     with pytest.raises(
         NotReplayable, match=f"sweep {searching} is still searching: replay it when its search is over"
     ):
-        replayed(backend, searching, "asha")
+        replay_on(backend, searching, "asha")
     failed = search(backend, small_spec(max_trials=1, seed=1), lambda *_: None)
     with pytest.raises(NotReplayable, match="has no trial with a result"):
-        replayed(backend, failed, "asha")
+        replay_on(backend, failed, "asha")
     without = search(backend, small_spec(max_trials=1, seed=2), score)
     with pytest.raises(LookupError, match="no longer has points of sweep"):
-        replayed(backend, without, "asha")
+        replay_on(backend, without, "asha")
     with pytest.raises(LookupError, match="no sweep 'nope'"):
-        replayed(backend, "nope", "asha")
+        replay_on(backend, "nope", "asha")
 
 
 @pytest.mark.parametrize(

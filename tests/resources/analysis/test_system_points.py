@@ -21,16 +21,16 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     groups: list[int] = []
     read_row_group = pq.ParquetFile.read_row_group
 
-    def counted(file: pq.ParquetFile, group: int, columns: list[str], **options: Any) -> Any:
+    def count_and_read(file: pq.ParquetFile, group: int, columns: list[str], **options: Any) -> Any:
         if "value" in columns:
             groups.append(group)
         return read_row_group(file, group, columns=columns, **options)
 
-    monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", count_and_read)
     return groups
 
 
-def _sampled(store: Store, run_id: str, ranks: int, value: float = 1.0) -> None:
+def _add_samples(store: Store, run_id: str, ranks: int, value: float = 1.0) -> None:
     with Run(store, project="p", run_id=run_id, params={}, seed=None, system_metrics=None) as run:
         for step in range(_SAMPLES):
             run.log(
@@ -45,7 +45,7 @@ def test_points_are_read_as_often_for_one_rank_as_for_many(
 ) -> None:
     store = Store(tmp_path)
     for ranks in (1, 64):
-        _sampled(store, f"of-{ranks}", ranks)
+        _add_samples(store, f"of-{ranks}", ranks)
         if is_compacted:
             compact(store, "p", f"of-{ranks}")
         reads.clear()
@@ -59,7 +59,7 @@ def test_a_run_that_is_looked_at_again_is_not_read_again(tmp_path: Path, reads: 
     store = Store(tmp_path)
     kept = KeptSystemPoints(store, [SAMPLED])
     assert kept.of("p", "r") == {}
-    _sampled(store, "r", 2)
+    _add_samples(store, "r", 2)
     lengths = []
     for _ in range(2):
         points = kept.of("p", "r")
@@ -72,7 +72,7 @@ def test_of_many_runs_those_that_were_looked_at_last_are_kept(tmp_path: Path, re
     store = Store(tmp_path)
     kept = KeptSystemPoints(store, [SAMPLED], limit=2 * _SAMPLES * 28)
     for run in "abc":
-        _sampled(store, run, 1)
+        _add_samples(store, run, 1)
     for run in ("a", "b", "a", "c", "a", "b"):
         kept.of("p", run)
     assert len(reads) == 4, "a once, b, c, and b again, which c has taken the place of"
@@ -84,7 +84,7 @@ def test_a_run_recorded_again_under_its_id_has_no_points_of_the_deleted_run(
     store = Store(tmp_path)
     kept = KeptSystemPoints(store, [SAMPLED])
     for value in (1.0, 2.0):
-        _sampled(store, "r", 1, value)
+        _add_samples(store, "r", 1, value)
         points = kept.of("p", "r")
         assert points is not None
         assert {float(own.value[0]) for own in points.values()} == {value}
@@ -93,7 +93,7 @@ def test_a_run_recorded_again_under_its_id_has_no_points_of_the_deleted_run(
 
 def test_nothing_is_said_while_the_store_is_damaged(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    _sampled(store, "r", 1)
+    _add_samples(store, "r", 1)
     segment = next(tmp_path.rglob("*.parquet"))
     segment.chmod(0o644)
     segment.write_bytes(b"PAR1 no more")

@@ -117,11 +117,11 @@ def test_a_run_is_listed_once_for_the_samples_of_any_number_of_ranks(
         run.log({f"system/collectives/rank.{rank}": 1.0 for rank in range(1, ranks + 1)}, step=1)
     listings: list[str] = []
 
-    def counted(store: Store, project: str, run: str) -> RunFiles:
+    def count_and_list(store: Store, project: str, run: str) -> RunFiles:
         listings.append(run)
         return run_files(store, project, run)
 
-    monkeypatch.setattr("halving.query.run_points.run_files", counted)
+    monkeypatch.setattr("halving.query.run_points.run_files", count_and_list)
     points = read_system_points(store, "p", "r", [SAMPLED])
     assert points is not None
     assert len(points) == ranks

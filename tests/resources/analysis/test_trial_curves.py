@@ -5,7 +5,7 @@ from resources.analysis.trial_curves import curves
 from resources.backend import Backend
 
 
-def started(backend: Backend, run_id: str, attempt: int) -> Run:
+def start_run(backend: Backend, run_id: str, attempt: int) -> Run:
     return Run(
         backend.store,
         project="p",
@@ -18,11 +18,11 @@ def started(backend: Backend, run_id: str, attempt: int) -> Run:
 
 
 def test_a_resumed_run_is_stitched_so_that_the_latest_attempt_counts_at_each_step(backend: Backend) -> None:
-    first = started(backend, "r", 1)
+    first = start_run(backend, "r", 1)
     for step in range(1, 8):
         first.log({"loss": 100 + step}, step=step)
     first.finish()
-    second = started(backend, "r", 2)
+    second = start_run(backend, "r", 2)
     for step in range(5, 10):
         second.log({"loss": 200 + step}, step=step)
     second.finish()
@@ -33,7 +33,7 @@ def test_a_resumed_run_is_stitched_so_that_the_latest_attempt_counts_at_each_ste
 
 def test_only_the_asked_metric_and_runs_come_back_in_order(backend: Backend) -> None:
     for name in ("b", "a", "c"):
-        with started(backend, name, 1) as run:
+        with start_run(backend, name, 1) as run:
             run.log({"loss": 1.0, "accuracy": 0.5}, step=2)
             run.log({"loss": 2.0}, step=1)
     table = curves(backend.store, "p", ["b", "a"], "loss").select(["run", "key", "step", "value"])
@@ -46,7 +46,7 @@ def test_only_the_asked_metric_and_runs_come_back_in_order(backend: Backend) -> 
 
 
 def test_a_live_run_shows_what_it_has_flushed(backend: Backend) -> None:
-    run = started(backend, "live", 1)
+    run = start_run(backend, "live", 1)
     run.log({"loss": 1.0}, step=1)
     assert run.flush()
     assert curves(backend.store, "p", ["live"], "loss")["value"].to_pylist() == [1.0]
@@ -54,9 +54,9 @@ def test_a_live_run_shows_what_it_has_flushed(backend: Backend) -> None:
 
 
 def test_runs_without_points_and_runs_without_the_key_have_no_rows(backend: Backend) -> None:
-    with started(backend, "r", 1) as run:
+    with start_run(backend, "r", 1) as run:
         run.log({"loss": 1.0}, step=1)
-    with started(backend, "other", 1) as run:
+    with start_run(backend, "other", 1) as run:
         run.log({"accuracy": 1.0}, step=1)
     table = curves(backend.store, "p", ["nothing", "r", "other"], "loss")
     assert table["run"].to_pylist() == ["r"]
@@ -67,6 +67,6 @@ def test_runs_without_points_and_runs_without_the_key_have_no_rows(backend: Back
 
 
 def test_a_key_that_looks_like_sql_is_only_a_key(backend: Backend) -> None:
-    with started(backend, "r", 1) as run:
+    with start_run(backend, "r", 1) as run:
         run.log({"loss'; DROP TABLE points; --": 1.0}, step=1)
     assert curves(backend.store, "p", ["r"], "loss'; DROP TABLE points; --")["value"].to_pylist() == [1.0]

@@ -45,14 +45,14 @@ class Interrupted(BaseException):
     """As Dagster's, which a handler of SIGTERM raises wherever the process is."""
 
 
-def opened(catalog: Catalog, spec: Spec) -> str:
+def open_small_sweep(catalog: Catalog, spec: Spec) -> str:
     with catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
     return open_sweep(catalog, spec(), "sha256:s", driver="job", commit=None).id
 
 
 def test_what_is_written_is_what_the_tables_say(catalog: Catalog, small_spec: Spec) -> None:
-    sweep = opened(catalog, small_spec)
+    sweep = open_small_sweep(catalog, small_spec)
     began = utcnow()
     trial = {"sweep": sweep, **TRIAL, "params": PARAMS, "sampler_attrs": None}
     attempt = {"sweep": sweep, "trial": 0, "attempt": 1, "rung": 0, "worker": "w", "started_at": began}
@@ -89,7 +89,7 @@ def test_what_is_written_is_what_the_tables_say(catalog: Catalog, small_spec: Sp
 def test_an_error_amid_them_leaves_nothing_and_the_connection_serves_on(
     catalog: Catalog, small_spec: Spec
 ) -> None:
-    sweep = opened(catalog, small_spec)
+    sweep = open_small_sweep(catalog, small_spec)
     adding = (statements.ADD_TRIAL, {"sweep": sweep, **TRIAL, "params": {}, "sampler_attrs": None})
 
     def write_twice() -> None:
@@ -127,7 +127,7 @@ def test_a_connection_that_was_left_in_autocommit_is_mended_before_its_next_use(
     postgres: Postgres, small_spec: Spec
 ) -> None:
     with closing(Catalog(postgres.database("left"))) as catalog:
-        sweep = opened(catalog, small_spec)
+        sweep = open_small_sweep(catalog, small_spec)
         with catalog.engine.connect() as connection:
             driver: Any = connection.connection.driver_connection
             driver.autocommit = True
@@ -148,7 +148,7 @@ def test_a_connection_that_was_left_in_autocommit_is_mended_before_its_next_use(
 def test_a_transaction_whose_last_is_not_said_is_committed_at_its_end(
     catalog: Catalog, small_spec: Spec
 ) -> None:
-    sweep = opened(catalog, small_spec)
+    sweep = open_small_sweep(catalog, small_spec)
     with transaction(catalog.engine) as connection:
         list(
             together(
@@ -162,7 +162,7 @@ def test_a_transaction_whose_last_is_not_said_is_committed_at_its_end(
 
 def test_a_decision_takes_two_round_trips_and_a_heartbeat_one(postgres: Postgres, small_spec: Spec) -> None:
     with closing(CutLine(postgres.database("trips"))) as line, closing(Catalog(line.url)) as catalog:
-        scheduler = Scheduler(catalog, opened(catalog, small_spec))
+        scheduler = Scheduler(catalog, open_small_sweep(catalog, small_spec))
 
         def trips_of(call: Any, *arguments: Any) -> tuple[Any, int]:
             before = line.round_trips
@@ -207,7 +207,7 @@ def test_an_interruption_while_a_sweep_is_locked_comes_through_for_a_connection(
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
         with closing(Catalog(url)) as catalog, closing(Catalog(url)) as other:
-            sweep = opened(catalog, small_spec)
+            sweep = open_small_sweep(catalog, small_spec)
             scheduler = Scheduler(catalog, sweep)
             first = scheduler.next_work("w")
             with other.write() as session:

@@ -59,7 +59,7 @@ def url(server: Postgres) -> str:
     return server.database(f"t{secrets.token_hex(6)}")
 
 
-def opened(url: str, spec: SweepSpec) -> str:
+def open_small_sweep(url: str, spec: SweepSpec) -> str:
     with closing(Catalog(url)) as catalog:
         with catalog.write() as session:
             session.add(snapshot_row("sha256:s"))
@@ -154,7 +154,7 @@ def check(url: str, sweep: str, crew: Crew, trials: int) -> None:
     assert {attempt.outcome for attempt in attempts} <= {"pause", "complete"}
 
 
-def refused(caplog: pytest.LogCaptureFixture, *reasons: str) -> set[str | None]:
+def refused_processes(caplog: pytest.LogCaptureFixture, *reasons: str) -> set[str | None]:
     """The workers' threads that try again because the database does not answer, for one of these reasons, or
     for any.
     """
@@ -173,7 +173,7 @@ def refused(caplog: pytest.LogCaptureFixture, *reasons: str) -> set[str | None]:
 def test_a_restarted_database_costs_no_rung_and_no_attempt(
     server: Postgres, url: str, small_spec: Spec, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sweep = opened(url, small_spec(max_trials=18))
+    sweep = open_small_sweep(url, small_spec(max_trials=18))
     crew = Crew(url, sweep, 3)
     for trained, noticed in ((1, 0), (7, 3), (13, 1)):
         wait_for(lambda count=trained: len(crew.trained) >= count, 60, f"{trained} rungs")
@@ -181,7 +181,9 @@ def test_a_restarted_database_costs_no_rung_and_no_attempt(
         caplog.clear()
         server.stop()
         wait_for(
-            lambda count=noticed: len(refused(caplog)) >= count, 60, f"{noticed} workers that are refused"
+            lambda count=noticed: len(refused_processes(caplog)) >= count,
+            60,
+            f"{noticed} workers that are refused",
         )
         server.start()
     crew.join()
@@ -191,7 +193,7 @@ def test_a_restarted_database_costs_no_rung_and_no_attempt(
 def test_a_database_without_a_connection_to_spare_is_waited_for(
     server: Postgres, url: str, small_spec: Spec, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sweep = opened(url, small_spec(max_trials=9))
+    sweep = open_small_sweep(url, small_spec(max_trials=9))
     server.stop()
     server.start("-c max_connections=20")
     crew = Crew(url, sweep, 3)
@@ -200,7 +202,7 @@ def test_a_database_without_a_connection_to_spare_is_waited_for(
     psycopg_url = url.replace("+psycopg", "")
     with ExitStack() as closed, psycopg.connect(psycopg_url, autocommit=True) as killer:
         # What the workers have is taken from them, and whoever is faster than they gets it.
-        while len(taken) < 15 or len(refused(caplog, *_FULL)) < 3:
+        while len(taken) < 15 or len(refused_processes(caplog, *_FULL)) < 3:
             assert crew.busy
             killer.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'halving'"
@@ -218,7 +220,7 @@ def test_a_database_without_a_connection_to_spare_is_waited_for(
 def test_connections_broken_at_any_moment_cost_no_rung_and_no_attempt(
     server: Postgres, url: str, small_spec: Spec
 ) -> None:
-    sweep = opened(url, small_spec(max_trials=120))
+    sweep = open_small_sweep(url, small_spec(max_trials=120))
     crew = Crew(url, sweep, 6, seconds_to_train=0.02)
     chance = random.Random(0)
     broken = 0
@@ -241,7 +243,7 @@ def test_after_an_outage_longer_than_the_lease_the_living_keep_their_trials(
     monkeypatch.setattr(leases, "LEASE_SECONDS", 1.5)
     monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.3)
     monkeypatch.setattr(leases, "DOUBT_SECONDS", 4.0)
-    sweep = opened(url, small_spec(max_trials=6))
+    sweep = open_small_sweep(url, small_spec(max_trials=6))
     with closing(Catalog(url)) as catalog:
         dead = Scheduler(catalog, sweep).next_work("dead:1")
     assert isinstance(dead, Assignment)
@@ -263,7 +265,7 @@ def test_after_an_outage_longer_than_the_lease_the_living_keep_their_trials(
 def test_a_worker_whose_connection_breaks_while_it_starts_connects_again(
     server: Postgres, url: str, small_spec: Spec, reads: str
 ) -> None:
-    sweep = opened(url, small_spec())
+    sweep = open_small_sweep(url, small_spec())
     psycopg_url = url.replace("+psycopg", "")
     waiting = "FROM pg_stat_activity WHERE application_name = 'halving' AND wait_event_type = 'Lock'"
 
@@ -291,7 +293,7 @@ def test_a_worker_whose_connection_breaks_while_it_starts_connects_again(
 def test_what_was_committed_although_its_answer_got_lost_is_not_done_again(
     url: str, small_spec: Spec
 ) -> None:
-    sweep = opened(url, small_spec(max_trials=3))
+    sweep = open_small_sweep(url, small_spec(max_trials=3))
     with closing(CutLine(url)) as line, closing(Catalog(line.url)) as catalog:
         scheduler = Scheduler(catalog, sweep)
 
@@ -364,7 +366,7 @@ def pooled_url(url: str, tmp_path: Path) -> Iterator[str]:
 def test_many_workers_share_few_connections_through_a_pooler(
     pooled_url: str, url: str, small_spec: Spec
 ) -> None:
-    sweep = opened(pooled_url, small_spec(max_trials=12))
+    sweep = open_small_sweep(pooled_url, small_spec(max_trials=12))
     crew = Crew(pooled_url, sweep, 6)
     wait_for(lambda: crew.trained, 60, "a rung")
     with psycopg.connect(url.replace("+psycopg", "")) as looking:
@@ -379,7 +381,7 @@ def test_many_workers_share_few_connections_through_a_pooler(
 
 
 def test_a_worker_holds_one_connection(server: Postgres, url: str, small_spec: Spec) -> None:
-    sweep = opened(url, small_spec())
+    sweep = open_small_sweep(url, small_spec())
     with closing(Catalog(url)) as catalog, psycopg.connect(url.replace("+psycopg", "")) as looking:
         scheduler = Scheduler(catalog, sweep)
         with ThreadPoolExecutor(3) as threads:

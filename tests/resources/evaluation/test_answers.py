@@ -77,7 +77,7 @@ def test_an_evaluation_comes_back_with_its_figures() -> None:
     assert (math.isnan(back.evaluation.metrics["bleu"]), back.evaluation.lower_is_better) == (True, ("loss",))
 
 
-def packed(about: Any, *parts: bytes) -> bytes:
+def pack_message(about: Any, *parts: bytes) -> bytes:
     header = json.dumps({**about, "parts": [len(part) for part in parts]}).encode()
     return b"".join([len(header).to_bytes(8, "big"), header, *parts])
 
@@ -89,17 +89,19 @@ def packed(about: Any, *parts: bytes) -> bytes:
         pickle.dumps(Answer(encode(["a"]))),
         (1 << 62).to_bytes(8, "big"),
         (200_000).to_bytes(8, "big") + b"[" * 200_000,
-        packed({"kind": "pickle"}),
-        packed({"kind": "numbers"}),
-        packed({"kind": "numbers"}, b"1234567"),
-        packed({"kind": "values", "values": ["a"]}, np.array([1], np.int32).tobytes()),
-        packed({"kind": "values", "values": ["a"]}, np.array([-1], np.int32).tobytes()),
-        packed({"kind": "values", "values": [["a"]]}, np.array([0], np.int32).tobytes()),
-        packed({"kind": "probabilities", "shape": [1, 3], "classes": None}, np.zeros(2).tobytes()),
-        packed({"kind": "probabilities", "shape": [-1, 2], "classes": None}, np.zeros(2).tobytes()),
-        packed({"kind": "probabilities", "shape": [1, 2], "classes": {"a": 1}}, np.zeros(2).tobytes()),
-        packed({"kind": "evaluation", "metrics": {}, "scores": [], "lower_is_better": [], "figures": []}),
-        packed(
+        pack_message({"kind": "pickle"}),
+        pack_message({"kind": "numbers"}),
+        pack_message({"kind": "numbers"}, b"1234567"),
+        pack_message({"kind": "values", "values": ["a"]}, np.array([1], np.int32).tobytes()),
+        pack_message({"kind": "values", "values": ["a"]}, np.array([-1], np.int32).tobytes()),
+        pack_message({"kind": "values", "values": [["a"]]}, np.array([0], np.int32).tobytes()),
+        pack_message({"kind": "probabilities", "shape": [1, 3], "classes": None}, np.zeros(2).tobytes()),
+        pack_message({"kind": "probabilities", "shape": [-1, 2], "classes": None}, np.zeros(2).tobytes()),
+        pack_message({"kind": "probabilities", "shape": [1, 2], "classes": {"a": 1}}, np.zeros(2).tobytes()),
+        pack_message(
+            {"kind": "evaluation", "metrics": {}, "scores": [], "lower_is_better": [], "figures": []}
+        ),
+        pack_message(
             {
                 "kind": "evaluation",
                 "metrics": {"a": 1},
@@ -109,7 +111,7 @@ def packed(about: Any, *parts: bytes) -> bytes:
             },
             b"x",
         ),
-        packed(
+        pack_message(
             {
                 "kind": "served",
                 "one_row": {"p50_ms": "0"},
@@ -118,11 +120,11 @@ def packed(about: Any, *parts: bytes) -> bytes:
                 "error": None,
             }
         ),
-        packed({"kind": "failed", "reason": 3}),
-        packed({"kind": "done"}),
-        packed({"kind": "done", "rows": -1}),
-        packed({"kind": "done", "rows": "3"}),
-        packed({"kind": "done", "rows": True}),
+        pack_message({"kind": "failed", "reason": 3}),
+        pack_message({"kind": "done"}),
+        pack_message({"kind": "done", "rows": -1}),
+        pack_message({"kind": "done", "rows": "3"}),
+        pack_message({"kind": "done", "rows": True}),
         (30).to_bytes(8, "big") + b'{"kind":"numbers","parts":[9]}',
     ],
 )

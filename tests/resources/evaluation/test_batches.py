@@ -58,7 +58,9 @@ class BatchPredictor:
             2,
             numbers,
         )
-        target = truth if isinstance(truth, np.ndarray) else encode(truth)
+        target = truth
+        if not isinstance(truth, np.ndarray):
+            target = encode(truth)
         predicted = Predicted(HeldOut(SimpleNamespace(target="y"), len(truth), numbers, [], target), "m:f")  # type: ignore[arg-type]
         for message in messages(question, serving=False):
             match from_bytes(to_bytes(message)):
@@ -85,10 +87,19 @@ def shares(rows: np.ndarray) -> np.ndarray:
     return np.column_stack([first, 1 - first])
 
 
-def named(rows: np.ndarray) -> dict[str, np.ndarray]:
+def swapped_shares(rows: np.ndarray) -> dict[str, np.ndarray]:
     """Its keys are in another order in every other batch."""
     a, b = shares(rows).T
-    return {"a": a, "b": b} if rows[0] % 2 == 0 else {"b": b, "a": a}
+    if rows[0] % 2 == 0:
+        return {"a": a, "b": b}
+    return {"b": b, "a": a}
+
+
+def repeat_values(values: list[Any] | np.ndarray, rows: int) -> list[Any] | np.ndarray:
+    """The values, over and over, for so many rows."""
+    if isinstance(values, np.ndarray):
+        return np.resize(values, rows)
+    return [values[row % 2] for row in range(rows)]
 
 
 TEXTS = ["a", "b"]
@@ -100,7 +111,7 @@ RETURNED: dict[str, tuple[Any, Returned]] = {
     "a list of numpy's integers": ([0, 1], lambda rows: list(rows % 2)),
     "booleans": ([True, False], lambda rows: rows % 3 == 0),
     "a class that comes late": (TEXTS, lambda rows: ["z" if row == 15 else "a" for row in rows.tolist()]),
-    "named probabilities": (TEXTS, named),
+    "named probabilities": (TEXTS, swapped_shares),
     "floats": (np.ones(2), lambda rows: rows / 3),
     "integers for a number": (np.ones(2), lambda rows: rows * 3),
     "NaN in the second batch": (np.ones(2), lambda rows: np.where(rows == 9, math.nan, rows)),
@@ -119,11 +130,7 @@ def test_batches_give_what_one_call_gives(
     make_predictor: Callable[[Returned], BatchPredictor], kind: str, rows: int
 ) -> None:
     target, returned = RETURNED[kind]
-    truth = (
-        np.resize(target, rows)
-        if isinstance(target, np.ndarray)
-        else [target[row % 2] for row in range(rows)]
-    )
+    truth = repeat_values(target, rows)
     predictor = make_predictor(returned)
     whole = predictor.predictions(truth, at_once=1_000)
     assert predictor.calls == [rows]
@@ -150,7 +157,7 @@ def test_batches_give_what_one_call_gives(
         (TEXTS, lambda rows: ["a"], "returned 1 predictions for 7 rows; return one a row", 1),
         (
             TEXTS,
-            lambda rows: named(rows) if not rows[0] else ["a"] * 7,
+            lambda rows: swapped_shares(rows) if not rows[0] else ["a"] * 7,
             "probabilities for the first rows and classes for rows 7",
             2,
         ),
@@ -193,9 +200,7 @@ def test_what_is_wrong_is_refused_at_its_batch(
 ) -> None:
     predictor = make_predictor(returned)
     with pytest.raises(PredictionFailed, match=said):
-        predictor.predictions(
-            np.resize(truth, 21) if isinstance(truth, np.ndarray) else [truth[row % 2] for row in range(21)]
-        )
+        predictor.predictions(repeat_values(truth, 21))
     assert len(predictor.calls) == calls
 
 

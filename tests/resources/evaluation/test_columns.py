@@ -34,14 +34,14 @@ COLUMNS: list[tuple[pa.DataType, list[Any]]] = [
 ]
 
 
-def typed(values: Any) -> list[tuple[type, Any]]:
+def with_types(values: Any) -> list[tuple[type, Any]]:
     return [(type(value), value) for value in values]
 
 
 @pytest.mark.parametrize(("kind", "values"), COLUMNS, ids=str)
 def test_a_column_of_arrows_has_the_values_of_its_rows(kind: pa.DataType, values: list[Any]) -> None:
     column = encode_arrow(pa.array(values, kind))
-    assert typed(column.objects()) == typed(values)
+    assert with_types(column.objects()) == with_types(values)
     assert len(column.values) == len(set(values))
     assert column.codes.dtype == np.int32
 
@@ -53,9 +53,9 @@ def test_columns_one_after_the_other_are_all_their_rows_and_each_value_is_held_o
 ) -> None:
     whole = join_columns(map(encode, parts))
     rows = [value for part in parts for value in part]
-    assert typed(whole.objects()) == typed(rows)
+    assert with_types(whole.objects()) == with_types(rows)
     assert len(whole) == len(rows)
-    assert typed(whole.values) == list(dict.fromkeys(typed(rows)))
+    assert with_types(whole.values) == list(dict.fromkeys(with_types(rows)))
     assert whole.types == {type(value) for value in rows}
 
 

@@ -155,18 +155,20 @@ def test_of_models_that_are_worse_by_the_margin_in_a_rare_class_hardly_one_passe
     assert passed / 150 <= 0.05
 
 
-def copied(predictions: Predictions, times: int) -> Predictions:
+def repeat_rows(predictions: Predictions, times: int) -> Predictions:
     """Each row so many times, as a cluster."""
 
-    def each(values: np.ndarray | None) -> np.ndarray | None:
-        return None if values is None else np.repeat(values, times, axis=0)
+    def repeat(values: np.ndarray | None) -> np.ndarray | None:
+        if values is None:
+            return None
+        return np.repeat(values, times, axis=0)
 
     scores = {name: np.repeat(values, times) for name, values in predictions.scores.items()}
     clusters = np.repeat(np.arange(predictions.rows), times)
     return Predictions(
-        each(predictions.target),
-        each(predictions.prediction),
-        each(predictions.probabilities),
+        repeat(predictions.target),
+        repeat(predictions.prediction),
+        repeat(predictions.probabilities),
         scores,
         predictions.classes,
         clusters,
@@ -196,10 +198,10 @@ def test_copies_of_rows_that_come_in_clusters_are_no_more_evidence(
 ) -> None:
     higher = True if metric == "hit" else None
     alone = gain_of(ours, theirs, metric, higher=higher)
-    many = gain_of(copied(ours, 4), copied(theirs, 4), metric, higher=higher)
+    many = gain_of(repeat_rows(ours, 4), repeat_rows(theirs, 4), metric, higher=higher)
     assert (many.n, many.estimate) == (1_200, pytest.approx(alone.estimate))
     assert many.standard_error == pytest.approx(alone.standard_error, rel=0.15)
-    assert value_of(copied(ours, 4), metric).standard_error == pytest.approx(
+    assert value_of(repeat_rows(ours, 4), metric).standard_error == pytest.approx(
         value_of(ours, metric).standard_error, rel=0.15
     )
 
@@ -223,7 +225,7 @@ def test_equal_models_with_few_large_differences_are_hardly_ever_promoted() -> N
         ours, theirs = (
             np.r_[source.gamma(0.5, 1.0, differing), np.zeros(2_000 - differing)] for _ in range(2)
         )
-        gain = gain_of(*scored(ours, theirs), "found", higher=True)
+        gain = gain_of(*of_scores(ours, theirs), "found", higher=True)
         promoted += superior(gain, 0.01).outcome == "pass"
         if isinstance(gain, Bootstrapped):
             low, high = gain.interval()
@@ -235,7 +237,8 @@ def test_equal_models_with_few_large_differences_are_hardly_ever_promoted() -> N
 def test_few_clusters_in_which_models_differ_tell_nothing_whatever_their_rows() -> None:
     clusters = np.arange(2_000) // 100
     ours, theirs = (
-        replace(model, clusters=clusters) for model in scored(np.arange(2_000) >= 300, np.arange(2_000) >= 0)
+        replace(model, clusters=clusters)
+        for model in of_scores(np.arange(2_000) >= 300, np.arange(2_000) >= 0)
     )
     gain = gain_of(ours, theirs, "found", higher=True)
     assert gain == TooFew(pytest.approx(-0.15), 2_000, 3, clusters=20)
@@ -249,7 +252,7 @@ def test_where_few_of_many_rows_differ_nothing_is_surer_than_students_t(
     rows: int,
 ) -> None:
     ours = 0.5 + np.where(np.arange(rows) < 12, 1 + np.random.default_rng(0).exponential(size=rows), 0)
-    gain = gain_of(*scored(ours, np.full(rows, 0.5)), "found", higher=True)
+    gain = gain_of(*of_scores(ours, np.full(rows, 0.5)), "found", higher=True)
     t = gain.estimate / gain.standard_error
     assert gain.p_above(0) >= stats.t.sf(t, 11) * 0.999 > stats.norm.sf(t) * 2
     low, high = gain.interval()
@@ -261,7 +264,7 @@ def test_of_fewer_rows_or_groups_than_a_bootstrap_takes_as_many_are_asked_for(
     clusters: np.ndarray | None, needed: int
 ) -> None:
     ours, theirs = (
-        replace(model, clusters=clusters) for model in scored(5 + np.arange(15) / 10, np.zeros(15))
+        replace(model, clusters=clusters) for model in of_scores(5 + np.arange(15) / 10, np.zeros(15))
     )
     conclusion = superior(gain_of(ours, theirs, "found", higher=True), 1.0)
     assert (conclusion.outcome, conclusion.needed) == ("too little evidence", needed)
@@ -302,13 +305,13 @@ def test_the_worst_row_is_never_taken_for_evidence() -> None:
     assert within(value_of(regressor(0.01, 1), "neg_max_error"), -1.0, None).outcome == "too little evidence"
 
 
-def scored(*values: np.ndarray) -> list[Predictions]:
+def of_scores(*values: np.ndarray) -> list[Predictions]:
     return [Predictions(None, None, scores={"found": scores.astype(np.float64)}) for scores in values]
 
 
 @pytest.mark.parametrize("higher", [True, False])
 def test_scores_of_zeros_and_ones_are_compared_as_rights_and_wrongs_are(higher: bool) -> None:
-    ours, theirs = scored(np.arange(100) >= 2, np.arange(100) >= 0)
+    ours, theirs = of_scores(np.arange(100) >= 2, np.arange(100) >= 0)
     gain = gain_of(ours, theirs, "found", higher=higher)
     assert gain == (PairedProportions(0, 2, 100) if higher else PairedProportions(2, 0, 100))
     assert value_of(ours, "found") == Proportion(98, 100)
@@ -316,11 +319,11 @@ def test_scores_of_zeros_and_ones_are_compared_as_rights_and_wrongs_are(higher: 
 
 def test_of_scores_that_differ_on_hardly_a_row_nothing_is_concluded() -> None:
     ours = 0.5 + 0.1 * (np.arange(100) < 3)
-    gain = gain_of(*scored(ours, np.full(100, 0.5)), "found", higher=True)
+    gain = gain_of(*of_scores(ours, np.full(100, 0.5)), "found", higher=True)
     assert gain == TooFew(pytest.approx(0.003), 100, 3)
     conclusion = non_inferior(gain, 0.02)
     assert (conclusion.outcome, conclusion.telling, conclusion.needed) == ("too little evidence", 3, 334)
-    assert within(value_of(scored(ours)[0], "found"), 0.4, None).outcome == "too little evidence"
+    assert within(value_of(of_scores(ours)[0], "found"), 0.4, None).outcome == "too little evidence"
     few = Predictions(NUMBERS, NUMBERS + (np.arange(300) < 4))
     assert (
         non_inferior(gain_of(few, Predictions(NUMBERS, NUMBERS), "rmse"), 10.0).outcome

@@ -44,7 +44,7 @@ def summary(backend: Backend, small_spec: Spec) -> SweepSummary:
     )
 
 
-def judged(summary: SweepSummary, values: list[float], metric: str = "accuracy") -> FinalSeeds:
+def judge_with(summary: SweepSummary, values: list[float], metric: str = "accuracy") -> FinalSeeds:
     def evaluate(trial: FinalTrial) -> Scores:
         higher = {metric: metric != "rmse", "other": True}
         return Scores(
@@ -87,12 +87,12 @@ def seeds(summary: SweepSummary, *status: str) -> SweepSummary:
 def test_the_median_seed_is_chosen_and_of_two_in_the_middle_the_worse(
     summary: SweepSummary, values: list[float], metric: str, median: int
 ) -> None:
-    final = judged(seeds(summary, *["completed"] * len(values)), values, metric)
+    final = judge_with(seeds(summary, *["completed"] * len(values)), values, metric)
     assert final.data["promotable"] == f"s.{median}"
 
 
 def test_the_report_has_every_seed_their_mean_and_their_sample_deviation(summary: SweepSummary) -> None:
-    final = judged(seeds(summary, "completed", "completed", "completed"), [0.9, 0.7, 0.8])
+    final = judge_with(seeds(summary, "completed", "completed", "completed"), [0.9, 0.7, 0.8])
     data = final.data
     assert data["mean"] == pytest.approx({"accuracy": 0.8, "other": 1.0})
     assert data["std"] == pytest.approx({"accuracy": 0.1, "other": 0.0})
@@ -103,8 +103,8 @@ def test_the_report_has_every_seed_their_mean_and_their_sample_deviation(summary
         "accuracy",
         [],
     )
-    assert judged(seeds(summary, "completed"), [0.9]).data["std"] == {"accuracy": None, "other": None}
-    nan = judged(seeds(summary, "completed", "completed"), [math.nan, 0.8]).data
+    assert judge_with(seeds(summary, "completed"), [0.9]).data["std"] == {"accuracy": None, "other": None}
+    nan = judge_with(seeds(summary, "completed", "completed"), [math.nan, 0.8]).data
     assert math.isnan(nan["mean"]["accuracy"])
     assert math.isnan(nan["std"]["accuracy"])
 
@@ -112,7 +112,7 @@ def test_the_report_has_every_seed_their_mean_and_their_sample_deviation(summary
 def test_the_median_takes_the_winners_place_and_keeps_the_searchs_objective(
     summary: SweepSummary,
 ) -> None:
-    final = judged(seeds(summary, "completed", "completed", "completed"), [0.9, 0.7, 0.8])
+    final = judge_with(seeds(summary, "completed", "completed", "completed"), [0.9, 0.7, 0.8])
     best = summary.standings[0]
     promotable = final.promotable
     assert promotable is not None
@@ -131,13 +131,13 @@ def test_the_median_takes_the_winners_place_and_keeps_the_searchs_objective(
 def test_what_is_missing_is_named_with_its_reason_and_one_complete_seed_is_enough(
     summary: SweepSummary,
 ) -> None:
-    final = judged(seeds(summary, "failed", "completed"), [0.0, 0.8])
+    final = judge_with(seeds(summary, "failed", "completed"), [0.0, 0.8])
     assert final.data["promotable"] == "s.1"
     assert final.data["missing"] == [
         "seed 1 (s.0) failed: RuntimeError: boom",
         "seed 3: not begun, because the search is not over",
     ]
-    none = judged(replace(seeds(summary, "stopped"), control="stop"), [])
+    none = judge_with(replace(seeds(summary, "stopped"), control="stop"), [])
     assert (none.promotable, none.data["promotable"], none.data["mean"]) == (None, None, {})
     assert none.data["missing"] == [
         "seed 1 (s.0) is stopped",
@@ -182,7 +182,7 @@ def test_metrics_that_an_evaluator_gives_for_some_seeds_only_have_no_mean(summar
     assert all(math.isnan(data["mean"][name]) for name in ("bleu", "first", "second"))
 
 
-def worked(backend: Backend, spec: SweepSpec) -> str:
+def search_sweep(backend: Backend, spec: SweepSpec) -> str:
     """Search a spec and carry out its final training in this process; give the sweep."""
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
     scheduler = Scheduler(
@@ -208,7 +208,7 @@ def test_any_trainable_trains_on_both_splits_and_a_failed_seed_is_in_the_report(
     spec = small_spec(
         trainable="tests.trainables:train_counting", predictor="tests.trainables:predict_counted", **fields
     )
-    sweep = worked(backend, spec)
+    sweep = search_sweep(backend, spec)
     report = evaluate_sweep(backend.store, backend.catalog, sweep)
     final = report.data["final"]
     splits = report.data["snapshot"]["splits"]
@@ -235,7 +235,7 @@ def test_any_trainable_trains_on_both_splits_and_a_failed_seed_is_in_the_report(
     assert (row.run, row.trial) == (f"{sweep}.0003", 3)
     assert splits["train"] + splits["validation"] == 90 - splits["test"]
     # The next sweep judges this champion as it was trained: on both splits.
-    sweep_without = worked(
+    sweep_without = search_sweep(
         backend,
         small_spec(
             trainable=spec.trainable, predictor=spec.predictor, strategy=spec.strategy, max_trials=1, seed=1
@@ -254,7 +254,7 @@ def test_a_seed_whose_process_is_killed_goes_on_from_its_checkpoint(
         "max_trials": 1,
         "final": {"seeds": 2, "epochs": 4},
     }
-    sweep = worked(backend, small_spec(trainable="tests.trainables:train_crashing", **settings))
+    sweep = search_sweep(backend, small_spec(trainable="tests.trainables:train_crashing", **settings))
     final = evaluate_sweep(backend.store, backend.catalog, sweep).data["final"]
     assert [(seed["status"], seed["epochs"]) for seed in final["seeds"]] == [("completed", 4)] * 2
     for seed in final["seeds"]:

@@ -28,7 +28,7 @@ from resources.sweep_spec.metrics import (
 from tests.properties import examples
 
 
-def classified(seed: int, rows: int = 60, classes: int = 3) -> Predictions:
+def class_predictions(seed: int, rows: int = 60, classes: int = 3) -> Predictions:
     rng = np.random.default_rng(seed)
     labels = np.array([f"c{number}" for number in range(classes)], object)
     truth = labels[np.r_[np.arange(classes), rng.integers(classes, size=rows - classes)]]
@@ -36,7 +36,7 @@ def classified(seed: int, rows: int = 60, classes: int = 3) -> Predictions:
     return Predictions(truth, labels[probabilities.argmax(axis=1)], probabilities, classes=tuple(labels))
 
 
-def numeric(seed: int, rows: int = 60) -> Predictions:
+def number_predictions(seed: int, rows: int = 60) -> Predictions:
     rng = np.random.default_rng(seed)
     truth = rng.gamma(2.0, size=rows)
     return Predictions(truth, truth * np.exp(rng.normal(0, 0.3, rows)))
@@ -85,9 +85,9 @@ def test_the_listed_scorers_are_scikit_learns_but_for_clusterings_and_several_la
 @pytest.mark.parametrize("metric", sorted(SCORERS))
 def test_every_metric_has_scikit_learns_value_on_all_rows_and_on_rows_drawn_twice(metric: str) -> None:
     if metric in NUMBER_SCORERS:
-        predictions = numeric(1)
+        predictions = number_predictions(1)
     else:
-        predictions = classified(1, classes=2 if metric in TWO_CLASS_SCORERS else 3)
+        predictions = class_predictions(1, classes=2 if metric in TWO_CLASS_SCORERS else 3)
     measured = measure(predictions, metric)
     rng = np.random.default_rng(0)
     for rows in (np.arange(60), rng.integers(60, size=60)):
@@ -199,7 +199,7 @@ def test_a_metric_of_two_classes_has_no_value_where_only_one_is_known(metric: st
 
 
 def test_two_classes_have_the_brier_score_and_log_loss_of_scikit_learn() -> None:
-    predictions = classified(2, classes=2)
+    predictions = class_predictions(2, classes=2)
     for metric in ("neg_brier_score", "neg_log_loss", "roc_auc"):
         assert metric_on(predictions, metric, np.arange(60)) == pytest.approx(
             by_scikit(predictions, metric, np.arange(60))
@@ -207,7 +207,7 @@ def test_two_classes_have_the_brier_score_and_log_loss_of_scikit_learn() -> None
 
 
 def test_rows_on_which_a_metric_has_no_value_give_nan_without_a_warning() -> None:
-    predictions = classified(3, classes=2)
+    predictions = class_predictions(3, classes=2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for metric in ("roc_auc", "f1_macro", "neg_log_loss"):
@@ -230,14 +230,18 @@ def test_one_prediction_that_is_not_finite_makes_every_metric_nan() -> None:
 @pytest.mark.parametrize(
     ("predictions", "metric", "said"),
     [
-        (numeric(0), "accuracy", "the target is a number; give one of d2_absolute_error_score"),
-        (classified(0), "rmse", "the target is a class; give one of accuracy"),
+        (number_predictions(0), "accuracy", "the target is a number; give one of d2_absolute_error_score"),
+        (class_predictions(0), "rmse", "the target is a class; give one of accuracy"),
         (
-            classified(0),
+            class_predictions(0),
             "f1",
             "it is of two classes, and there are 3; give one of f1_macro, f1_micro, f1_weighted",
         ),
-        (classified(0), "positive_likelihood_ratio", "it is of two classes, and there are 3; leave it out"),
+        (
+            class_predictions(0),
+            "positive_likelihood_ratio",
+            "it is of two classes, and there are 3; leave it out",
+        ),
         (
             Predictions(None, None, scores={"ndcg": np.ones(3)}),
             "accuracy",
@@ -268,7 +272,7 @@ def test_wilsons_interval_is_as_published() -> None:
     ["accuracy", "f1_macro", "neg_log_loss", "roc_auc_ovr", "r2", "rmse", "neg_median_absolute_error"],
 )
 def test_every_interval_holds_the_value_and_is_the_same_again(metric: str) -> None:
-    predictions = numeric(4) if metric in NUMBER_SCORERS else classified(4)
+    predictions = number_predictions(4) if metric in NUMBER_SCORERS else class_predictions(4)
     interval = interval_of(measure(predictions, metric))
     assert interval.low <= interval.value <= interval.high
     assert interval == interval_of(measure(predictions, metric))
@@ -293,7 +297,7 @@ def test_more_rows_than_are_resampled_give_the_interval_of_all_of_them() -> None
 
 
 def test_the_confusion_matrix_drawn_as_a_whole_spreads_as_rows_drawn_one_by_one() -> None:
-    predictions = classified(5, rows=200)
+    predictions = class_predictions(5, rows=200)
     measured = measure(predictions, "f1_macro")
     assert isinstance(measured, Confusion)
     drawn = measured.bootstrap(np.arange(200), np.random.default_rng(0), 200)
@@ -307,7 +311,7 @@ def test_the_confusion_matrix_drawn_as_a_whole_spreads_as_rows_drawn_one_by_one(
     "metric", ["accuracy", "f1_macro", "roc_auc_ovr", "neg_log_loss", "neg_median_absolute_error"]
 )
 def test_copies_of_rows_that_come_in_clusters_do_not_make_a_metric_surer(metric: str) -> None:
-    once = numeric(6, 90) if metric in NUMBER_SCORERS else classified(6, 90)
+    once = number_predictions(6, 90) if metric in NUMBER_SCORERS else class_predictions(6, 90)
     rows = np.repeat(np.arange(90), 5)
     alone = interval_of(measure(once, metric))
     copied = interval_of(measure(once, metric), rows, np.arange(90))
@@ -334,7 +338,7 @@ def test_with_too_few_clusters_a_share_has_wilsons_interval_and_others_have_none
 
 
 def test_the_worst_row_has_no_interval() -> None:
-    assert math.isnan(interval_of(measure(numeric(4), "neg_max_error")).low)
+    assert math.isnan(interval_of(measure(number_predictions(4), "neg_max_error")).low)
 
 
 @pytest.mark.slow

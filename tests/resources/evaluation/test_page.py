@@ -40,7 +40,7 @@ def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float
 def page(backend: Backend, small_spec: Spec) -> Callable[..., str]:
     """Search a spec, and give its page without Plotly's script."""
 
-    def made(train: Any = score, **changes: Any) -> str:
+    def make_page(train: Any = score, **changes: Any) -> str:
         sweep = search(
             backend, small_spec(**{"predictor": "tests.trainables:predict_badly", **changes}), train
         )
@@ -52,7 +52,7 @@ def page(backend: Backend, small_spec: Spec) -> Callable[..., str]:
         assert "could not be drawn" not in after
         return before[-1000:] + after
 
-    return made
+    return make_page
 
 
 def charts(page: str) -> int:

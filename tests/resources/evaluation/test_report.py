@@ -27,7 +27,7 @@ from resources.evaluation.report import (
 )
 from resources.evaluation.scoring import PredictionFailed
 from resources.evaluation.spec_checks import check_evaluation
-from resources.registry.gates.judge import judged_again
+from resources.registry.gates.judge import judge_lineage_again
 from resources.registry.gates.lineage import judge_lineage
 from resources.registry.promotion import evaluate, make_report, promote_winner
 from resources.sweep_spec import SweepSpec
@@ -103,7 +103,7 @@ def test_the_gates_look_for_the_checkpoint_without_reading_it(
     read = Store.read
     names = list[str]()
     monkeypatch.setattr(Store, "read", lambda store, name: names.append(name) or read(store, name))
-    assert all(verdict.passed for verdict in judged_again(backend.store, report.data))
+    assert all(verdict.passed for verdict in judge_lineage_again(backend.store, report.data))
     assert names
     assert not [name for name in names if name.startswith("artifacts/")]
 

@@ -139,7 +139,7 @@ def test_probabilities_of_half_precision_are_scored_by_every_scorer() -> None:
 
 
 @pytest.fixture
-def judged(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Judge:
+def judge(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Judge:
     def judge(
         predictor: str,
         *,
@@ -162,20 +162,20 @@ NUMBERS = {"name": "numbers", "source": "tests.trainables:numbers", "target": "y
 
 @pytest.mark.slow
 def test_a_predictor_restores_its_checkpoint_and_sees_test_rows_without_target(
-    judged: Judge,
+    judge: Judge,
 ) -> None:
-    scores = judged("predict").scores
+    scores = judge("predict").scores
     assert scores.metrics["accuracy"] == 1.0
     assert sum(sum(row) for row in scores.confusion or []) == 20, "the rows of the test split"
 
 
 @pytest.mark.slow
 def test_rows_of_a_group_are_one_cluster_in_stored_predictions_and_in_intervals(
-    judged: Judge,
+    judge: Judge,
 ) -> None:
     customers = {"source": "tests.trainables:customers", "name": "customers"}
-    alone = judged("predict", dataset=customers)
-    grouped = judged("predict", dataset={**customers, "group": "customer"})
+    alone = judge("predict", dataset=customers)
+    grouped = judge("predict", dataset={**customers, "group": "customer"})
     assert alone.predictions.clusters is None
     clusters = grouped.predictions.clusters
     assert clusters is not None
@@ -185,14 +185,14 @@ def test_rows_of_a_group_are_one_cluster_in_stored_predictions_and_in_intervals(
 
 
 @pytest.mark.slow
-def test_a_target_of_real_numbers_is_regression(judged: Judge) -> None:
-    assert judged("predict_numbers", dataset=NUMBERS).scores.metrics["mae"] == pytest.approx(0.1)
+def test_a_target_of_real_numbers_is_regression(judge: Judge) -> None:
+    assert judge("predict_numbers", dataset=NUMBERS).scores.metrics["mae"] == pytest.approx(0.1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("predictor", ["probabilities", "named_probabilities", "tensor_like_probabilities"])
-def test_probabilities_are_scored_in_whichever_form_they_come(judged: Judge, predictor: str) -> None:
-    judgement = judged(predictor, metrics=["roc_auc", "neg_log_loss", "accuracy"])
+def test_probabilities_are_scored_in_whichever_form_they_come(judge: Judge, predictor: str) -> None:
+    judgement = judge(predictor, metrics=["roc_auc", "neg_log_loss", "accuracy"])
     assert judgement.scores.metrics == {
         "roc_auc": 1.0,
         "neg_log_loss": pytest.approx(math.log(0.8)),
@@ -229,15 +229,15 @@ def test_probabilities_are_scored_in_whichever_form_they_come(judged: Judge, pre
     ],
 )
 def test_a_predictor_that_does_not_do_what_it_should_is_named_with_what_it_did(
-    judged: Judge, predictor: str, changes: dict[str, Any], said: str
+    judge: Judge, predictor: str, changes: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(PredictionFailed, match=said):
-        judged(predictor, **changes)
+        judge(predictor, **changes)
 
 
 @pytest.mark.slow
 def test_a_predictor_whose_code_no_longer_imports_is_named(
-    judged: Judge, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    judge: Judge, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     for name, code, said in (
@@ -246,22 +246,22 @@ def test_a_predictor_whose_code_no_longer_imports_is_named(
     ):
         (tmp_path / f"{name}.py").write_text(code)
         with pytest.raises(PredictionFailed, match=said):
-            judged("predict", module=name)
+            judge("predict", module=name)
 
 
 @pytest.mark.slow
-def test_a_metric_that_needs_probabilities_is_refused_where_there_are_none(judged: Judge) -> None:
+def test_a_metric_that_needs_probabilities_is_refused_where_there_are_none(judge: Judge) -> None:
     with pytest.raises(
         InvalidInput,
         match="metric 'roc_auc' is not accepted: it needs probabilities, and the predictor returned classes",
     ):
-        judged("predict", metrics=["roc_auc"])
+        judge("predict", metrics=["roc_auc"])
 
 
 @pytest.mark.slow
-def test_predictions_that_are_not_finite_give_nan_and_a_report(judged: Judge) -> None:
-    assert all(math.isnan(value) for value in judged("nan", dataset=NUMBERS).scores.metrics.values())
-    assert math.isnan(judged("nan_probabilities", metrics=["neg_log_loss"]).scores.metrics["neg_log_loss"])
+def test_predictions_that_are_not_finite_give_nan_and_a_report(judge: Judge) -> None:
+    assert all(math.isnan(value) for value in judge("nan", dataset=NUMBERS).scores.metrics.values())
+    assert math.isnan(judge("nan_probabilities", metrics=["neg_log_loss"]).scores.metrics["neg_log_loss"])
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def dataset_of(store: Store, column: pa.Array, statistics: dict[str, Any]) -> Da
     return dataset
 
 
-def typed(counts: Counter[Any]) -> set[tuple[type, Any, int]]:
+def with_types(counts: Counter[Any]) -> set[tuple[type, Any, int]]:
     return {(type(value), value, rows) for value, rows in counts.items()}
 
 
@@ -69,7 +69,7 @@ def test_classes_are_counted_in_their_own_type(
     monkeypatch.delattr(Dataset, "read")
     if counted:
         monkeypatch.delattr(Dataset, "batches")
-    assert typed(class_counts(dataset, "train")) == typed(parts["train"])
+    assert with_types(class_counts(dataset, "train")) == with_types(parts["train"])
     assert sorted_classes(all_classes(dataset)) == sorted_classes(column.drop_null().to_pylist())
 
 

@@ -19,7 +19,7 @@ spot: {share: 0.5}
 """
 
 
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def write_prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     (tmp_path / "prices.yaml").write_text(text)
     monkeypatch.setenv("HALVING_PRICES", str(tmp_path / "prices.yaml"))
 
@@ -38,7 +38,7 @@ def test_every_shipped_price_says_where_it_is_from() -> None:
 def test_a_list_of_ones_own_counts_by_its_kinds_of_gpus_and_its_discount(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own(tmp_path, monkeypatch, OWN)
+    write_prices(tmp_path, monkeypatch, OWN)
     prices = load_prices()
     assert (prices.currency, prices.about()) == ("EUR", "prices of 2026-01-31")
     assert prices.node_hour(gpus=2, cpus=8, gpu_type="a100", spot=True) == 4.5
@@ -59,7 +59,7 @@ def test_a_list_of_ones_own_counts_by_its_kinds_of_gpus_and_its_discount(
 def test_a_gpu_by_its_drivers_name_costs_what_most_words_of_it_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu_type: str, price: float
 ) -> None:
-    own(
+    write_prices(
         tmp_path,
         monkeypatch,
         OWN.replace(
@@ -84,7 +84,7 @@ def test_a_gpu_by_its_drivers_name_costs_what_most_words_of_it_say(
 def test_what_is_no_list_of_prices_is_refused_by_field_and_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
 ) -> None:
-    own(tmp_path, monkeypatch, text)
+    write_prices(tmp_path, monkeypatch, text)
     with pytest.raises(InvalidInput, match="HALVING_PRICES = ") as refused:
         load_prices()
     assert said in str(refused.value)
