@@ -12,7 +12,7 @@ from resources.backend import Backend
 from resources.catalog import ModelVersionRow
 from resources.evaluation.report import EvaluationReport, load_report
 from resources.registry.by_hand import Decided
-from resources.registry.events import what_happened
+from resources.registry.events import describe_event
 from resources.registry.promotion import promote_winner
 
 
@@ -47,12 +47,14 @@ def log_decision(context: Any, decided: Decided) -> None:
     if event is None:
         context.log.info(f"model {row.model} {row.version} is {row.stage} already: nothing was changed")
         return
-    context.log.info(f"model {row.model} {row.version} is {row.stage}; {event.actor}: {what_happened(event)}")
+    context.log.info(
+        f"model {row.model} {row.version} is {row.stage}; {event.actor}: {describe_event(event)}"
+    )
     context.log_event(
         dg.AssetObservation(
             "promoted_checkpoint",
             partition=row.sweep,
-            description=what_happened(event),
+            description=describe_event(event),
             metadata={
                 "model": row.model,
                 "version": row.version,

@@ -225,7 +225,7 @@ class Catalog:
         if self._file is None:
             yield
             return
-        with self._writers.held(2 * self._patience) as in_time:
+        with self._writers.hold(2 * self._patience) as in_time:
             if not in_time:
                 error = sqlite3.OperationalError(
                     f"database is locked: threads of this process have written for {2 * self._patience:g} s"

@@ -19,7 +19,7 @@ class FairLock:
         self._queue: deque[threading.Lock] = deque()
 
     @contextmanager
-    def held(self, seconds: float = -1) -> Iterator[bool]:
+    def hold(self, seconds: float = -1) -> Iterator[bool]:
         """Hold the lock during the ``with`` block.
 
         Args:

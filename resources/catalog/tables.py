@@ -120,27 +120,28 @@ def _name_of(context: Any) -> str:
 
 
 class SweepRow(Base):
-    """One launch of a sweep spec on one snapshot. status: searching → evaluating → finished, rejected (a gate
-    failed) or held (a gate had too little evidence); or failed.
+    """One launch of a sweep spec on one snapshot. Times are in seconds since the epoch.
 
-    Without a predictor searching → finished. ``driver``: job, sensors, or api (external loops).
+    ``status`` is searching, then evaluating (if the spec has a predictor or an evaluator), and in the end
+    finished, rejected (a gate failed), held (a gate had too little evidence) or failed. ``driver`` is job,
+    sensors, or api (external loops). ``control`` is what its user wants: run, pause or stop.
 
-    ``project`` is whose share it uses, and the project of its runs in the store; it never changes, whatever
-    the project is called later. Of a project's sweeps those of a higher ``priority`` come first. ``waiting``
-    is why none of its trials is started though it has work: a quota, or the others' shares (null: nothing
-    keeps it back); ``waiting_since`` since when. ``asked_at`` is when it last asked for a place (null: it has
-    no work for one), ``places`` how many trials it may run at a time (null: any number), no more than it has
-    workers where these ask for it, ``asking`` when each of them did that has no trial now, by its name, and
-    ``wants_gpus`` how many GPUs the trial has that it asked for. Moments are in seconds since the epoch; all
-    of these are written only where projects have rows.
+    ``project`` is the project of its runs in the store, whose share it uses; it stays when the project is
+    renamed. A project's sweeps with a higher ``priority`` come first. ``max_trials`` is the number of trials
+    that it was extended to (null: as in the spec), ``warm_start`` the earlier sweeps that it learns from.
+
+    These columns are written only if there are rows of projects: ``waiting`` is why none of its trials is
+    started though it has work, a quota or others' shares (null: nothing holds it back), and ``waiting_since``
+    the time since when. ``asked_at`` is when it last asked for a place (null: it has no work for one),
+    ``asking`` when each worker without a trial last did, by the worker's name, and ``wants_gpus`` the number
+    of GPUs of the trial that it asked for. ``places`` is how many trials it may run at a time, at most as
+    many as it has workers if these ask (null: any number).
 
     ``revision`` counts the decisions about it. Rows that a decision changes carry its number, so that a
-    process which keeps the sweep in memory reads only what is new. ``control`` is what its user wants (run,
-    pause, stop), ``max_trials`` what it was extended to (null: as the spec says), ``warm_start`` the earlier
-    sweeps that it learns from. Until ``suggesting_until``, in seconds since the epoch, one process chooses
-    params for its next trials and others do not. ``out_of_gpu_hours`` says that its project has none left of
-    this month's, so that it is paused whatever its ``control`` (null: there are some);
-    ``gpu_hours_looked_at``, in seconds since the epoch, is when somebody last looked.
+    process which has the sweep in memory reads only new rows. Until ``suggesting_until`` only one process
+    suggests params for its next trials. ``out_of_gpu_hours`` is set if its project has no GPU-hours left in
+    this month, and pauses the sweep whatever its ``control`` is; ``gpu_hours_looked_at`` is the time of the
+    last check.
     """
 
     __tablename__ = "sweeps"

@@ -16,7 +16,7 @@ from halving.errors import InvalidInput
 from resources.analysis.final_trials import FinalTrial
 from resources.analysis.reasons import short_reason
 from resources.analysis.summary import Standing, SweepSummary
-from resources.evaluation.asking import PredictionFailed
+from resources.evaluation.predictor_calls import PredictionFailed
 from resources.evaluation.scoring import Scores
 from resources.search.state import Status
 

@@ -10,7 +10,7 @@ from typing import Any
 from halving import Store
 from halving.models.source_code import Code, code_of, warn_of_secrets
 from halving.store.json_files import to_json
-from resources.evaluation.asking import PredictionFailed
+from resources.evaluation.predictor_calls import PredictionFailed
 from resources.sweep_spec import SweepSpec
 
 _first_texts: dict[str, str] = {}

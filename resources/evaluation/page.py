@@ -10,10 +10,10 @@ from halving.text import comma_list, duration
 from resources.analysis.summary import SweepSummary, outcome
 from resources.analysis.time_spent import SHARES
 from resources.analysis.timeline import Timeline
-from resources.evaluation.answers import Figure as EvaluatorFigure
 from resources.evaluation.figures import judgement, ladder, model, search
 from resources.evaluation.figures.params import ParamFigures
 from resources.evaluation.figures.style import Figure, draw_guarded
+from resources.evaluation.predictor_messages import Figure as EvaluatorFigure
 from resources.evaluation.split_wear import WORN_FROM
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.space import choice_name

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resources.evaluation.answers import Answer
-from resources.evaluation.asking import PredictionFailed
 from resources.evaluation.columns import Coded, Coding
 from resources.evaluation.held_out import HeldOut
 from resources.evaluation.predictions import Predictions, sorted_classes
+from resources.evaluation.predictor_calls import PredictionFailed
+from resources.evaluation.predictor_messages import Answer
 from resources.evaluation.target_classes import all_classes
 
 _SUM_TOLERANCE = 1e-3  # of probabilities, which may be of half precision

@@ -4,7 +4,7 @@ A predictor is called with one batch of rows at a time, so that memory is bounde
 
 The process's parent waits for its end, and then ends everything that it has started. The module imports
 little, because a fork server imports it in advance. The other end of the connection is in
-:mod:`resources.evaluation.asking`.
+:mod:`resources.evaluation.predictor_calls`.
 """
 
 import ctypes
@@ -34,7 +34,9 @@ from halving.models.loaded_run import restore_copies
 from halving.run.evaluation import Evaluation
 from halving.store.retry import retry_while_unavailable
 from halving.trial.import_string import import_function, where
-from resources.evaluation.answers import (
+from resources.evaluation.columns import Coded, encode
+from resources.evaluation.memory_limit import goes_first
+from resources.evaluation.predictor_messages import (
     PLOTLY,
     VALUE_TYPES,
     Answer,
@@ -46,8 +48,6 @@ from resources.evaluation.answers import (
     Served,
     to_bytes,
 )
-from resources.evaluation.columns import Coded, encode
-from resources.evaluation.memory_limit import goes_first
 
 _MAX_CALLS = 200
 _MIN_CALLS = 5

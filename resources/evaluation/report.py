@@ -154,7 +154,7 @@ def evaluate_sweep(
         "code": keep_code(store, spec, code),
     }
     data = data | about
-    content = replace(content, evaluator_figures=judged.answered.figures)
+    content = replace(content, evaluator_figures=judged.result.figures)
     verdicts = None
     if judge:
         verdicts = judge(data, groups)
@@ -198,7 +198,7 @@ def _judge_winner(
         **asdict(judged.scores),
         "clusters": clusters,
         "predictions": stored.write(store, judged.predictions),
-        "serving": judged.answered.serving,
+        "serving": judged.result.serving,
         "slices": judge_slices(
             spec.slices,
             rows.slices,
@@ -210,7 +210,7 @@ def _judge_winner(
         "residuals": residuals(judged.predictions),
         "figures": [
             {"title": figure.title, "media_type": figure.media_type, "digest": store.put_blob(figure.content)}
-            for figure in judged.answered.figures
+            for figure in judged.result.figures
         ],
         "baseline": baseline_scores,
         "champion": champion,

@@ -9,12 +9,12 @@ import numpy as np
 
 from halving import Evaluation
 from halving.errors import InvalidInput
-from resources.evaluation.asking import Answered, PredictionFailed, ask
 from resources.evaluation.confusion_metrics import by_class
 from resources.evaluation.held_out import TEST_SPLIT, HeldOut
 from resources.evaluation.measures import class_codes, measure
 from resources.evaluation.predicted import Predicted
 from resources.evaluation.predictions import Predictions, higher_is_better
+from resources.evaluation.predictor_calls import CallResult, PredictionFailed, call_function
 from resources.evaluation.predictor_process import Question
 from resources.evaluation.resampling import Resampled, interval_of
 from resources.sweep_spec import SweepSpec
@@ -47,11 +47,11 @@ class Scores:
 
 @dataclass(frozen=True)
 class Judged:
-    """A checkpoint's scores, the predictions behind them, and what else its function gave."""
+    """A checkpoint's scores, the predictions behind them, and the other results of its function."""
 
     scores: Scores
     predictions: Predictions
-    answered: Answered
+    result: CallResult
 
 
 def judge_checkpoint(
@@ -87,11 +87,11 @@ def judge_checkpoint(
         numbers=rows.regression,
     )
     predicted = Predicted(rows, spec.judged_by)
-    answered = ask(question, spec.evaluation_limits, predicted.add)
-    if answered.evaluation is not None:
-        return _of_evaluation(answered, answered.evaluation, rows, spec.judged_by, spec.gate_metric)
+    result = call_function(question, spec.evaluation_limits, predicted.add)
+    if result.evaluation is not None:
+        return _of_evaluation(result, result.evaluation, rows, spec.judged_by, spec.gate_metric)
     predictions = predicted.predictions()
-    return Judged(score(predictions, rows.metrics, spec.gate_metric), predictions, answered)
+    return Judged(score(predictions, rows.metrics, spec.gate_metric), predictions, result)
 
 
 def score(predictions: Predictions, metrics: Sequence[str], main_metric: str | None = None) -> Scores:
@@ -173,7 +173,7 @@ def _by_class(predictions: Predictions) -> dict[str, Any]:
 
 
 def _of_evaluation(
-    answered: Answered, evaluation: Evaluation, rows: HeldOut, evaluator: str, gate_metric: str | None
+    result: CallResult, evaluation: Evaluation, rows: HeldOut, evaluator: str, gate_metric: str | None
 ) -> Judged:
     for name, values in evaluation.scores.items():
         if len(values) != rows.rows:
@@ -200,7 +200,7 @@ def _of_evaluation(
             name: "the evaluator gave NaN" for name, value in metrics.items() if math.isnan(value)
         },
     )
-    return Judged(scores, predictions, answered)
+    return Judged(scores, predictions, result)
 
 
 __all__ = ["Judged", "PredictionFailed", "Scores", "judge_checkpoint", "score"]

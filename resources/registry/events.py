@@ -173,7 +173,7 @@ def _rows(
     return [Happened(*row) for row in session.execute(query)]
 
 
-def what_happened(row: RegistryEventRow) -> str:
+def describe_event(row: RegistryEventRow) -> str:
     """An event in words, without its note."""
     text = row.kind
     if row.version:

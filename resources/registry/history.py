@@ -9,7 +9,7 @@ from halving.errors import NotFound
 from resources.catalog import Catalog, ModelVersionRow, RegisteredModelRow, RegistryEventRow
 from resources.catalog.models import models_of, versions_of
 from resources.registry.client_versions import aliases_of
-from resources.registry.events import event_as_dict, events_of, what_happened
+from resources.registry.events import describe_event, event_as_dict, events_of
 from resources.registry.versions import as_dict
 
 
@@ -70,7 +70,7 @@ def newest_events(
 
 
 def _event_with_words(event: RegistryEventRow) -> dict[str, Any]:
-    return {**event_as_dict(event), "summary": what_happened(event)}
+    return {**event_as_dict(event), "summary": describe_event(event)}
 
 
 def search_versions(catalog: Catalog, text: str) -> list[dict[str, Any]]:

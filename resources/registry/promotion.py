@@ -12,8 +12,8 @@ from resources.evaluation.report import EvaluationReport, evaluate_sweep, load_r
 from resources.registry.artifacts import manifest_of_winner
 from resources.registry.events import MANIFEST, add_event
 from resources.registry.gates.against_champion import Groups
-from resources.registry.gates.judge import judge_gates, judged_again, verdicts_in
-from resources.registry.gates.verdict import PASS, Verdict, ended_as, overall, refusal
+from resources.registry.gates.judge import judge_gates, judge_lineage_again, verdicts_in
+from resources.registry.gates.verdict import PASS, Verdict, overall, refusal, status_of_refused
 from resources.registry.publishing import publish
 from resources.registry.stages import find
 from resources.registry.versions import ChampionChanged, judge, register, register_held
@@ -30,7 +30,7 @@ def evaluate(backend: Backend, sweep: str) -> tuple[EvaluationReport, list[Verdi
     report = make_report(backend, sweep)
     verdicts = verdicts_in(report.data)
     if overall(verdicts) != PASS:
-        backend.catalog.end_sweep(sweep, ended_as(verdicts), only_from="evaluating")
+        backend.catalog.end_sweep(sweep, status_of_refused(verdicts), only_from="evaluating")
     return report, verdicts
 
 
@@ -46,13 +46,13 @@ def make_report(backend: Backend, sweep: str) -> EvaluationReport:
 def promote_winner(
     backend: Backend,
     first_report: EvaluationReport,
-    made_again: Callable[[EvaluationReport, list[Verdict]], None] = lambda report, verdicts: None,
+    on_new_report: Callable[[EvaluationReport, list[Verdict]], None] = lambda report, verdicts: None,
 ) -> tuple[ModelVersionRow, EvaluationReport]:
     """Register a report's winner if it passes every gate, and end its sweep.
 
     It is judged against the present champion. If that is not the champion of ``first_report``, because
     another sweep has ended since or someone has promoted or archived a version, the report is made again, and
-    ``made_again`` is called with it and its verdicts.
+    ``on_new_report`` is called with it and its verdicts.
 
     Returns:
         The version, and the report by which it passed.
@@ -65,16 +65,16 @@ def promote_winner(
     report = _complete_report(backend, first_report)
     auto_promote = stored_spec(report.data["spec"]).auto_promote
     while True:
-        verdicts = judged_again(backend.store, report.data)
+        verdicts = judge_lineage_again(backend.store, report.data)
         if report is not first_report:
-            made_again(report, verdicts)
+            on_new_report(report, verdicts)
         champion = report.data["champion"]
         against = champion and champion["version"]
         if overall(verdicts) != PASS:
             if against and against != _champion_version(backend, report.data["name"]):
                 report = make_report(backend, sweep)
                 continue
-            backend.catalog.end_sweep(sweep, ended_as(verdicts), only_from="evaluating")
+            backend.catalog.end_sweep(sweep, status_of_refused(verdicts), only_from="evaluating")
             raise refusal(sweep, verdicts, report.path)
         try:
             row = register(

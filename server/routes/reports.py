@@ -10,7 +10,7 @@ from sqlalchemy import select
 from halving.errors import NotFound
 from resources.catalog import ReportRow, SweepRow
 from resources.evaluation.report import load_report, report_path
-from resources.registry.gates.judge import judged_again
+from resources.registry.gates.judge import judge_lineage_again
 from resources.registry.leaderboard import outcome_of
 from resources.tenancy.projects import all_names_of
 from server.answers import Number, answer
@@ -146,7 +146,7 @@ def gates(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
     report = load_report(state.store, state.catalog, sweep)
     judged = []
     if report.data.get("gates") is not None:
-        judged = judged_again(state.store, report.data, with_rows=False)
+        judged = judge_lineage_again(state.store, report.data, with_rows=False)
     root = state.store.root
     return answer(
         {

@@ -4,8 +4,8 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
-from resources.evaluation.answers import Figure as EvaluatorFigure
 from resources.evaluation.figures.style import ACCENT, QUIET, Figure, apply_style, missing, not_drawn
+from resources.evaluation.predictor_messages import Figure as EvaluatorFigure
 
 _MAX_GROUPS = 60  # in the figure of slices
 

@@ -63,7 +63,7 @@ def verdicts_in(report: Mapping[str, Any]) -> list[Verdict]:
     return [Verdict(**fields) for fields in report["gates"]]
 
 
-def judged_again(store: Store, report: dict[str, Any], *, with_rows: bool = True) -> list[Verdict]:
+def judge_lineage_again(store: Store, report: dict[str, Any], *, with_rows: bool = True) -> list[Verdict]:
     """A report's verdicts, with the lineage judged again, because a checkpoint may have been deleted since.
 
     Args:

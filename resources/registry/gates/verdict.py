@@ -72,7 +72,7 @@ def overall(verdicts: Sequence[Verdict]) -> Outcome:
     return PASS
 
 
-def ended_as(verdicts: Sequence[Verdict]) -> Literal["rejected", "held"]:
+def status_of_refused(verdicts: Sequence[Verdict]) -> Literal["rejected", "held"]:
     """The status of a sweep whose winner did not pass."""
     if overall(verdicts) == FAIL:
         return "rejected"

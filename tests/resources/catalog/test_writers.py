@@ -100,9 +100,9 @@ def test_a_writer_that_waits_too_long_gets_sqlites_error_and_the_next_go_on(
 
 def test_whoever_is_interrupted_while_waiting_or_holding_leaves_its_place() -> None:
     lock = FairLock()
-    with lock.held(), lock.held(0) as mine:
+    with lock.hold(), lock.hold(0) as mine:
         assert not mine
-    with pytest.raises(KeyboardInterrupt), lock.held():
+    with pytest.raises(KeyboardInterrupt), lock.hold():
         raise KeyboardInterrupt
-    with lock.held(0) as mine:
+    with lock.hold(0) as mine:
         assert mine

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from resources.evaluation import predictor_process
-from resources.evaluation.answers import Answer, Done, Failed, from_bytes, to_bytes
-from resources.evaluation.asking import PredictionFailed
 from resources.evaluation.columns import encode
 from resources.evaluation.held_out import HeldOut
 from resources.evaluation.predicted import Predicted
 from resources.evaluation.predictions import Predictions
+from resources.evaluation.predictor_calls import PredictionFailed
+from resources.evaluation.predictor_messages import Answer, Done, Failed, from_bytes, to_bytes
 from resources.evaluation.predictor_process import Question, messages
 
 AT_ONCE = 7

@@ -18,8 +18,8 @@ from resources.analysis.final_trials import FinalTrial
 from resources.analysis.summary import SweepSummary, summarize
 from resources.backend import Backend
 from resources.datasets.snapshots import take_snapshot
-from resources.evaluation.asking import PredictionFailed
 from resources.evaluation.final_seeds import FinalSeeds, judge_seeds
+from resources.evaluation.predictor_calls import PredictionFailed
 from resources.evaluation.report import evaluate_sweep
 from resources.evaluation.scoring import Scores
 from resources.execution.worker import TrialRunner, work

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from halving import Store
-from resources.evaluation.asking import PredictionFailed
 from resources.evaluation.judged_code import code_here, code_of_report, keep_code
+from resources.evaluation.predictor_calls import PredictionFailed
 from resources.sweep_spec import SweepSpec
 
 PREDICTOR = "from judged_beside import scale\n\n\ndef predict(run, table):\n    return scale(table)\n"

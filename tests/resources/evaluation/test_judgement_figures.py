@@ -5,7 +5,6 @@ import math
 import numpy as np
 
 import halving
-from resources.evaluation.answers import Figure
 from resources.evaluation.diagnostics import calibration, residuals
 from resources.evaluation.figures.judgement import (
     evaluator_figure,
@@ -14,6 +13,7 @@ from resources.evaluation.figures.judgement import (
     slice_intervals,
 )
 from resources.evaluation.predictions import Predictions
+from resources.evaluation.predictor_messages import Figure
 
 
 def test_residuals_of_many_rows_say_how_many_are_not_drawn() -> None:

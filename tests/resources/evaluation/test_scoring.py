@@ -10,12 +10,12 @@ import pytest
 from halving import Dataset, InvalidInput
 from resources.backend import Backend
 from resources.datasets.snapshots import take_snapshot
-from resources.evaluation.answers import Answer
 from resources.evaluation.columns import encode
 from resources.evaluation.held_out import HeldOut, held_out
 from resources.evaluation.measures import measure
 from resources.evaluation.predicted import Predicted
 from resources.evaluation.predictions import Predictions, sorted_classes
+from resources.evaluation.predictor_messages import Answer
 from resources.evaluation.resampling import interval_of, wilson
 from resources.evaluation.scoring import Judged, PredictionFailed, judge_checkpoint, score
 from resources.sweep_spec import SweepSpec

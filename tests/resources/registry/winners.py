@@ -5,7 +5,7 @@ from typing import Any
 from resources.backend import Backend
 from resources.catalog import ModelVersionRow
 from resources.catalog.models import champion_of
-from resources.registry.events import events_of, what_happened
+from resources.registry.events import describe_event, events_of
 
 PASSED = {"name": "finite_metrics", "passed": True, "reason": "every test metric is finite"}
 HELD = {
@@ -44,4 +44,4 @@ def champion(backend: Backend) -> str | None:
 
 def story(backend: Backend) -> list[tuple[str, str, str | None]]:
     with backend.catalog.read() as session:
-        return [(row.actor, what_happened(row), row.note) for row in events_of(session, "digits")]
+        return [(row.actor, describe_event(row), row.note) for row in events_of(session, "digits")]

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halving import Evaluation
-from resources.evaluation.answers import (
+from resources.evaluation.columns import Coded, encode
+from resources.evaluation.predictor_messages import (
     PLOTLY,
     Answer,
     Done,
@@ -24,7 +25,6 @@ from resources.evaluation.answers import (
     from_bytes,
     to_bytes,
 )
-from resources.evaluation.columns import Coded, encode
 
 VALUES = st.one_of(st.text(), st.integers(), st.floats(allow_nan=False), st.booleans(), st.none())
 

@@ -12,7 +12,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from resources.evaluation.asking import _MAX_BYTES, PredictionFailed, _Incoming, ask
+from resources.evaluation.predictor_calls import _MAX_BYTES, PredictionFailed, _Incoming, call_function
 from resources.evaluation.predictor_process import Question
 from resources.sweep_spec.evaluation import EvaluationLimits
 from tests.waiting import wait_for
@@ -58,7 +58,7 @@ def is_running(pid: int) -> bool:
 @pytest.mark.slow
 def test_a_predictor_and_what_it_has_started_end_with_the_process_that_asked(tmp_path: Path) -> None:
     asking = multiprocessing.get_context("spawn").Process(
-        target=ask, args=(question(tmp_path, "waiting_and_marked"), EvaluationLimits())
+        target=call_function, args=(question(tmp_path, "waiting_and_marked"), EvaluationLimits())
     )
     asking.start()
     wait_for(lambda: len(pids(tmp_path)) == 2, 300, "the predictor runs")
@@ -81,7 +81,7 @@ def test_however_a_predictor_ends_what_it_has_started_has_ended_too(
     tmp_path: Path, predictor: str, limits: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(PredictionFailed, match=said):
-        ask(question(tmp_path, predictor), EvaluationLimits.model_validate(limits))
+        call_function(question(tmp_path, predictor), EvaluationLimits.model_validate(limits))
     assert len(pids(tmp_path)) == 2
     assert not any(map(is_running, pids(tmp_path)))
 
@@ -96,7 +96,7 @@ def test_however_a_predictor_ends_what_it_has_started_has_ended_too(
 )
 def test_what_a_predictor_sends_is_never_unpickled(tmp_path: Path, predictor: str, said: str) -> None:
     with pytest.raises(PredictionFailed, match=said):
-        ask(question(tmp_path, predictor), EvaluationLimits())
+        call_function(question(tmp_path, predictor), EvaluationLimits())
     assert not (tmp_path / "unpickled").exists()
 
 
@@ -116,6 +116,6 @@ def test_the_memory_limit_is_that_of_the_beginning_also_while_serving(
     free = iter([64 << 30])  # asked a second time, nothing is left
     monkeypatch.setattr("resources.evaluation.memory_limit.available_memory", lambda: next(free, 1))
     with_serving = replace(question(tmp_path, "probabilities"), serving_seconds=0.01)
-    serving = ask(with_serving, EvaluationLimits()).serving
+    serving = call_function(with_serving, EvaluationLimits()).serving
     assert serving is not None
     assert (serving["error"], serving["one_row"]["rows"]) == (None, 1)

@@ -15,7 +15,8 @@ from halving import Evaluation, Store
 from halving.checkpoints.restoring import checkpoint_bytes
 from halving.errors import HalvingError, InvalidInput, NotFound
 from halving.records.memory_kills import MemoryKills
-from resources.evaluation.answers import (
+from resources.evaluation.memory_limit import LOOK_SECONDS, Family, MemoryLimit, memory_limit_of
+from resources.evaluation.predictor_messages import (
     Answer,
     Done,
     Evaluated,
@@ -26,7 +27,6 @@ from resources.evaluation.answers import (
     Unreadable,
     from_bytes,
 )
-from resources.evaluation.memory_limit import LOOK_SECONDS, Family, MemoryLimit, memory_limit_of
 from resources.evaluation.predictor_process import Question, answer
 from resources.execution.main_module import start_without_main
 from resources.sweep_spec.evaluation import EvaluationLimits
@@ -45,17 +45,17 @@ class PredictionFailed(HalvingError, RuntimeError):
 
 
 @dataclass(frozen=True)
-class Answered:
-    """What a function gave: an evaluator's evaluation and figures, or what serving a predictor costs."""
+class CallResult:
+    """The result of a call: an evaluator's evaluation and figures, or what serving a predictor costs."""
 
     evaluation: Evaluation | None
     figures: list[Figure]
     serving: dict[str, Any] | None
 
 
-def ask(
+def call_function(
     question: Question, limits: EvaluationLimits, take: Callable[[Answer], None] = lambda _: None
-) -> Answered:
+) -> CallResult:
     """Run a predictor or an evaluator within its limits.
 
     What serving costs is measured in a second process, which only serves.
@@ -71,9 +71,9 @@ def ask(
     last = _run_process(replace(question, kept_bytes=limit.memory // _KEPT), limits, limit, take)
     match last:
         case Evaluated():
-            return Answered(last.evaluation, last.figures, None)
+            return CallResult(last.evaluation, last.figures, None)
         case Done():
-            return Answered(None, [], _measure_serving(question, limits, limit))
+            return CallResult(None, [], _measure_serving(question, limits, limit))
         case _:
             raise PredictionFailed(f"{question.field} {question.function} sent no answer")
 
