@@ -347,7 +347,7 @@ def _lock_file(file: IO[str], seconds: float | None) -> None:
 
 
 def _busy_error(seconds: float | None) -> StoreUnavailable:
-    return StoreUnavailable(f"another process has written into it for {seconds:g} s and is not done")
+    return StoreUnavailable(f"another process has been writing into it for more than {seconds:g} s")
 
 
 def utcnow() -> datetime:
@@ -446,5 +446,5 @@ def _connect_when_possible(engine: Engine, clock: ServerClock, patience: float) 
             connection.autocommit = True
             (now,) = connection.execute(f"SELECT {_CLOCK}").fetchone()
         except engine.dialect.loaded_dbapi.Error as error:
-            raise DisconnectionError(f"it does not say what time it is: {error}") from error
+            raise DisconnectionError(f"its clock cannot be read: {error}") from error
         clock.set(now)

@@ -1,5 +1,4 @@
-"""Write the migration from the newest revision to the tables that :mod:`resources.catalog.tables` declares
-now.
+"""Write the migration from the newest revision to the tables of :mod:`resources.catalog.tables`.
 
 ``python -m resources.catalog.migrate "what changed"``, from the checkout; ``make migration`` calls it.
 """

@@ -49,7 +49,7 @@ def keep_code(store: Store, spec: SweepSpec, began_with: Code | None) -> str | N
         raise PredictionFailed(
             f"predictor {spec.predictor}: its code changed since this process began to judge by it "
             f"({', '.join(changed) or 'its packages'}), so what judged the winner is not known; "
-            "let the files be, and materialize the sweep's evaluation_report in Dagster once more"
+            "leave the files as they are, and materialize the sweep's evaluation_report in Dagster once more"
         )
     warn_of_secrets(spec.name, now.files, stacklevel=2)
     return store.put_blob(to_json(asdict(now)))

@@ -89,7 +89,7 @@ def _measure_serving(question: Question, limits: EvaluationLimits, limit: Memory
             message = _run_process(question, limits, limit)
         except PredictionFailed as error:
             message = Served(error=str(error))
-        served = Served(error="it sent no cost of serving")
+        served = Served(error="it sent no measurement of serving")
         if isinstance(message, Served):
             served = message
     return {"checkpoint_bytes": _checkpoint_bytes(question), **served.__dict__}

@@ -147,7 +147,7 @@ def from_bytes(content: bytes | bytearray) -> Message:
         OverflowError,
         RuntimeError,
     ) as error:
-        raise Unreadable(f"it sent what is no answer: {type(error).__name__}: {error}") from error
+        raise Unreadable(f"it sent a message that is not valid: {type(error).__name__}: {error}") from error
 
 
 def _encode(about: dict[str, Any], parts: Sequence[bytes]) -> bytes:
@@ -230,7 +230,7 @@ def _latencies(values: Any) -> dict[str, float] | None:
 
 def _check_values(values: Any) -> list[Any]:
     if not isinstance(values, list) or any(type(value) not in VALUE_TYPES for value in values):
-        raise TypeError("values that are not plain")
+        raise TypeError("values other than texts, numbers, booleans and null")
     return values
 
 

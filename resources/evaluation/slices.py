@@ -1,5 +1,6 @@
-"""Metrics of groups of rows, by a column's values or by a condition on columns, with Fairlearn's
-``MetricFrame``.
+"""Metrics of groups of rows, which are given by a column's values or by a condition on columns.
+
+They are computed with Fairlearn's ``MetricFrame``.
 
 Differences and ratios are between the largest and the smallest value of a metric over the groups (Fairlearn's
 ``between_groups``). Groups of fewer than 30 rows are reported and marked as small, but are neither the worst

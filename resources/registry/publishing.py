@@ -42,7 +42,7 @@ def publish(store: Store, catalog: Catalog) -> list[str]:
         with catalog.read() as session:
             late = behind(session)
     except SQLAlchemyError as error:
-        return [f"what the store says of models could not be looked at: {_reason(error)}"]
+        return [f"the models to be published could not be read from the catalog: {_reason(error)}"]
     for place, model in enumerate(late, start=1):
         try:
             with catalog.publishing():
@@ -53,9 +53,8 @@ def publish(store: Store, catalog: Catalog) -> list[str]:
             if away and place < len(late):
                 others = f" (as may be those of {len(late) - place} more)"
             problems.append(
-                f"what is in {store.address(published_folder(model))} may be behind the catalog{others}: "
-                f"{_reason(error)}; the next "
-                "command of the registry, or a server, writes it again"
+                f"the files in {store.address(published_folder(model))} may be behind the catalog{others}: "
+                f"{_reason(error)}; the next command of the registry, or a server, writes them again"
             )
             if away:
                 break  # Each other model would wait for the store as long.

@@ -77,8 +77,8 @@ def rollback(
             if now is not None:
                 present = now.version
             raise NotFound(
-                f"model {model!r} had no champion before {present}, so there is none to go back to; what was "
-                "archived or rejected since is passed over"
+                f"model {model!r} had no champion before {present}, so there is none to go back to; versions "
+                "that were archived or rejected since do not count"
             )
         make_champion(session, row, actor, note=note, kind=events.ROLLED_BACK)
         return row

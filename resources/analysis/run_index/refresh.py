@@ -146,7 +146,9 @@ class Refresher:
         done.runs = len(listed)
         if indexed and not listed:
             _log.warning(
-                "the store %s lists no runs at all: the index keeps its %d", self._store.root, len(indexed)
+                "the store %s lists no runs at all: the index keeps its %d runs",
+                self._store.root,
+                len(indexed),
             )
         elif vanished := indexed - listed:
             done.deleted = delete_runs(self._catalog, sorted(vanished))
@@ -267,7 +269,7 @@ class Refresher:
         run = entry.row["run"]
         again = self._note_problem(
             Look(project, run),
-            InvalidInput(f"the catalog does not take it: {getattr(error, 'orig', error)}"),
+            InvalidInput(f"the catalog does not accept it: {getattr(error, 'orig', error)}"),
             done,
         )
         with self._catalog.read() as session:

@@ -122,7 +122,7 @@ def _bring_part_forward(session: Session, after: int, now: float) -> int | None:
 
 
 def confirm(catalog: Catalog, looks: Mapping[int, float]) -> None:
-    """Mark stale runs that cannot be read as seen, and set when to look at them again."""
+    """Mark stale runs that cannot be read as read, and set the time of their next look."""
     if not looks:
         return
     with catalog.write() as session:

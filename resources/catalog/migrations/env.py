@@ -7,9 +7,7 @@ config = context.config
 
 
 def _render(kind, item, autogenerate_context):
-    """Write a column type of ours as the plain type under it: a migration must not change when our code
-    does.
-    """
+    """Write a type of ours as its base type, because a migration must not change with our code."""
     if kind == "type" and isinstance(item, TypeDecorator):
         return f"sa.{item.impl!r}"
     return False

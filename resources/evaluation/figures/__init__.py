@@ -1,3 +1,1 @@
-"""The figures of the evaluation report: each has a title, a sentence on how to read it, and a Plotly
-drawing.
-"""
+"""The figures of the evaluation report, each with a title, a sentence on how to read it, and a drawing."""

@@ -43,7 +43,7 @@ class Pair:
     groups: Groups
 
     def metric_or_main(self, name: str | None) -> str:
-        """The metric that a gate names, or the main metric where it names none."""
+        """The metric that a gate names, or the main metric if it names none."""
         metric: str = name or self.report["main_metric"]
         return metric
 
@@ -95,7 +95,7 @@ def judge_improvement(gate: Improvement, pair: Pair) -> Verdict:
         sentences = {
             PASS: "better",
             FAIL: f"not better by the effect {_short(effect)} that was asked for",
-            UNDECIDED: f"whether it is better cannot be told, nor ruled out that it is by {_short(effect)}",
+            UNDECIDED: f"it cannot be told whether it is better, and by {_short(effect)} it still may be",
         }
         sentence = sentences[conclusion.outcome]
         return _verdict("improvement", pair, metric, conclusion, 0.0, effect, sentence)
@@ -251,8 +251,8 @@ def _compare(
         )
     if metric not in pair.report["intervals"]:
         reason = (
-            f"{metric} {ours:.4f} against {theirs:.4f} of the {pair.champion}: nothing says how sure these "
-            "two figures are"
+            f"{metric} {ours:.4f} against {theirs:.4f} of the {pair.champion}: there is no evidence on how "
+            "certain these two figures are"
         )
         return Verdict(name, UNDECIDED, f"{reason}; let the evaluator return scores of each row", metric)
     try:
@@ -289,8 +289,8 @@ def _verdict(
         if seeds is not None:
             trained = sum(seed["metrics"] is not None for seed in pair.report["final"]["seeds"])
             reason += (
-                f". That is of these two checkpoints: of the recipes, {seeds:,} seeds of each would tell, "
-                f"{trained} were trained"
+                f". That compares these two checkpoints; to compare the recipes, {seeds:,} seeds of each are "
+                f"needed, and {trained} were trained"
             )
     return Verdict(
         name,

@@ -156,11 +156,11 @@ def rows_needed(conclusion: Conclusion, rows: str = "test rows") -> str:
             if conclusion.clusters == 1:
                 total = "1 group"
         few = (
-            f"too few {units} tell anything: of {total} {conclusion.telling} differ, and of fewer than "
-            f"{MIN_TELLING} nothing is concluded; "
+            f"too few {units} differ: of {total} {conclusion.telling} do, and from fewer than {MIN_TELLING} "
+            "nothing is concluded; "
         )
         if not conclusion.telling:
-            return f"{few}take more {rows}: how many cannot be foretold while none differs"
+            return f"{few}take more {rows}: how many cannot be computed while none differs"
     if conclusion.needed is None:
         return f"{few}no number of rows within reason would settle it"
     unit = 10 ** max(0, len(str(conclusion.needed)) - 2)

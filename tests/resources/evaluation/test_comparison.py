@@ -242,7 +242,7 @@ def test_few_clusters_in_which_models_differ_tell_nothing_whatever_their_rows() 
     )
     gain = gain_of(ours, theirs, "found", higher=True)
     assert gain == TooFew(pytest.approx(-0.15), 2_000, 3, clusters=20)
-    assert "too few groups tell anything: of 20 groups 3 differ" in rows_needed(non_inferior(gain, 0.01))
+    assert "too few groups differ: of 20 groups 3 do" in rows_needed(non_inferior(gain, 0.01))
     same = Predictions(np.arange(2_000) % 2, np.arange(2_000) % 2, classes=(0, 1), clusters=clusters)
     assert non_inferior(gain_of(same, same, "accuracy"), 0.03).outcome == "too little evidence"
 

@@ -91,7 +91,7 @@ def test_however_a_predictor_ends_what_it_has_started_has_ended_too(
     ("predictor", "said"),
     [
         ("reducing", "returned a _Reduced: return texts, numbers or booleans"),
-        ("speaking_for_itself", "it sent what is no answer"),
+        ("speaking_for_itself", "it sent a message that is not valid"),
     ],
 )
 def test_what_a_predictor_sends_is_never_unpickled(tmp_path: Path, predictor: str, said: str) -> None:

@@ -129,7 +129,7 @@ def pack_message(about: Any, *parts: bytes) -> bytes:
     ],
 )
 def test_whatever_else_is_sent_is_refused(content: bytes) -> None:
-    with pytest.raises(Unreadable, match="it sent what is no answer"):
+    with pytest.raises(Unreadable, match="it sent a message that is not valid"):
         from_bytes(content)
 
 

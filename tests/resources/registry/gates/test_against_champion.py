@@ -71,7 +71,7 @@ def test_non_inferiority(
             EQUAL,
             {"effect": 0.001},
             "too little evidence",
-            "whether it is better cannot be told, nor ruled out that it is by 0.001",
+            "it cannot be told whether it is better, and by 0.001 it still may be",
         ),
         (WORSE, {}, "fail", "not better by the effect 0.00495"),
     ],
@@ -107,7 +107,8 @@ def test_where_seeds_were_trained_it_says_how_many_of_the_recipes_would_tell() -
     verdict = judge_non_inferior(NonInferior(), type(both)(report, both.ours, both.theirs, {}))
     assert verdict.needed_seeds == planned_seeds(0.004, 0.005 * 0.97)
     assert (
-        f"of the recipes, {verdict.needed_seeds} seeds of each would tell, 2 were trained" in verdict.reason
+        f"to compare the recipes, {verdict.needed_seeds} seeds of each are needed, and 2 were trained"
+        in verdict.reason
     )
     single = {**report, "final": {"std": {"accuracy": None}, "seeds": seeds[:1]}}
     assert (
@@ -162,7 +163,7 @@ def test_without_a_champion_there_is_nothing_to_be_worse_than() -> None:
             {"intervals": {}},
             {},
             "too little evidence",
-            "nothing says how sure these two figures are; let the evaluator return scores",
+            "there is no evidence on how certain these two figures are; let the evaluator return scores",
         ),
     ],
 )
