@@ -163,7 +163,7 @@ def test_while_the_store_is_away_a_change_stands_and_is_published_later(
         (problem,) = publish(two.store, two.catalog)
     assert (
         "may be behind the catalog: the disk is full; the next command of the registry, or a server, "
-        "writes it again"
+        "writes them again"
     ) in problem
     assert halving.resolve("digits@champion", root=two.store.root).version == "1.0.1"
     assert publish(two.store, two.catalog) == []
