@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from benchmarks import page, server
+from benchmarks import page, server, server_process
 from benchmarks.machine import CHECKOUT, ChildFailed, Setting, in_child, run_json
 from benchmarks.peers.compare import MLFLOW, TENSORBOARD
 from benchmarks.peers.installs import environment, install
@@ -134,7 +134,7 @@ def _halving(setting: Setting, sizes: Mapping[str, int]) -> Site:
         length = int.from_bytes(answer[:4], "little")
         return sum(int(curve["rows"]) for curve in json.loads(answer[4 : 4 + length])["curves"])
 
-    command = (sys.executable, "-c", server.SERVER, root, "{port}")
+    command = (sys.executable, "-c", server_process.SERVER, root, "{port}")
     path = f"/?top={sizes['runs']}&metrics=metric_0"
     return Site("Halving", "this commit", command, CHECKOUT, os.environ, ready, request_of, points, path)
 

@@ -17,7 +17,7 @@ from sqlalchemy import select
 
 from halving import Store
 from halving.data.shards import shards_of
-from halving.data.snapshot import snapshot_folder
+from halving.data.snapshot import parse_manifest, snapshot_folder
 from halving.errors import AlreadyExists, NotFound
 from halving.store.retry import warn_once
 from resources.catalog import Catalog, SnapshotRow, utcnow
@@ -141,7 +141,7 @@ def find_unregistered(store: Store, catalog: Catalog, name: str) -> Unregistered
             continue
         file = f"{folder}/manifest.json"
         try:
-            manifest = json.loads(store.read(file))
+            manifest = parse_manifest(store.read(file))
             _check(manifest, folder)
         except NotFound:  # It was never written, or it is lost and DVC may restore it.
             continue

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import math
 import secrets
 import urllib.request
 from pathlib import Path
@@ -18,6 +17,7 @@ from halving.checkpoints.sharded.manifest import Manifest
 from halving.checkpoints.sharded.save import Staging
 from halving.distributed.ranks import ALONE
 from halving.records.run_record import RunRecords, SavedCheckpoint
+from halving.store.deadline import Deadline
 from halving.store.server_store import ServerStore
 from resources.backend import Backend
 from resources.sweep_spec import parse_spec
@@ -33,7 +33,7 @@ WEIGHTS = torch.arange(200_000).reshape(400, 500).float()
 
 def save_checkpoint(store: Store, value: float = 1.0) -> str:
     """A sharded checkpoint: a tensor that is a blob of its own, and one among others."""
-    save = Staging(store, ALONE).begin({"weights": WEIGHTS * value, "small": torch.ones(3)}, lambda: math.inf)
+    save = Staging(store, ALONE).begin({"weights": WEIGHTS * value, "small": torch.ones(3)}, Deadline())
     save.join()
     assert save.digest is not None, save.error
     return save.digest

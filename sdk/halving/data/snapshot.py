@@ -64,9 +64,7 @@ class Snapshot:
             NotFound: there is no such snapshot in the store.
         """
         try:
-            manifest: dict[str, Any] = json.loads(
-                self._retry(partial(self.store.read, f"{self.folder}/manifest.json"))
-            )
+            manifest = parse_manifest(self._retry(partial(self.store.read, f"{self.folder}/manifest.json")))
         except NotFound:
             remedy = ""
             if self.store.folder is not None:
@@ -161,6 +159,17 @@ class Snapshot:
     def _retry_at(self, store: Store, read: Callable[[], _Result]) -> _Result:
         """Read from a store, again while that is unavailable."""
         return retry_while_unavailable(store, f"dataset {self.name}", read, self.deadline, outage=self.outage)
+
+
+def parse_manifest(content: bytes) -> dict[str, Any]:
+    """Read the contents of a manifest file.
+
+    A snapshot is immutable, so one from before ``hash_rules`` had that name still calls it ``hashes``.
+    """
+    manifest: dict[str, Any] = json.loads(content)
+    if "hashes" in manifest:
+        manifest["hash_rules"] = manifest.pop("hashes")
+    return manifest
 
 
 def snapshot_folder(name: str, digest: str) -> str:

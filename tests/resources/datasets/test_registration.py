@@ -144,6 +144,21 @@ def test_a_lost_snapshot_still_says_by_which_columns_rows_are_dealt(
     assert second.splits == first.splits
 
 
+@pytest.mark.parametrize("is_registered", [True, False])
+def test_a_snapshot_with_the_former_word_for_its_rules_is_appended_to(
+    backend: Backend, grow: Grow, is_registered: bool
+) -> None:
+    first = grow()
+    rules = Dataset(backend.store, first.name, first.digest).manifest["hash_rules"]
+    change_manifest(backend, first, hash_rules=None, hashes=rules)
+    if not is_registered:
+        lose_row(backend, first.digest)
+    second = grow()
+    manifest = Dataset(backend.store, "points", second.digest).manifest
+    assert (manifest["hash_rules"], manifest["lineage"]["before"]) == (rules, first.digest)
+    assert second.rows == 600
+
+
 MANGLED: dict[str, dict[str, Any]] = {
     "another name": {"name": "others"},
     "another digest": {"digest": "sha256:" + "0" * 64},
