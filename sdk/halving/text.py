@@ -68,10 +68,11 @@ def local_time(time: datetime | str | None) -> str:
     """
     if time is None:
         return NONE
+    moment = time
     try:
-        if isinstance(time, str):
-            return local_time(datetime.fromisoformat(time))
-        return f"{time.astimezone():%Y-%m-%d %H:%M:%S}"
+        if isinstance(moment, str):
+            moment = datetime.fromisoformat(moment)
+        return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
     except (OverflowError, ValueError):
         return str(time)
 

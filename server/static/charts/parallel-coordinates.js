@@ -1,9 +1,9 @@
 /** Parallel coordinates: a line for each run through its params and metrics, on a canvas of our own. */
-import { effect } from "@preact/signals";
-import { theme, token } from "../lib/theme.js";
+import { token } from "../lib/theme.js";
 import { shareOf, ticksOf } from "./axis.js";
 import { onAxis } from "./brush.js";
 import { SHADES, shades } from "./ramp.js";
+import { redrawOnChange } from "./redraw.js";
 
 /**
  * @typedef {import("./axis.js").Axis} Axis
@@ -46,12 +46,7 @@ export class ParallelCoordinates {
     /** @type {{axis: number, from: number} | null} */
     this.drag = null;
     this.#listen();
-    this.sized = new ResizeObserver(() => this.draw());
-    this.sized.observe(host);
-    this.stopTheme = effect(() => {
-      void theme.value;
-      this.draw();
-    });
+    this.stopDrawing = redrawOnChange(host, () => this.draw());
   }
 
   /** @param {ParallelState} state */
@@ -68,8 +63,7 @@ export class ParallelCoordinates {
   }
 
   destroy() {
-    this.stopTheme();
-    this.sized.disconnect();
+    this.stopDrawing();
     this.canvas.remove();
     this.overlay.remove();
   }

@@ -1,10 +1,10 @@
 /** A point for each run, by any of its values against any other. */
-import { effect } from "@preact/signals";
-import { theme, token } from "../lib/theme.js";
+import { token } from "../lib/theme.js";
 import { shareOf, ticksOf } from "./axis.js";
 import { onAxis } from "./brush.js";
 import { cleared, fitted } from "./parallel-coordinates.js";
 import { shade } from "./ramp.js";
+import { redrawOnChange } from "./redraw.js";
 
 /**
  * @typedef {import("./axis.js").Axis} Axis
@@ -42,12 +42,7 @@ export class ScatterPlot {
     this.canvas.setAttribute("aria-hidden", "true");
     host.append(this.canvas);
     this.#listen();
-    this.sized = new ResizeObserver(() => this.draw());
-    this.sized.observe(host);
-    this.stopTheme = effect(() => {
-      void theme.value;
-      this.draw();
-    });
+    this.stopDrawing = redrawOnChange(host, () => this.draw());
   }
 
   /** @param {ScatterState} state */
@@ -64,8 +59,7 @@ export class ScatterPlot {
   }
 
   destroy() {
-    this.stopTheme();
-    this.sized.disconnect();
+    this.stopDrawing();
     this.canvas.remove();
   }
 

@@ -1,5 +1,6 @@
 """Sweeps that have ended, and what a retention some days later leaves of their checkpoints."""
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,7 +11,7 @@ from halving import Store
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.store.store import digest_of
 from resources.backend import Backend
-from resources.catalog import RungResultRow, TrialRow, utcnow
+from resources.catalog import ReportRow, RungResultRow, TrialRow, utcnow
 from resources.catalog.trial_key import trial_key
 from resources.retention.carry_out import Outcome, carry_out
 from resources.retention.policy import parse_policy
@@ -64,6 +65,18 @@ def add_trial(session: Session, sweep: str, number: int, value: float, checkpoin
             reached_at=utcnow(),
         )
     )
+
+
+def add_report(backend: Backend, sweep: str, winner: int, epoch: int) -> str:
+    """Add the report of a sweep whose winner is a trial's checkpoint of an epoch, and return its digest."""
+    run = trial_key(sweep, winner)
+    named = {"key": run, "checkpoint": digest_of(content(run, epoch))}
+    report = backend.store.put_blob(json.dumps({"name": "small", "winner": named}).encode())
+    page = backend.store.put_blob(b"page")
+    row = ReportRow(sweep=sweep, digest=report, html=page, metrics={}, created_at=utcnow())
+    with backend.catalog.write() as session:
+        session.add(row)
+    return report
 
 
 def add_sweep(backend: Backend, spec: SweepSpec, *, ended: bool = True) -> str:

@@ -13,9 +13,7 @@ from halving import InvalidInput, NotFound, Store, StoreError
 from halving.records.amendments import amend, with_lifecycle
 from halving.records.run_record import RunRecords
 from halving.store.cold import add_cold_root
-from halving.store.store import digest_of
 from resources.backend import Backend
-from resources.catalog import ReportRow, utcnow
 from resources.catalog.trial_key import trial_key
 from resources.retention import carry_out as carrying
 from resources.retention.carry_out import carry_out, explain, find_run_of
@@ -28,6 +26,7 @@ from resources.tenancy.projects import rename_project, set_project
 from tests.resources.retention.ended_sweeps import (
     POLICY,
     Spec,
+    add_report,
     add_sweep,
     carried_out,
     checkpoints_left,
@@ -64,18 +63,7 @@ def test_the_best_trials_have_days_of_their_own_and_a_reports_runs_stay_longer(
     backend: Backend, spec: SweepSpec
 ) -> None:
     sweep = add_sweep(backend, spec)
-    winner = {"key": trial_key(sweep, 3), "checkpoint": digest_of(content(trial_key(sweep, 3), 3))}
-    report = backend.store.put_blob(json.dumps({"name": "small", "winner": winner}).encode())
-    with backend.catalog.write() as session:
-        session.add(
-            ReportRow(
-                sweep=sweep,
-                digest=report,
-                html=backend.store.put_blob(b"page"),
-                metrics={},
-                created_at=utcnow(),
-            )
-        )
+    add_report(backend, sweep, 3, 3)
     policy = {"checkpoints": {"top_k": 3, "top_k_days": 30, "days": 14}}
     carried_out(backend, 29, policy)
     assert checkpoints_left(backend.store, sweep) == {0: [], 1: [3], 2: [3], 3: [3], 4: []}
@@ -101,18 +89,7 @@ def test_of_a_sweep_of_which_nothing_more_goes_no_row_is_held(
         "retention.yaml",
     )
     if which != "the best":
-        winner = {"key": trial_key(sweep, 3), "checkpoint": digest_of(content(trial_key(sweep, 3), 3))}
-        report = backend.store.put_blob(json.dumps({"name": "small", "winner": winner}).encode())
-        with backend.catalog.write() as session:
-            session.add(
-                ReportRow(
-                    sweep=sweep,
-                    digest=report,
-                    html=backend.store.put_blob(b"page"),
-                    metrics={},
-                    created_at=utcnow(),
-                )
-            )
+        add_report(backend, sweep, 3, 3)
     write = backend.catalog.write
     written: list[dict[str, Any]] = []
 

@@ -1,6 +1,5 @@
 """Checkpoints that something still needs stay, also beside a promotion, a restore and a rerun."""
 
-import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from halving import InvalidInput
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.store.store import digest_of
 from resources.backend import Backend
-from resources.catalog import ReportRow, RungResultRow, TrialRow, utcnow
+from resources.catalog import RungResultRow, TrialRow
 from resources.catalog.trial_key import trial_key
 from resources.retention import carry_out as carrying
 from resources.retention import ended_trials
@@ -22,7 +21,14 @@ from resources.scheduling import intents
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
 from tests.backends import add_version
-from tests.resources.retention.ended_sweeps import Spec, add_sweep, carried_out, checkpoints_left, content
+from tests.resources.retention.ended_sweeps import (
+    Spec,
+    add_report,
+    add_sweep,
+    carried_out,
+    checkpoints_left,
+    content,
+)
 
 
 @pytest.fixture
@@ -35,18 +41,8 @@ def test_what_open_sweeps_versions_reports_warm_starts_and_restores_need_stays(
 ) -> None:
     sweep = add_sweep(backend, spec)
     searched = add_sweep(backend, small_spec(name="searched", max_trials=5), ended=False)
-    winner = {"key": trial_key(sweep, 0), "checkpoint": digest_of(content(trial_key(sweep, 0), 1))}
-    report = backend.store.put_blob(json.dumps({"name": "small", "winner": winner}).encode())
+    report = add_report(backend, sweep, 0, 1)
     with backend.catalog.write() as session:
-        session.add(
-            ReportRow(
-                sweep=sweep,
-                digest=report,
-                html=backend.store.put_blob(b"page"),
-                metrics={},
-                created_at=utcnow(),
-            )
-        )
         named = {
             "sweep": sweep,
             "trial": 2,

@@ -1,5 +1,6 @@
 """A store with its catalog for backups: a champion with its checkpoint, a report's page, a paused trial."""
 
+import json
 import secrets
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,26 @@ from resources.backend import Backend
 from resources.catalog import Catalog, ReportRow, SweepRow, TrialRow, utcnow
 from resources.upkeep.backup_files import files_to_keep
 from tests.backends import add_version, snapshot_row
+
+_EARLIER_SNAPSHOT = {
+    "digest": "sha256:s",
+    "name": "points",
+    "rows": 3,
+    "bytes": 9,
+    "schema_sha256": "s",
+    "target": "y",
+    "splits": {"train": 3},
+    "source": "m:f",
+    "transform_sha256": "t",
+    "created_at": {"$time": "2026-01-01T00:00:00+00:00"},
+}
+EARLIER_DUMP = (
+    json.dumps({"table": "snapshots", "columns": list(_EARLIER_SNAPSHOT)})
+    + "\n"
+    + json.dumps(list(_EARLIER_SNAPSHOT.values()))
+    + "\n"
+)
+"""A catalog's dump of the schema 0009: one snapshot."""
 
 
 def fill(backend: Backend) -> dict[str, str]:

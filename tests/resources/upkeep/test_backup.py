@@ -34,7 +34,7 @@ from resources.upkeep.backup_files import backups_of, read_backup, unpack
 from resources.upkeep.restore import restore
 from tests.backends import add_version, snapshot_row
 from tests.postgres import Postgres
-from tests.resources.upkeep.backups import add_sweep, elsewhere, everything, place_of
+from tests.resources.upkeep.backups import EARLIER_DUMP, add_sweep, elsewhere, everything, place_of
 from tests.s3 import S3
 from tests.sdk.metric_files import read_points, write_segment
 
@@ -349,33 +349,9 @@ def test_rows_of_an_earlier_schema_are_loaded_into_it_and_upgraded(catalog: Cata
 
     from resources.upkeep.catalog_dump import load_catalog, revision_of
 
-    columns = [
-        "digest",
-        "name",
-        "rows",
-        "bytes",
-        "schema_sha256",
-        "target",
-        "splits",
-        "source",
-        "transform_sha256",
-        "created_at",
-    ]
-    row = [
-        "sha256:s",
-        "points",
-        3,
-        9,
-        "s",
-        "y",
-        {"train": 3},
-        "m:f",
-        "t",
-        {"$time": "2026-01-01T00:00:00+00:00"},
-    ]
     dump = tmp_path / "catalog.jsonl.gz"
     with gzip.open(dump, "wt") as lines:
-        lines.write(json.dumps({"table": "snapshots", "columns": columns}) + "\n" + json.dumps(row) + "\n")
+        lines.write(EARLIER_DUMP)
     newest = revision_of(catalog)
     assert load_catalog(catalog, dump, "0009") == {"snapshots": 1}
     assert revision_of(catalog) == newest

@@ -2,7 +2,6 @@
 
 import gzip
 import itertools
-import json
 import os
 import secrets
 import shutil
@@ -41,6 +40,7 @@ from resources.upkeep.restore import restore
 from tests.backends import add_version, snapshot_row
 from tests.changes import be_later, is_killed, is_process_killed
 from tests.lent_databases import LentDatabases
+from tests.resources.upkeep.backups import EARLIER_DUMP
 
 DAY = 86_400.0
 PUBLISHED = ["1.0.0.json", "aliases.json", "champion.json"]
@@ -217,33 +217,7 @@ def backed_up(store: Store, url: str, root: str) -> Store:
 
 def as_of_earlier_schema(place: Store) -> None:
     """Make the backup of a place one of an earlier schema, of a snapshot alone."""
-    columns = [
-        "digest",
-        "name",
-        "rows",
-        "bytes",
-        "schema_sha256",
-        "target",
-        "splits",
-        "source",
-        "transform_sha256",
-        "created_at",
-    ]
-    row = [
-        "sha256:s",
-        "points",
-        3,
-        9,
-        "s",
-        "y",
-        {"train": 3},
-        "m:f",
-        "t",
-        {"$time": "2026-01-01T00:00:00+00:00"},
-    ]
-    dump = gzip.compress(
-        f"{json.dumps({'table': 'snapshots', 'columns': columns})}\n{json.dumps(row)}\n".encode()
-    )
+    dump = gzip.compress(EARLIER_DUMP.encode())
     manifest = read_backup(place)
     place.replace(file_of(manifest.id, CATALOG), dump)
     place.delete(file_of(manifest.id, MANIFEST))

@@ -6,11 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections import Counter
 from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -23,30 +21,13 @@ from halving.journal.directory import attempt_folders, journal_home
 from halving.maintenance.compaction import compact
 from halving.metrics.manifest import Absorbed, Manifest, publish_manifest, run_files
 from tests.sdk.conftest import Script
+from tests.sdk.ingest.stored_points import count_points, end_record, points
 
 
 @pytest.fixture
 def store(any_store: Store) -> Store:
     """Everything here holds for every kind of store."""
     return any_store
-
-
-def points(store: Store, run: str = "r") -> list[dict[str, Any]]:
-    folder = f"metrics/project=p/run={run}/live"
-    return [
-        row
-        for name in store.names(folder)
-        for row in pq.read_table(store.path(f"{folder}/{name}"), filesystem=store.filesystem).to_pylist()
-    ]
-
-
-def count_points(store: Store) -> Counter[tuple[str, int]]:
-    return Counter((point["key"], point["step"]) for point in points(store))
-
-
-def end_record(store: Store, attempt: int = 1) -> dict[str, Any]:
-    ended: dict[str, Any] = json.loads(store.read(f"runs/project=p/r/end-{attempt:04d}.json"))
-    return ended
 
 
 KILLED = """
