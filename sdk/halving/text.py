@@ -68,11 +68,11 @@ def local_time(time: datetime | str | None) -> str:
     """
     if time is None:
         return NONE
-    moment = time
+    converted = time
     try:
-        if isinstance(moment, str):
-            moment = datetime.fromisoformat(moment)
-        return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
+        if isinstance(converted, str):
+            converted = datetime.fromisoformat(converted)
+        return f"{converted.astimezone():%Y-%m-%d %H:%M:%S}"
     except (OverflowError, ValueError):
         return str(time)
 
