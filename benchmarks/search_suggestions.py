@@ -57,7 +57,7 @@ def measure(setting: Setting) -> Part:
     trials = setting.choose(30, QUALITY_TRIALS)
     seeds = setting.choose(1, QUALITY_SEEDS)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # nothing is timed here
-        for name, capped in (("at most HISTORY", True), ("all", False)):
+        for name, capped in (("at most 500 trials", True), ("all", False)):
             search = partial(in_child, "benchmarks.search_suggestions:quality", trials=trials, capped=capped)
             searches = [pool.submit(search, seed=seed) for seed in range(seeds)]
             results = [each.result() for each in searches]

@@ -1,4 +1,4 @@
-"""What a check of a snapshot looks at, and what it says of it."""
+"""The input and the result of a check of a snapshot."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

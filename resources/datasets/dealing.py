@@ -108,10 +108,10 @@ def kinds_of_hashes(source: DatasetSource) -> list[str]:
 
 
 def check_splits(source: DatasetSource, dealt: DealtRows) -> None:
-    """Refuse rows of which none is to train on, to compare by or to judge on.
+    """Refuse dealt rows if a split that the spec needs is empty.
 
     Raises:
-        InvalidInput: a split that the spec needs is empty.
+        InvalidInput: a required split, a split with a share, or a fold has no rows.
     """
     rows = {split: spool.rows for split, spool in dealt.spools.items()}
     total = sum(rows.values())

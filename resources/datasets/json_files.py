@@ -187,7 +187,7 @@ def _split_objects(begun: str, pieces: Iterator[str]) -> Iterator[str]:
 
 
 def _read_more(text: str, pieces: Iterator[str], why: str) -> str:
-    """Double the text of an object that may only be cut off."""
+    """Read on until the text is twice as long, because its object may only be cut off."""
     more: list[str] = []
     missing = len(text)
     while missing > 0 and len(text) <= _MAX_OBJECT and (piece := next(pieces, None)) is not None:

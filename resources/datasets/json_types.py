@@ -26,7 +26,7 @@ _WAYS = "write such numbers as texts"
 
 
 class _Inexact(float):
-    """The double nearest to a written number that no double is."""
+    """The nearest double to a number in a text that no double equals."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -81,7 +81,7 @@ class JsonTypes:
         return pa.schema(list(self._kind))
 
     def large(self) -> frozenset[str]:
-        """The columns with a whole number that no double is."""
+        """The columns with a whole number that no double equals."""
         return frozenset(
             path[0] for path, numbers in self._numbers.items() if numbers.inexact and len(path) == 1
         )

@@ -101,7 +101,7 @@ def make_plan(
     previous: PreviousSnapshot | None,
     *,
     refresh: bool,
-) -> Append | Rewrite:
+) -> Plan:
     """Decide which rows of an opened source are read.
 
     Args:

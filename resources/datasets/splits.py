@@ -136,7 +136,7 @@ def _check_key(previous_key: PreviousKey, schema: pa.Schema) -> None:
 
 
 def divide_interval(shares: Mapping[str, float]) -> tuple[list[str], Words]:
-    """The splits in the order of their intervals, and where each but the first begins, in parts of 2**64.
+    """Divide the 2**64 hashes among splits: their names in order, and where each but the first begins.
 
     The bounds are exact: 0.1 is a tenth. Test comes first, so that what is held out depends on its own share
     alone, and not on the other splits or folds.

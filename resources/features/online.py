@@ -32,7 +32,7 @@ from resources.features.withdrawn import Push, settle_new, withdraw
 
 @dataclass(frozen=True)
 class Pushed:
-    """What a push did.
+    """The counts of a push.
 
     Attributes:
         entities: how many entities had a latest row.
