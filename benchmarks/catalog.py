@@ -4,16 +4,14 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.assumptions import GOES_ON, RUNG, TRIALS
+from benchmarks.assumptions import RUNG, TRIALS
 from benchmarks.catalog_clients import milliseconds, rate_of, spread_of, work_together
+from benchmarks.catalog_loop import CALLS, CLIENTS
 from benchmarks.machine import Setting, in_child
 from benchmarks.results import Part, Table, Target, number, spread
 from resources.scheduling.leases import HEARTBEAT_SECONDS
 
-CLIENTS = 16
 RUNNING = 640
-# a second: a decision for each rung, and a next trial where it does not go on in place
-CALLS = TRIALS / RUNG * (2 - GOES_ON)
 # a second, of all kinds; ms
 WRITES = 2_000.0
 BOUND = 10.0

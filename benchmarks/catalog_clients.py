@@ -2,18 +2,14 @@
 
 import random
 import time
-from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from benchmarks.catalog_fill import LEASE
+from benchmarks.catalog_loop import Loop, scheduler_of
 from benchmarks.machine import in_child
 from benchmarks.results import spread
-
-if TYPE_CHECKING:
-    from resources.catalog import Catalog
-    from resources.scheduling.scheduler import Scheduler
 
 KINDS = ("write", "next", "decision", "held back")
 """Of calls: a write of its own; a next trial, a decision about one, and no next trial because it is not the
@@ -21,18 +17,6 @@ sweep's turn.
 """
 
 _WAIT_SECONDS = 180.0  # seconds that clients wait for each other
-
-
-class Loop(NamedTuple):
-    """What one client does, by its two kinds of calls.
-
-    ``begin`` is called before each stage, while no client works; it gets the stage, and whether this is the
-    first client.
-    """
-
-    write: Callable[[], None]
-    call: Callable[[], str]  # gives its kind
-    begin: Callable[[dict[str, Any], bool], None] = lambda stage, first: None
 
 
 def work_together(folder: Path, setting: dict[str, Any]) -> list[list[dict[str, Any]]]:
@@ -107,28 +91,15 @@ def _work(loop: Loop, stage: dict[str, Any], source: random.Random) -> dict[str,
 
 
 def _loop(setting: dict[str, Any], place: int, source: random.Random) -> Loop:
-    from benchmarks import catalog_peers, catalog_shares
+    from benchmarks import catalog_fleet, catalog_peers
 
     if setting["writer"] == "fleet":
-        return catalog_shares.workers(setting["ours"], setting["sweeps"][place :: setting["clients"]], source)
+        return catalog_fleet.workers(setting["ours"], setting["sweeps"][place :: setting["clients"]], source)
     if setting["writer"] == "heartbeat":
         return _ours(setting["ours"], setting["sweep"], place, setting["clients"], source)
     if setting["writer"] == "optuna":
         return Loop(*catalog_peers.optuna(setting["theirs"], setting["study"], place, source))
     return Loop(catalog_peers.bare(setting["ours"], setting["sweep"], place), lambda: "next")
-
-
-def scheduler_of(catalog: "Catalog", sweep: str) -> "Scheduler":
-    """A sweep's scheduler that takes leases of a day.
-
-    So no lease runs out while clients wait for each other.
-    """
-    from resources.scheduling.scheduler import Scheduler
-
-    class OfClients(Scheduler):
-        longest_lease = LEASE
-
-    return OfClients(catalog, sweep)
 
 
 def _ours(url: str, sweep: str, place: int, clients: int, source: random.Random) -> Loop:

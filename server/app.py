@@ -32,9 +32,22 @@ from server.index_refresher import keep_index_fresh
 from server.mlflow import routes as mlflow
 from server.mlflow.refusals import MlflowProblems
 from server.pages import PageFiles, Pages
-from server.publisher import publish_models
 from server.settings import Settings
 from server.state import State
+
+
+@contextlib.asynccontextmanager
+async def publish_models(state: State) -> AsyncIterator[None]:
+    """Publish changes of models for the length of the ``with`` block.
+
+    The first are those that an earlier server has left.
+    """
+    state.publisher.start()
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(state.publisher.stop)
+
 
 SERVICES: list[Callable[[State], AbstractAsyncContextManager[object]]] = [
     keep_index_fresh,

@@ -3,19 +3,12 @@
 While the store is away nobody who decides has to wait for it.
 """
 
-import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from halving import Store
 from resources.catalog import Catalog
 from resources.registry.publishing import publish
-
-if TYPE_CHECKING:
-    from server.state import State
 
 WAIT_SECONDS = 1.0
 """That an answer waits for the store: who then asks it finds the new champion, if it is not away."""
@@ -24,19 +17,6 @@ WAIT_SECONDS = 1.0
 _FIRST_PAUSE = 1.0
 _LAST_PAUSE = 60.0
 _log = logging.getLogger(__name__)
-
-
-@asynccontextmanager
-async def publish_models(state: "State") -> AsyncIterator[None]:
-    """Publish models for the length of the ``with`` block; one of the server's services.
-
-    It begins with what an earlier server left.
-    """
-    state.publisher.start()
-    try:
-        yield
-    finally:
-        await asyncio.to_thread(state.publisher.stop)
 
 
 class Publisher:

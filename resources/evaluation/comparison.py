@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resources.evaluation.measures import EXTREMES, Confusion, RowMean, measure
-from resources.evaluation.predictions import Predictions, higher_is_better
+from resources.evaluation.predictions import Predictions
 from resources.evaluation.ranked import Ranked
 from resources.evaluation.resampling import SEED, Resampled
 from resources.evaluation.statistics.bootstrap import (
@@ -23,7 +23,7 @@ from resources.evaluation.statistics.clusters import Clusters, among, count_clus
 from resources.evaluation.statistics.evidence import Evidence
 from resources.evaluation.statistics.proportions import PairedProportions, Proportion
 from resources.evaluation.statistics.too_few import FEW_TELLING, MIN_TELLING, TooFew
-from resources.sweep_spec.metrics import CLASS_SCORERS, PROBABILITY_SCORERS
+from resources.sweep_spec.metrics import CLASS_SCORERS, PROBABILITY_SCORERS, higher_is_better
 
 _MAX_CELLS = 200_000  # kinds of rows times cells of confusion matrices
 _MAX_OF_KINDS = 20_000_000  # rows times kinds of them: 160 MB

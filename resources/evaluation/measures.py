@@ -56,6 +56,21 @@ def measure(predictions: Predictions, metric: str) -> Resampled:
     return _of_classes(predictions, metric)
 
 
+def metric_on(predictions: Predictions, metric: str, rows: NDArray[np.int64]) -> float:
+    """The value of a metric on some of the rows, by their positions; a repeated position counts twice.
+
+    For many sets of rows call :func:`measure` once, which prepares what they
+    share.
+
+    Returns:
+        NaN if the metric has no value on these rows, such as ROC AUC on rows of one class.
+
+    Raises:
+        InvalidInput: the predictions do not have what the metric needs.
+    """
+    return measure(predictions, metric).on(rows)
+
+
 def check_fits(predictions: Predictions, metric: str) -> None:
     """Refuse a metric that these predictions cannot have.
 

@@ -19,9 +19,6 @@ from halving import Store
 from halving.errors import StoreError
 from resources.evaluation.columns import encode_arrow, join_columns
 from resources.evaluation.statistics.clusters import Clusters
-from resources.sweep_spec.metrics import higher_is_better
-
-__all__ = ["Predictions", "higher_is_better", "metric_on", "read", "sorted_classes", "write"]
 
 _ABOUT = b"halving.predictions"
 _PROBABILITY = "probability_"
@@ -135,20 +132,3 @@ def sorted_classes(*values: Any) -> tuple[Any, ...]:
     """All classes that occur, in the order of a report: by type, then as scikit-learn sorts them."""
     labels = {value for some in values for value in some}
     return tuple(sorted(labels, key=lambda label: (str(type(label)), label)))
-
-
-def metric_on(predictions: Predictions, metric: str, rows: NDArray[np.int64]) -> float:
-    """The value of a metric on some of the rows, by their positions; a repeated position counts twice.
-
-    For many sets of rows call :func:`resources.evaluation.measures.measure` once, which prepares what they
-    share.
-
-    Returns:
-        NaN if the metric has no value on these rows, such as ROC AUC on rows of one class.
-
-    Raises:
-        InvalidInput: the predictions do not have what the metric needs.
-    """
-    from resources.evaluation.measures import measure
-
-    return measure(predictions, metric).on(rows)

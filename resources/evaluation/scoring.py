@@ -13,12 +13,12 @@ from resources.evaluation.confusion_metrics import by_class
 from resources.evaluation.held_out import TEST_SPLIT, HeldOut
 from resources.evaluation.measures import class_codes, measure
 from resources.evaluation.predicted import Predicted
-from resources.evaluation.predictions import Predictions, higher_is_better
+from resources.evaluation.predictions import Predictions
 from resources.evaluation.predictor_calls import CallResult, PredictionFailed, call_function
 from resources.evaluation.predictor_process import Question
 from resources.evaluation.resampling import Resampled, interval_of
 from resources.sweep_spec import SweepSpec
-from resources.sweep_spec.metrics import NUMBER_METRICS
+from resources.sweep_spec.metrics import NUMBER_METRICS, higher_is_better
 
 
 @dataclass(frozen=True)

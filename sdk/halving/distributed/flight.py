@@ -9,6 +9,12 @@ import json
 import os
 from typing import Any, NamedTuple
 
+OWN = "halving:"
+"""The beginning of the descriptions of our own process groups."""
+ARRIVALS = f"{OWN}arrivals"
+"""The description of the group in which a rank need not wait; :attr:`Gang.waits` says whether it does."""
+SAVES = f"{OWN}saves"
+"""The description of the group of saves, whose collectives a background thread calls."""
 _ENTRIES = 64  # collectives that are kept; reading 2000, torch's own number, takes 0.1 s
 
 

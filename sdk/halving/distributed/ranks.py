@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from halving import errors
+from halving.distributed.flight import ARRIVALS, OWN
 from halving.errors import HalvingError, InvalidInput
 
 if TYPE_CHECKING:
@@ -24,12 +25,6 @@ if TYPE_CHECKING:
 
     from halving.distributed.watch import Watch
 
-OWN = "halving:"
-"""The beginning of the descriptions of our own process groups."""
-ARRIVALS = f"{OWN}arrivals"
-"""The description of the group in which a rank need not wait; :attr:`Gang.waits` says whether it does."""
-SAVES = f"{OWN}saves"
-"""The description of the group of saves, whose collectives a background thread calls."""
 _FIRST_BYTES = 2048  # A longer message takes a second collective.
 _STOPPING = "run.stopping"
 _ASK_SECONDS = 0.1  # between two exchanges of flags, where calls come closer than that

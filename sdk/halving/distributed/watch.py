@@ -12,18 +12,15 @@ import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from halving.distributed import flight
-from halving.distributed.flight import Collective, Counts
+from halving.distributed.flight import ARRIVALS, OWN, SAVES, Collective, Counts
 from halving.distributed.hang import Hang, find_hang
-from halving.distributed.ranks import ARRIVALS, OWN, SAVES
 from halving.store.deadline import Deadline
 
 if TYPE_CHECKING:
     from torch.distributed import Store
-
-    from halving.distributed.ranks import Gang
 
 _LOOK_SECONDS = 0.1
 _HEAR_SECONDS = 0.5  # between two looks whether another rank asks
@@ -36,17 +33,31 @@ _SETTLE_SECONDS = 3.0
 _OWN_FRAMES = ("halving/trial_process/", "torch/distributed/elastic/", "multiprocessing/")
 
 
+class WatchedRank(Protocol):
+    """What the watch knows of its rank.
+
+    Attributes:
+        rank: of this process, from 0.
+        call: the collective in which this rank waited last.
+        waits: whether it waits there for the other ranks.
+    """
+
+    rank: int
+    call: str
+    waits: bool
+
+
 class Watch:
     """Watches this rank's collectives until :meth:`close`.
 
     Args:
-        gang: of this rank.
+        gang: this rank, in its gang.
         store: the gang's; a connection of its own.
         folder: where this node's agent finds ``hang-RANK.json`` while a collective that this rank waits in is
             about to be given up.
     """
 
-    def __init__(self, gang: "Gang", store: "Store", folder: Path) -> None:
+    def __init__(self, gang: WatchedRank, store: "Store", folder: Path) -> None:
         self._gang = gang
         self._store = store
         self._file = folder / f"hang-{gang.rank}.json"

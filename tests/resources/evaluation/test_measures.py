@@ -13,8 +13,8 @@ from sklearn.metrics import get_scorer, get_scorer_names, precision_recall_fscor
 
 from halving import InvalidInput
 from resources.evaluation.confusion_metrics import FROM_CONFUSION, SHARES_OF_RIGHT, by_class
-from resources.evaluation.measures import Confusion, RowMean, measure
-from resources.evaluation.predictions import Predictions, metric_on, sorted_classes
+from resources.evaluation.measures import Confusion, RowMean, measure, metric_on
+from resources.evaluation.predictions import Predictions, sorted_classes
 from resources.evaluation.ranked import Ranked
 from resources.evaluation.resampling import interval_of, wilson
 from resources.sweep_spec.metrics import (

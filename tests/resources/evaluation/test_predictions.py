@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from halving import Store, StoreError
-from resources.evaluation.predictions import Predictions, metric_on, read, sorted_classes, write
+from resources.evaluation.measures import metric_on
+from resources.evaluation.predictions import Predictions, read, sorted_classes, write
 
 
 def labels(*values: Any) -> np.ndarray:

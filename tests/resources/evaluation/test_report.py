@@ -17,6 +17,7 @@ from resources.backend import Backend
 from resources.catalog import SplitLookRow
 from resources.datasets.snapshots import take_snapshot
 from resources.evaluation import predictions
+from resources.evaluation.measures import metric_on
 from resources.evaluation.page import number
 from resources.evaluation.report import (
     NoWinner,
@@ -218,7 +219,7 @@ def test_a_report_has_intervals_slices_baseline_calibration_serving_and_its_rows
     assert data["main_metric"] == "roc_auc"
     stored = predictions.read(backend.store, data["predictions"])
     assert stored.rows == data["snapshot"]["splits"]["test"]
-    assert predictions.metric_on(stored, "neg_log_loss", np.arange(stored.rows)) == pytest.approx(
+    assert metric_on(stored, "neg_log_loss", np.arange(stored.rows)) == pytest.approx(
         data["metrics"]["neg_log_loss"]
     )
     assert data["baseline"]["metrics"]["roc_auc"] == 0.5
