@@ -56,9 +56,9 @@ def duration(seconds: float | None) -> str:
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"
-    if 0 < seconds < 10:
-        return f"{seconds:.1f} s"
-    return f"{seconds:.0f} s"
+    if seconds == 0 or seconds >= 10:
+        return f"{seconds:.0f} s"
+    return f"{seconds:.1f} s"
 
 
 def local_time(time: datetime | str | None) -> str:
