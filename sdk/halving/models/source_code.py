@@ -175,7 +175,9 @@ def _read_imports(text: str, package: str) -> Iterator[str]:
             if node.level:
                 parts = package.split(".")
                 above = parts[: len(parts) - node.level + 1]
-                base = ".".join(filter(None, [*above, base]))
+                if base:
+                    above.append(base)
+                base = ".".join(above)
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
 

@@ -132,6 +132,17 @@ def test_a_module_that_is_no_python_is_taken_as_it_is(
     assert "größe" in code.files["latin_one.py"]
 
 
+def test_a_relative_import_in_a_module_without_a_package_names_no_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "asks_a_parent.py").write_text(
+        "try:\n    from .beside_it import part\nexcept ImportError:\n    part = 1\n"
+    )
+    (tmp_path / "beside_it.py").write_text("part = 2\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert list(code_of("asks_a_parent:predict").files) == ["asks_a_parent.py"]
+
+
 def test_nothing_is_imported_to_find_the_code_not_even_the_packages_that_it_is_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
