@@ -134,10 +134,10 @@ class _Pass(Iterator[Any]):
         self._begin = position.row
         self._cut = position.plan.batches(self._begin)
         self._number = 0
-        self.over = False
         self.superseded = False
         self._ready: deque[Any] = deque()
         self._source = batches(self._epoch, self._begin, 0)
+        self.over = False  # Set last: without it, close() has nothing to end.
 
     def __next__(self) -> Any:
         began = perf_counter()

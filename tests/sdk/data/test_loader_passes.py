@@ -34,6 +34,23 @@ def test_leaving_a_loop_ends_the_epoch_if_a_batch_was_handed_out(
     assert flat(numbers(loader)) == second
 
 
+def test_a_pass_that_cannot_begin_leaves_its_loader_as_it_was(
+    datasets: dict[str, Dataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = datasets["four shards"].loader("train", batch_size=16)
+
+    def refuse(*_: int) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("halving.data.loader_plan.LoaderPlan.blocks_ahead", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            iter(loader)
+    gc.collect()
+    assert (loader.epoch, loader.position, loader.broken_off) == (1, 0, None)
+    assert len(flat(numbers(loader))) == sum(ROWS)
+
+
 ONE_PASS = (
     "this loop over the loader of split 'train' of dataset points cannot go on, .* a loader has one pass "
     "at a time; open another one"
