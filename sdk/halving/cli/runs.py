@@ -197,7 +197,11 @@ def _lines_on_missing_names(store: Store, runs: list[RunInfo], wanted: RunFilter
 
 
 def _names(info: RunInfo, kind: str) -> Iterable[str]:
-    return {"params": info.flat_params, "tags": info.tags, "metrics": info.summary}[kind]
+    if kind == "params":
+        return info.flat_params
+    if kind == "tags":
+        return info.tags
+    return info.summary
 
 
 def _nothing(store: Store) -> str:
