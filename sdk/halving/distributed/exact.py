@@ -71,7 +71,7 @@ def check_leaves(micro_batches: int, world_size: int) -> None:
 
 
 def check_exact(model: "nn.Module", device: "torch.device") -> None:
-    """Check that a model computes the same for each micro-batch, whatever other rows it computes.
+    """Check that a model computes the result of a micro-batch from that micro-batch's rows alone.
 
     Raises:
         InvalidInput: it has running statistics, or is on a GPU that may choose other algorithms.

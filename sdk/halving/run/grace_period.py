@@ -40,7 +40,7 @@ class GracePeriod(Deadline):
             self._saving_since = monotonic()
 
     def end_saving(self) -> None:
-        """Note that training goes on."""
+        """Note that the saving has ended, and training goes on."""
         self._saving_since = None
 
     @property

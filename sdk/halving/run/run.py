@@ -746,7 +746,7 @@ class Run:
 
 
 def _losses(run: Run, ended: Mapping[str, Any], complete: bool, kept: Path | None) -> list[str]:
-    """Warnings of what is not in the store when the run is over."""
+    """Warnings about points and values that are not in the store when the run is over."""
     lost = []
     if not complete and kept is not None:
         advice = "`halving recover`, or the next attempt of this run on this machine, writes it"

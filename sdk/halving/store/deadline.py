@@ -1,11 +1,11 @@
-"""The time until which something is waited for, which may move while it is waited for."""
+"""The time at which waiting ends, which may move while somebody waits."""
 
 import math
 import time
 
 
 class Deadline:
-    """The time until which something is waited for; whoever waits reads it anew at each try.
+    """The time at which waiting ends; it may move, so it is read again before each try.
 
     Args:
         time: by ``time.monotonic``; without it there is no end.
@@ -23,11 +23,11 @@ class Deadline:
 
     @property
     def time(self) -> float:
-        """When it is, by ``time.monotonic``; infinite where there is no end."""
+        """The time by ``time.monotonic``; infinite if the waiting has no end."""
         return min([self._time, *(limit.time for limit in self._limits)])
 
     def remaining(self) -> float:
-        """Seconds from now; 0 or less when it is over."""
+        """Seconds that are left; 0 or less when it is over."""
         return self.time - time.monotonic()
 
     def is_over(self) -> bool:

@@ -179,10 +179,10 @@ def plan_of_json(items: list[Any]) -> SavePlan:
 def shared_plan(
     planner: StagingPlanner, all_items: list[list[Any]], rank: int
 ) -> "tuple[SavePlan, Metadata]":
-    """What this rank writes, and the metadata of what all of them write.
+    """Plan a save: return the part that this rank writes, and the metadata of all ranks' parts.
 
-    Every rank computes the same, because the plan is made of what all have gathered. Chunks without elements
-    are written by nobody.
+    Every rank computes the same plan, because all have the same gathered items. Chunks without elements are
+    not written.
     """
     plans, metadata = planner.create_global_plan([plan_of_json(items) for items in all_items])
     own = planner.finish_plan(plans[rank])

@@ -207,9 +207,9 @@ class Staging:
         return planner, plan_as_json(planner.create_local_plan())
 
     def _plan(self, planner: "StagingPlanner", local: list[Any]) -> "tuple[SavePlan, Metadata]":
-        """What this rank writes, and the metadata of what all write.
+        """Plan a save: return the part that this rank writes, and the metadata of all ranks' parts.
 
-        The ranks send each other what they have only where that has changed.
+        The plan of the save before is used again, unless the items of any rank have changed.
         """
         from halving.checkpoints.sharded.planning import shared_plan
 

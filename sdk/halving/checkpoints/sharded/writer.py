@@ -133,7 +133,7 @@ class StoreWriter(StorageWriter):
 
 
 def results_as_json(results: list[WriteResult]) -> list[Any]:
-    """What a rank has written, as JSON for rank 0."""
+    """Where a rank has written its tensors, as JSON for rank 0."""
     return [[result.index.fqn, list(result.index.offset or ()), *result.storage_data] for result in results]
 
 
