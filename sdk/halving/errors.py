@@ -38,7 +38,7 @@ class StoreUnavailable(StoreError, ConnectionError):
     The same call may succeed later.
 
     Attributes:
-        retry_after: seconds for which a server asks to be left alone; 0 where nobody asked.
+        retry_after: seconds that a server wants the next try to wait; 0 if it has not said so.
     """
 
     retry_after = 0.0

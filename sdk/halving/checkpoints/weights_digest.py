@@ -39,8 +39,8 @@ def weights_digest(state: Mapping[str, Any], values: Mapping[str, Any] | None = 
             are not asked again.
 
     Raises:
-        Exception: nobody can say what the bytes are: of quantized or expanded tensors, of those without data,
-            of classes of others.
+        Exception: the bytes of a tensor are unknown: it is quantized or expanded, has no data, or is of a
+            class that is not PyTorch's.
     """
     if values is None:
         values = {name: state_of(value) for name, value in state.items()}

@@ -116,8 +116,8 @@ class Drain:
         except BatchMissing as missing:
             if missing.next > self.sequence:  # somebody else writes this attempt
                 raise
-            # What was acknowledged is in the journal no more; what is logged from now on must not wait for
-            # it.
+            # Acknowledged points are no longer in the journal, so those that are logged from now on must not
+            # wait for them.
             warn(
                 f"{self._store.root} lacks the points of run {self._run} that it has taken before (batches "
                 f"{missing.next} to "

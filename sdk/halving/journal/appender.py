@@ -328,7 +328,7 @@ class Appender:
 
 
 def _no_keys_yet(values: Any, step: int) -> bool:
-    """Stand in for :attr:`Appender.fast` until a log segment has its first record: refuse."""
+    """Accept nothing: the value of :attr:`Appender.fast` until a log segment has its first record."""
     return False
 
 

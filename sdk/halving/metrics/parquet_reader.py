@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 _FOOTER = 1 << 14  # bytes that hold most footers
 _SMALL = 1 << 18  # bytes that an object store gives in less time than it takes to answer another request
-_KEPT = 4  # decoded row groups of a file that other keys may be in
-_KEPT_ROWS = 1 << 16  # such a row group has no more
-_KEPT_CLOSED_ROWS = 20_000  # A kept row group of a closed file has no more.
+_KEPT = 4  # The decoded row groups of a file that are kept, because other keys may be in them.
+_KEPT_ROWS = 1 << 16  # A larger row group is not kept.
+_KEPT_CLOSED_ROWS = 20_000  # A larger row group of a closed file is not kept.
 _POINT = ("attempt", "step", "wall_time", "value")  # The fields of Points.
 
 

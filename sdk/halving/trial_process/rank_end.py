@@ -61,7 +61,7 @@ def find_end(
     *,
     has_sigterm: bool,
 ) -> Message | None:
-    """Find how the ranks of a node ended, by the one that was the reason; None after a SIGTERM.
+    """Find the message of the rank that caused the end of a node's ranks; None after a SIGTERM.
 
     A rank that ended without a record comes before those that raised, because they raised when it was gone. A
     rank that did not come to a collective comes before those that gave it up. After a SIGTERM only an error

@@ -279,7 +279,7 @@ class Save(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """Give up the copy, which is needed no more or about to be overwritten. The save must have ended."""
+        """Release the copy, because it is not needed or about to be overwritten; the save must have ended."""
 
     def begin(self, deadline: Deadline) -> None:
         """Begin to write the copy on all ranks; or once more, where writing the newest save failed.

@@ -286,9 +286,9 @@ class AsyncSaver:
             self._publish_or_wait(save, saved, points_by, deadline)
 
     def land(self, seconds: float) -> None:
-        """Wait until what is being written counts, for so many seconds, or fewer after a SIGTERM.
+        """Wait until the save in flight counts, for some seconds at most, and for fewer after a SIGTERM.
 
-        What is not written by then is given up; the thread that publishes its record goes on.
+        If it is not written by then, it is given up. The thread that publishes its record goes on.
         """
         deadline = Deadline.after(seconds, self._deadline)
         if self._flight is not None:
@@ -333,8 +333,8 @@ class AsyncSaver:
     def _make_way_for_the_best(self) -> None:
         """Wait for the save in flight, or give it up where it waits for the store.
 
-        Training does not wait for the store, and the save in flight is the best epoch's no more. It is given
-        up, too, where a SIGTERM comes to any rank.
+        Training does not wait for the store, and the save in flight is no longer that of the best epoch. It
+        is also given up if a SIGTERM comes to any rank.
         """
         while self._flight is not None and not self._flight.ended:
             self._ranks.order(_ASK)

@@ -35,7 +35,7 @@ class StoreWriter(StorageWriter):
 
     Attributes:
         digest: of the manifest, after :meth:`finish`.
-        is_recalled: set it where the checkpoint is needed no more; nothing further is written then.
+        is_recalled: set it when the checkpoint is no longer needed; nothing further is written then.
     """
 
     def __init__(self, store: Store, taken: StateTree, world_size: int) -> None:
