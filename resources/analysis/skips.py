@@ -86,6 +86,7 @@ class Skips:
         return [*(steps.text for steps in self.steps), *(skipped.text for skipped in self.checkpoints)]
 
     def as_dict(self) -> dict[str, Any]:
+        """These facts as plain data, with :attr:`texts`."""
         return {**asdict(self), "texts": self.texts}
 
 

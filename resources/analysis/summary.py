@@ -149,6 +149,7 @@ class SweepSummary:
         return 1 - self.epochs_trained / self.epochs_full
 
     def as_dict(self) -> dict[str, Any]:
+        """The summary as plain data."""
         return asdict(self)
 
 

@@ -108,6 +108,7 @@ class TimeSpent:
         return "; ".join(sentences) or None
 
     def as_dict(self) -> dict[str, Any]:
+        """The shares as plain data, with :attr:`busy` and :attr:`warning`."""
         return {**asdict(self), "busy": self.busy, "warning": self.warning}
 
 

@@ -24,7 +24,7 @@ class ChangedFile:
 def verify_files(dataset: Dataset, shards: Iterable[Shard]) -> Iterator[ChangedFile | None]:
     """Check each file to which rows of some shards refer; yield how it changed, or None if it did not.
 
-    A file with a digest is read; of any other one S3 is asked.
+    A file with a digest is read. For any other file S3 is asked.
 
     Raises:
         StoreUnavailable: where a file lies cannot be reached.

@@ -38,11 +38,11 @@ def engine(
     """A connection to a database of its own, and a folder on the temporary disk; both are gone afterwards.
 
     Args:
-        what: is done with it, for the message where it fails.
-        memory: as DuckDB writes it, ``1200MB``; what does not fit is spilled into the folder.
-        threads: at a time (default: one for each core).
-        places: of this machine's disk that can be read, and nothing else, no network and no setting; None:
-            whatever this process may.
+        what: what is done with it, as the beginning of messages.
+        memory: the memory limit in DuckDB's notation, ``1200MB``; what does not fit is spilled to the disk.
+        threads: the number of threads (default: one for each core).
+        places: the only places of this machine's disk that can be read; then there is no network, and queries
+            can change no setting. None: whatever this process may read.
 
     Raises:
         StoreError: a file cannot be read, the temporary disk is full, or the memory does not suffice even so.
@@ -83,7 +83,7 @@ def _lock(connection: "duckdb.DuckDBPyConnection", places: Places) -> None:
 
 
 def parser() -> "duckdb.DuckDBPyConnection":
-    """A connection that takes a query to pieces, and can reach no file and no network."""
+    """A connection that parses queries, and can reach no file and no network."""
     import duckdb
 
     return duckdb.connect(config={"enable_external_access": False})

@@ -89,14 +89,14 @@ def join_features(
     """Join labels with the features that were known at their time.
 
     Args:
-        labels: with the entities' columns of all views, and ``time``; a reader is read once.
+        labels: rows with the entities' columns of all views, and ``time``; a reader is read once.
         features: references, ``clicks@1:ctr``; each becomes a column named as the feature, or as ``as`` says.
         views: by ``name@version``, as :func:`resources.features.view.load_views` gives them.
         time: the labels' column with the time at which the features are wanted: timestamps, dates or texts by
             ISO 8601.
         timezone: the time zone of times without one; such labels are refused if it is not given.
         memory: DuckDB's memory limit, in its notation; the rest takes some batches of 65,536 rows.
-        threads: how many at a time (default: one for each core).
+        threads: the number of threads (default: one for each core).
 
     Raises:
         InvalidInput: a reference, a column or a time is not accepted.

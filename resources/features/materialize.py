@@ -52,8 +52,8 @@ def materialize_day(
     """Materialise the rows whose events are of one day, in UTC; a day without rows is an empty file.
 
     Args:
-        late: rows of new days really were known as late as they say, so
-            :func:`resources.features.staging.check_backfill` is left out.
+        late: whether rows of new days really became known as late as they say;
+            :func:`resources.features.staging.check_backfill` is left out then.
         memory: DuckDB's memory limit; a larger day is spilled to the temporary disk.
 
     Raises:

@@ -105,7 +105,7 @@ def push(
 
 
 def delete(view: str, entity: Mapping[str, Any], address: str) -> bool:
-    """Delete an entity's online features of a view (``clicks@1``); give whether there were some.
+    """Delete an entity's online features of a view (``clicks@1``); return whether there were some.
 
     A push of what happened until now does not bring them back; what happens from now on counts again. For
     that the entity's key and the time of the deletion are kept. Days in the store, from which features are

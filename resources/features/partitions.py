@@ -130,7 +130,7 @@ def publish(
     times: tuple[int, int, int],
     made: dict[str, Any],
 ) -> tuple[Partition, bool]:
-    """Make a file count for a day; give also whether that changed anything.
+    """Publish a file as a day of a view; return the day's partition, and whether anything changed.
 
     The same content again changes nothing. If it is killed anywhere, the day is what it was, and the next
     call does it.

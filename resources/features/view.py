@@ -172,7 +172,7 @@ class FeatureView(Strict):
 
     @property
     def key(self) -> str:
-        """``clicks@1``."""
+        """The view and its version: ``clicks@1``."""
         return f"{self.name}@{self.version}"
 
     @property
@@ -307,7 +307,7 @@ def code_of_view(view: FeatureView) -> dict[str, str]:
 
 
 def micros_of(duration: str) -> int:
-    """``7d`` in microseconds."""
+    """A duration such as ``7d`` in microseconds."""
     match = _DURATION.fullmatch(duration)
     if match is None:
         raise InvalidInput(

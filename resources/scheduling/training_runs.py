@@ -45,7 +45,7 @@ def spec_of(
     """The spec of a training run on a snapshot.
 
     Args:
-        given: other fields of the spec as they are (trainable, objective, resources…); those that are None
+        fields: other fields of the spec as they are (trainable, objective, resources…); those that are None
             are left out.
 
     Raises:

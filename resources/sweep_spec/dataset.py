@@ -465,6 +465,7 @@ class DatasetSource(Strict):
 
     @property
     def shard_bytes(self) -> int:
+        """The size of a shard in bytes."""
         return self.shard_mib * _MIB
 
 

@@ -117,6 +117,7 @@ class SliceGate(NonInferior):
 
     @property
     def percent(self) -> float:
+        """The margin in percent of the champion's metric, if ``margin`` is not given."""
         if self.margin_percent is None:
             return 5.0
         return self.margin_percent

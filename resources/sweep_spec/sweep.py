@@ -64,6 +64,7 @@ class Objective(Strict):
 
     @property
     def maximize(self) -> bool:
+        """Whether larger values are better."""
         return self.direction == "maximize"
 
 
@@ -363,6 +364,7 @@ class SweepSpec(Strict):
         return "sha256:" + sha256(self._as_json(without={"project", "priority"}).encode()).hexdigest()
 
     def canonical_json(self) -> str:
+        """The spec as JSON, with all its defaults and sorted keys."""
         return self._as_json(without=set())
 
     def _as_json(self, without: set[str]) -> str:

@@ -36,10 +36,12 @@ class GpuHours:
 
     @property
     def left(self) -> float:
+        """The hours that the project may still use this month."""
         return max(0.0, self.quota - self.used)
 
     @property
     def spent(self) -> bool:
+        """Whether no hours are left."""
         return self.used >= self.quota
 
     def remedy(self) -> str:

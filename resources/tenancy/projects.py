@@ -50,6 +50,7 @@ class ProjectLine:
     waiting: dict[str, str]
 
     def as_dict(self) -> dict[str, Any]:
+        """The line as plain data, for ``--json``."""
         return asdict(self)
 
 

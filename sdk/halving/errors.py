@@ -17,7 +17,7 @@ def message_of(error: BaseException) -> str:
 
 
 class InvalidInput(HalvingError, ValueError):
-    """A given value is not accepted; the message names the field, the value and what is accepted."""
+    """A value is not accepted; the message names the field, the value and what is accepted."""
 
 
 class NotFound(HalvingError, LookupError):
@@ -52,7 +52,7 @@ class BatchMissing(HalvingError, RuntimeError):
     """A server lacks batches that come before the one that was sent.
 
     Attributes:
-        next: the sequence that it waits for.
+        next: the number of the batch that it waits for.
     """
 
     def __init__(self, message: str, next_sequence: int) -> None:

@@ -49,6 +49,7 @@ class SweepCost:
 
     @property
     def cost(self) -> float:
+        """The cost of all trainings and of the report, in the currency of the prices."""
         return self.trained.cost + self.evaluation
 
     def with_evaluation(self, cpu_seconds: float) -> "SweepCost":
@@ -155,6 +156,7 @@ class Costs:
     prices: Prices
 
     def as_dict(self) -> dict[str, Any]:
+        """The costs as plain data, for the API and ``--json``."""
         trained = self.trained.as_dict()
         del trained["name"]
         del trained["cost"]

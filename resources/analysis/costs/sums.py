@@ -135,6 +135,7 @@ class Line:
     lost: float = 0.0
 
     def plus(self, held: Held, prices: Prices) -> "Line":
+        """The sum with one more attempt."""
         return Line(
             self.name,
             self.cost + held.cost(prices),
@@ -145,6 +146,7 @@ class Line:
         )
 
     def as_dict(self) -> dict[str, Any]:
+        """The sum as plain data, for the API and ``--json``."""
         return asdict(self)
 
 

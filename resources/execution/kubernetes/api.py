@@ -181,7 +181,7 @@ def ask_api(question: Callable[[], _Answer], refused: Callable[[str], object]) -
     """Ask the API; None if it does not answer or refuses.
 
     Args:
-        refused: gets the reason then.
+        refused: called with the reason in that case.
     """
     from kubernetes.client import ApiException
     from urllib3.exceptions import HTTPError

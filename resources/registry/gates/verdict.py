@@ -57,9 +57,11 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
+        """Whether the winner passes the gate."""
         return self.outcome == PASS
 
     def as_dict(self) -> dict[str, Any]:
+        """The verdict as plain data, as a report keeps it."""
         return asdict(self)
 
 

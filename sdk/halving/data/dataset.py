@@ -18,16 +18,20 @@ if TYPE_CHECKING:
 
 
 class Dataset(Snapshot):
-    """One snapshot, named by its content: ``name`` and ``digest`` (``sha256:…`` of the list of its shards).
+    """A snapshot of a dataset: its rows, read as tables, as record batches or by a loader.
 
     While the store is unavailable, reading waits for up to ten minutes. A trial that has to end waits for
     most of its grace period.
 
     Args:
+        store: the store that has the snapshot.
+        name: the dataset's name.
+        digest: the snapshot's digest, ``sha256:…`` of the list of its shards.
         train_on: stored splits that together are ``train`` here. In the final training of a sweep these are
             train and validation.
 
     Attributes:
+        deadline: the time until which reading waits at most. A run sets it for its own dataset.
         loader_states: the states of the loaders that :meth:`loader` has opened, which a run's checkpoint
             keeps.
     """
@@ -46,6 +50,7 @@ class Dataset(Snapshot):
         data that does not fit into memory there are :meth:`batches` and :meth:`loader`.
 
         Args:
+            split: its name; None reads all rows.
             columns: only these (default: all).
             fold: in a dataset with folds, the one that ``validation`` is and ``train`` is not.
 
@@ -53,7 +58,7 @@ class Dataset(Snapshot):
             NotFound: the snapshot has no such split, fold or column, or a shard is missing.
             InvalidInput: the rows do not fit into the memory that is available.
             StoreError: a shard is damaged.
-            StoreUnavailable: the store was unavailable for all that time.
+            StoreUnavailable: the store was unavailable for as long as reading waits.
         """
         import pyarrow as pa
 
@@ -93,10 +98,10 @@ class Dataset(Snapshot):
         whole shard in memory.
 
         Raises:
-            NotFound: the snapshot has no such split, fold or column (that while iterating), or a shard is
-                missing.
-            StoreError: a shard is damaged (while iterating).
-            StoreUnavailable: the store was unavailable for all that time.
+            NotFound: the snapshot has no such split or fold; while iterating, it has no such column, or a
+                shard is missing.
+            StoreError: while iterating, a shard is damaged.
+            StoreUnavailable: the store was unavailable for as long as reading waits.
         """
         shards = self.shards(split, fold)
         return (batch for shard in shards for batch in self._rows(shard, columns).to_batches())
@@ -117,7 +122,7 @@ class Dataset(Snapshot):
         world_size: int | None = None,
         drop_last: bool = False,
     ) -> "Loader":
-        """An iterable of batches, for any number of GPUs.
+        """Open a loader: an iterable over the batches of a split, for any number of GPUs.
 
         ``for batch in loader`` is one epoch, and the next loop is the next epoch.
 
@@ -142,16 +147,17 @@ class Dataset(Snapshot):
         ``HALVING_DVC_REMOTE`` where that is set.
 
         Args:
+            split: its name.
             batch_size: rows of the global batch; each rank gets its share of them. The last two batches of an
                 epoch share the remaining rows equally.
             columns: the columns to read; all by default.
             fold: in a dataset with folds, the one that ``validation`` is and ``train`` is not.
-            transform: makes something else of a batch. It is called with an Arrow record batch of the rows,
-                in a background thread or in a worker of ``loader.torch(workers=…)``.
-            seed: of the order.
+            transform: a function that makes a batch of rows into what training needs. It is called with an
+                Arrow record batch, in a background thread or in a worker of ``loader.torch(workers=…)``.
+            seed: decides the order, together with the epoch.
             shuffle: False gives the stored order.
-            lanes: from how many places of the data the rows of a batch come (16). So many shards are open,
-                and in the cache, at a time.
+            lanes: the number of places in the data from which the rows of a batch come (default: 16; 1
+                without shuffling). So many shards are open, and in the cache, at a time.
             epoch: the first epoch to be iterated, from 1.
             rank, world_size: of this process and of all; by default those of ``torch.distributed`` or
                 torchrun, else 0 of 1.

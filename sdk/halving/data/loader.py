@@ -62,7 +62,7 @@ class Loader:
         return self._position.left
 
     def torch(self, workers: int = 0, *, pin_memory: bool | None = None, **options: Any) -> "TorchLoader":
-        """Make the same batches tensors, by a PyTorch ``DataLoader``.
+        """The same batches as tensors, by a PyTorch ``DataLoader``.
 
         See :class:`halving.data.torch_loader.TorchLoader`.
         """

@@ -125,7 +125,7 @@ class NonFinite:
         self._pending.append(_Flags(step, host, copied))
 
     def count(self, up_to: int, scale: "Callable[[], float] | None" = None) -> None:
-        """Count the steps up to a step; all ranks must call it for the same steps.
+        """Count the steps up to this one that were not finite; all ranks must call it for the same steps.
 
         Where one of them is bad, it is a collective.
 

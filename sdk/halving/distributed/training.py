@@ -46,17 +46,17 @@ def distribute(
     log: Log | None = None,
     **options: Any,
 ) -> "Training":
-    """Train a model on all ranks, or on the only one.
+    """Prepare the training of a model on all ranks, or on the only one.
 
     The model is changed in place (moved to the device, its blocks wrapped, its parameters sharded) and
     remains what is evaluated and saved, under the names that its parameters have always had. All ranks begin
     with rank 0's parameters. Parameters may be frozen and unfrozen between steps, the same ones on all ranks.
 
     Args:
-        ranks: of the training.
-        device: of this rank.
+        ranks: the ranks that train together.
+        device: the device of this rank.
         optimizer: over parameters of the model; where they are sharded it must not have made steps yet.
-        seed: of the random numbers within a step; without one rank 0 draws one.
+        seed: the seed of the random numbers within a step; None: rank 0 draws one.
         notes: of earlier attempts that ended because memory was not enough.
         log: records how many steps were left out because they were not finite.
         precision: ``"fp32"``, ``"bf16"``, or ``"fp16"`` with scaled losses; parameters and optimizer are fp32
@@ -78,7 +78,7 @@ def distribute(
             many micro-batches each global batch is cut (8).
         unused_parameters: the loss may leave parameters unused, on all ranks or on some; without it all that
             require gradients must take part with DDP, and the same ones always with FSDP2. An exact training
-            needs no leave for it.
+            accepts them without this option.
         skips: so many steps in a row whose loss or gradients are not finite are left out; the next one raises
             ``Diverged``.
         out_of_memory: ``"fail"``, or ``"halve"``: one more try with half the micro-batch.
@@ -118,10 +118,11 @@ class Training:
     """The training of a model by an optimizer. Get one from :func:`distribute`.
 
     Attributes:
-        steps: made so far, also those that were left out.
+        steps: the number of steps so far, also of those that were left out.
         micro_batch: the most rows that a rank computes at once; None before the first step, and where
             ``accumulate`` is a number.
-        gradient_norm: of the last step, over all ranks and before clipping: 0-d, on the device.
+        gradient_norm: the norm of the last step's gradients, over all ranks and before clipping: 0-d, on the
+            device.
     """
 
     def __init__(
@@ -235,6 +236,7 @@ class Training:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from what :meth:`state_dict` returned."""
         self.steps = state["steps"]
         self._seed = state["seed"]
         self._nonfinite.in_a_row = state["left_out"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OnlineFeatures:
-    """The online store, for a fixed list of features such as a model's.
+    """Looks up the latest values of a fixed list of features, such as a model's, in the online store.
 
     A value counts while it is not older than the view's ``ttl``, by its event time. Threads and forked
     processes may share this object.

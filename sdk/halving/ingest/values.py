@@ -1,4 +1,4 @@
-"""Which values may be logged: numbers, 0-d tensors, artifacts, and dicts of these.
+"""Which values may be logged: numbers, 0-d tensors, media, and dicts of these.
 
 They are sorted by how they are stored.
 """
@@ -30,7 +30,7 @@ class Sorted(NamedTuple):
     Attributes:
         numbers: key to float.
         device: key to a 0-d tensor that is not in this process's memory, but on a GPU.
-        media: key to an artifact.
+        media: key to an image, table, histogram or text.
         wrong: what is not accepted: key to the message.
     """
 

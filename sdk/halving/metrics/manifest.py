@@ -108,10 +108,12 @@ class RunFiles:
 
 
 def project_folder(project: str) -> str:
+    """The folder of a project's metric files in the store."""
     return f"metrics/project={project}"
 
 
 def run_folder(project: str, run: str) -> str:
+    """The folder of a run's metric files in the store."""
     return f"metrics/project={project}/run={run}"
 
 

@@ -18,6 +18,7 @@ class Points(NamedTuple):
     value: np.ndarray[Any, Any]
 
     def take(self, chosen: Any) -> "Points":
+        """The chosen points; ``chosen`` is what NumPy takes as an index: places, a mask or a slice."""
         return Points(*(column[chosen] for column in self))
 
 
@@ -35,6 +36,7 @@ class MixedPoints(NamedTuple):
 
 
 def no_points() -> Points:
+    """Points of a curve that has none."""
     return Points(
         np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64)
     )

@@ -54,7 +54,7 @@ class Manifest:
 
     @property
     def answered_by(self) -> str:
-        """The predictor.
+        """The predictor that answers for this version, as ``module:function``.
 
         Raises:
             InvalidInput: it has none.

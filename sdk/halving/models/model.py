@@ -24,11 +24,12 @@ class WrongPrediction(HalvingError, RuntimeError):
 
 
 class Model:
-    """A checkpoint with its predictor.
+    """A model that answers: a checkpoint with its predictor.
 
     Attributes:
         manifest: what the model is made of: params, schemas, metrics, digests.
-        run: what the predictor gets. Its state was read, and its digest checked, when the model was loaded.
+        run: the trained run that the predictor gets. Its checkpoint was read, and checked against its digest,
+            when the model was loaded.
     """
 
     def __init__(self, manifest: Manifest, run: TrainedRun, predictor: Callable[..., Any]) -> None:
@@ -45,7 +46,7 @@ class Model:
         return self.manifest.input_schema
 
     def predict(self, rows: Any) -> Any:
-        """Return what the predictor returns for the rows: one prediction for each.
+        """Predict for rows: return what the predictor returns, one prediction for each row.
 
         Args:
             rows: a :class:`pyarrow.Table`, a dict of columns, or a pandas data frame, without the target.

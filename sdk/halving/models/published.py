@@ -26,12 +26,13 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 @dataclass(frozen=True)
 class ResolvedModel:
-    """A version that a reference names.
+    """A version of a model, as it is published in the store.
 
     Attributes:
+        stage: ``champion``, ``staging`` or ``archived``.
         uri: where the artifact is: a path, or the address of an object. A version that a client registered
             has its source here.
-        digest: of the checkpoint at ``uri``, ``sha256:…``; None if a client registered the version.
+        digest: digest of the checkpoint at ``uri``, ``sha256:…``; None if a client registered the version.
         input_schema: Arrow types by column.
         output_schema: ``type``, and ``classes`` where it has some.
         manifest: digest of its :class:`~halving.models.manifest.Manifest`; None if it has none.

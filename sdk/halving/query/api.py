@@ -199,12 +199,11 @@ def best(
 ) -> "pa.Table":
     """Read the best finite value of each run's stitched curve, and the first step that has it.
 
-    Args:
-        direction: ``minimize`` or ``maximize``.
-
     The columns are ``run, key, step, wall_time, value``. Where retention has left only rollups the value is
-    exact, and ``step`` and ``wall_time`` are null. Other arguments and errors are as in :func:`curves`. A run
-    without a finite value has no row.
+    exact, and ``step`` and ``wall_time`` are null. A run without a finite value has no row.
+
+    Args:
+        direction: ``minimize`` or ``maximize``; other arguments and errors are as in :func:`curves`.
     """
     column = _column(direction)
     names = _keys(keys)

@@ -101,7 +101,7 @@ class Progress:
         return require_epochs(self._total)
 
     def save_by(self, saver: Saver | AsyncSaver) -> None:
-        """Save by another saver; before the first save."""
+        """Use another saver; call it before the first save."""
         saver.newest = self._saver.newest
         self._saver.close()
         self._saver = saver
@@ -180,7 +180,7 @@ class Progress:
             self._count(self.epoch, self.reported, needed=True)
 
     def ask_to_stop(self) -> bool:
-        """Take a SIGTERM; True if the trial will end where it can be resumed.
+        """Handle a SIGTERM; return True if the trial will end where it can be resumed.
 
         It is False if there is nothing to wait for, because no epoch of a trial is being trained, or the
         grace period is over.

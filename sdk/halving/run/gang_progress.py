@@ -121,7 +121,7 @@ class GangProgress:
         """Do nothing: it takes all ranks, so :meth:`end` has done it."""
 
     def ask_to_stop(self) -> bool:
-        """Take a SIGTERM that has come to this rank; rank 0 gets it at the next collective, and decides."""
+        """Handle a SIGTERM of this rank; rank 0 hears of it at the next collective, and decides."""
         if self._leading is not None:
             return self._leading.ask_to_stop()
         if self._closed or not self._in_trial:

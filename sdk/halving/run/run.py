@@ -588,11 +588,11 @@ class Run:
 
     @property
     def is_stopping(self) -> bool:
-        """:attr:`stopping` for the platform: no collective, and not counted as the trainable's check."""
+        """Whether the trial must end. Unlike :attr:`stopping` it asks no other rank; for the platform."""
         return self._progress.is_stopping
 
     def end(self) -> None:
-        """End the training, after the trainable has returned; the last collective of a training."""
+        """End the training after the trainable has returned. All ranks call it, last of all."""
         if not self._ranks.leads:
             if self._system is not None:
                 self._system.stop()
@@ -600,7 +600,7 @@ class Run:
         self._progress.end()
 
     def terminate(self) -> bool:
-        """Take a SIGTERM; True if this run will end the process itself, where it can be resumed."""
+        """Handle a SIGTERM; return True if this run will end the process itself, where it can be resumed."""
         continues = self._progress.ask_to_stop()
         if continues:
             self._writer.flush(0)  # This only begins the flush.

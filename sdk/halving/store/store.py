@@ -64,10 +64,10 @@ class Store(Files):
         return self._cold.all(self)
 
     def holder(self, name: str) -> "Store":
-        """The place that has a file: this one, or a colder one; this one where none has it.
+        """The place that has a file: this store or a colder place; this store where none has the file.
 
         Raises:
-            StoreError: a place does not say.
+            StoreError: a place cannot be asked.
         """
         if super().exists(name):
             return self
@@ -212,7 +212,7 @@ class Store(Files):
         """Whether the blob is there, without reading it.
 
         Raises:
-            StoreError: the store does not say.
+            StoreError: the store cannot be asked.
         """
         return self.exists(blob_name(digest))
 

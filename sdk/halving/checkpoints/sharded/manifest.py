@@ -69,6 +69,7 @@ class Manifest:
     rng: tuple[Place, ...]
 
     def to_bytes(self) -> bytes:
+        """The manifest as JSON, for :meth:`parse`."""
         tensors = {name: _as_json(tensor) for name, tensor in self.tensors.items()}
         content = {
             "halving_checkpoint": _FORMAT,

@@ -190,6 +190,7 @@ def shared_plan(
 
 
 def dtype_name(dtype: torch.dtype) -> str:
+    """A dtype's name in manifests: ``float32``."""
     return str(dtype).removeprefix("torch.")
 
 
