@@ -28,6 +28,7 @@ class Backend(dg.ConfigurableResource):
 
     @cached_property
     def store(self) -> Store:
+        """The store at the configured root."""
         return Store(self.root)
 
     @cached_property

@@ -87,6 +87,7 @@ class TrainingRun:
     skips: dict[str, Any] | None
 
     def as_dict(self) -> dict[str, Any]:
+        """The state as plain data, for the API."""
         return asdict(self)
 
 
