@@ -68,7 +68,7 @@ class TrialHistory:
     attempts: list[Attempt]
 
     def as_dict(self) -> dict[str, Any]:
-        """The history as plain data, for the API and ``--json``."""
+        """The history as plain data, for ``--json``."""
         return asdict(self)
 
 

@@ -38,7 +38,7 @@ class TrialLine:
     error: str | None
 
     def as_dict(self) -> dict[str, Any]:
-        """The line as plain data, for the API and ``--json``."""
+        """The line as plain data, for the API."""
         return asdict(self)
 
 

@@ -156,7 +156,7 @@ class Costs:
     prices: Prices
 
     def as_dict(self) -> dict[str, Any]:
-        """The costs as plain data, for the API and ``--json``."""
+        """The costs as plain data, for ``--json``."""
         trained = self.trained.as_dict()
         del trained["name"]
         del trained["cost"]

@@ -146,7 +146,7 @@ class Line:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The sum as plain data, for the API and ``--json``."""
+        """The sum as plain data."""
         return asdict(self)
 
 
