@@ -46,6 +46,7 @@ _REBUILT = {
     for row in (RunAttemptRow, RunIndexRow, RunRow, RunNameRow, RunValueRow, PublishedModelRow)
 }
 _ROWS_OF_MIGRATIONS = {"experiments": 1}  # rows that a table's migration adds
+_RENAMED = {"audit": "write_log"}  # tables whose earlier names stand in backups of earlier versions
 _ROWS_AT_ONCE = 1_000
 
 
@@ -105,10 +106,16 @@ def check_empty(catalog: Catalog) -> None:
 
 
 def is_loaded(catalog: Catalog, rows: Mapping[str, int]) -> bool:
-    """Whether a catalog has rows, and in each table at least as many as a backup has."""
+    """Whether a catalog has rows, and in each table at least as many as a backup has.
+
+    Args:
+        rows: the number of the backup's rows by table; a table may have the name of an earlier version.
+    """
     counts = _count_rows(catalog)
     is_used = any(count > _ROWS_OF_MIGRATIONS.get(table, 0) for table, count in counts.items())
-    return is_used and all(counts.get(table, 0) >= count for table, count in rows.items())
+    return is_used and all(
+        counts.get(_RENAMED.get(table, table), 0) >= count for table, count in rows.items()
+    )
 
 
 def _count_rows(catalog: Catalog) -> dict[str, int]:

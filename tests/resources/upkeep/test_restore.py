@@ -10,11 +10,11 @@ from sqlalchemy import Connection, event, select
 from halving import InvalidInput, Store
 from halving.store.store import blob_name
 from resources.backend import Backend
-from resources.catalog import Catalog, SweepRow
+from resources.catalog import Catalog, SweepRow, WriteLogRow, utcnow
 from resources.upkeep import restore as restore_module
 from resources.upkeep.backup import back_up
 from resources.upkeep.backup_files import CATALOG, read_backup, read_checked
-from resources.upkeep.catalog_dump import load_catalog
+from resources.upkeep.catalog_dump import is_loaded, load_catalog
 from resources.upkeep.restore import restore
 from tests.resources.upkeep.backups import elsewhere, everything, fill, place_of
 
@@ -110,6 +110,15 @@ def test_killed_when_the_catalog_is_loaded_the_same_restore_finishes(
     assert store.exists("restoring.json")
     assert restore(place_of(backend), store, lambda: catalog).there == made.manifest.count
     assert (store.exists("restoring.json"), sweeps_of(catalog)) == (False, ["small-1"])
+
+
+def test_rows_are_loaded_also_if_their_table_has_another_name_since_the_backup(backend: Backend) -> None:
+    fill(backend)
+    entry = {"at": utcnow(), "actor": "ada", "method": "POST", "route": "-", "target": "/", "status": 200}
+    with backend.catalog.write() as session:
+        session.add(WriteLogRow(**entry))
+    assert is_loaded(backend.catalog, {"sweeps": 1, "audit": 1})
+    assert not is_loaded(backend.catalog, {"sweeps": 1, "audit": 2})
 
 
 def test_a_catalog_that_is_a_file_in_the_store_is_nothing_that_a_restore_goes_by(
