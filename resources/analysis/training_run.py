@@ -131,7 +131,6 @@ def training_run(
         if skips := skips_of(store, project, run, points, saved):
             skip_data = skips.as_dict()
     error = None
-    params = {name: parameter.get("constant") for name, parameter in content["space"].items()}
     seconds = 0.0
     attempts: list[Attempt] = []
     if history:
@@ -139,8 +138,10 @@ def training_run(
         params = history.params
         seconds = history.seconds
         attempts = history.attempts
-    elif intent and sweep is None:
-        error = intent.error
+    else:
+        params = {name: parameter.get("constant") for name, parameter in content["space"].items()}
+        if intent and sweep is None:
+            error = intent.error
     epoch = 0
     if saved:
         epoch = saved[-1].epoch

@@ -324,20 +324,18 @@ def _estimator_of(scored: Scored) -> Any:
 
     probabilities = scored.probabilities
     base = RegressorMixin if scored.truth.dtype.kind == "f" else ClassifierMixin
-    classes = np.unique(scored.truth)
-    if probabilities is not None:
-        classes = np.arange(probabilities.shape[1])
 
     class Recorded(base, BaseEstimator):  # type: ignore[misc, valid-type]
-        classes_ = classes
-
         def __sklearn_is_fitted__(self) -> bool:
             return True
 
         def predict(self, rows: NDArray[np.int64]) -> NDArray[Any]:
             return scored.predicted[rows]
 
-        if probabilities is not None:
+        if probabilities is None:
+            classes_ = np.unique(scored.truth)
+        else:
+            classes_ = np.arange(probabilities.shape[1])
 
             def predict_proba(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
                 return probabilities[rows]

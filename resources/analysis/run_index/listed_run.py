@@ -46,9 +46,10 @@ class ListedRun(Store):
         self._listings = {records: self.records, metrics: self.metrics, live: self.live}
 
     def names(self, prefix: str) -> list[str]:
-        if prefix in self._listings:
-            return self._listings.pop(prefix)
-        return super().names(prefix)
+        listing = self._listings.pop(prefix, None)
+        if listing is None:
+            return super().names(prefix)
+        return listing
 
 
 def _visible_names(names: Iterable[str]) -> list[str]:
