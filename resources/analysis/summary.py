@@ -56,11 +56,11 @@ class RungSummary:
 
     Attributes:
         reached: the number of these trials; the sum of the five numbers that follow.
-        promoted: the number of trials that went on towards the next rung.
-        paused: of trials that wait here with a checkpoint, or did so when the search ended.
-        stopped: of trials that ended here, by the median rule or because their sweep was stopped.
-        completed: of trials that are done, because this is the last rung or the trainable returned.
-        failed: of trials that failed on the way here.
+        promoted: how many went on towards the next rung.
+        paused: how many wait here with a checkpoint, or did so when the search ended.
+        stopped: how many ended here, by the median rule or because their sweep was stopped.
+        completed: how many are done, because this is the last rung or the trainable returned.
+        failed: how many failed on the way here.
         best: the best trial's first objective; None without a result.
     """
 

@@ -60,7 +60,7 @@ class Catalog:
         url: an SQLAlchemy URL: ``sqlite:////path/catalog.db`` or ``postgresql+psycopg://user@host/database``.
             Options of the driver in it, for example ``?connect_timeout=30``, replace the defaults here.
         patience: how many seconds to wait for a new connection; on SQLite a writer waits twice as long for
-            another one. The default is for workers; processes that answer people should wait less.
+            another writer. The default is for workers; processes that answer people should wait less.
         connections: the number of connections to Postgres that are kept open.
 
     Raises:

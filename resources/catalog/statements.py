@@ -110,7 +110,7 @@ _NOT_HELD = or_(TRIALS.c.lease_until < bindparam("now"), TRIALS.c.lease_until > 
 _OVERDUE = (TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.status == "running", _NOT_HELD)
 _HOLDS = (TRIALS.c.number, TRIALS.c.attempt, TRIALS.c.worker, TRIALS.c.lease_until, TRIALS.c.doubted_until)
 OVERDUE = select(*_HOLDS).where(*_OVERDUE).order_by(TRIALS.c.number)
-OVERDUE_LOCKED = OVERDUE.with_for_update()  # A heartbeat comes before it and counts, or after it is refused.
+OVERDUE_LOCKED = OVERDUE.with_for_update()  # A heartbeat before it counts; one after it is refused.
 _NOT_DOUBTED = or_(TRIALS.c.doubted_until.is_(None), TRIALS.c.doubted_until > bindparam("latest_doubt"))
 DOUBT = update(TRIALS).where(*_OVERDUE, _NOT_DOUBTED).values(doubted_until=bindparam("until"))
 

@@ -120,7 +120,7 @@ def _name_of(context: Any) -> str:
 
 
 class SweepRow(Base):
-    """One launch of a sweep spec on one snapshot. Times are in seconds since the epoch.
+    """One launch of a sweep spec on one snapshot. Times that are numbers are in seconds since the epoch.
 
     ``status`` is searching, then evaluating (if the spec has a predictor or an evaluator), and in the end
     finished, rejected (a gate failed), held (a gate had too little evidence) or failed. ``driver`` is job,

@@ -269,7 +269,7 @@ def report_path(sweep: str) -> str:
 
 
 def explain_failures(failed: list[dict[str, Any]]) -> str:
-    """A text on the failed trials, with a short reason for those that have it in common."""
+    """A text with each reason of a failure in short, and the trials that failed for it."""
     if not failed:
         return "it was stopped before any trial reported"
     reasons: dict[str, list[str]] = {}

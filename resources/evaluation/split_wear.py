@@ -19,7 +19,7 @@ from halving.data.shards import shards_of
 from resources.catalog import Catalog, SplitLookRow, utcnow
 
 WORN_FROM = 10
-"""The number of winners from which the report warns: the best of 10 is 1.5 standard errors too high."""
+"""The number of winners from which the report warns: the best of 10 looks 1.5 standard errors too good."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class SplitWear:
 
     @property
     def optimism(self) -> float:
-        """The standard errors by which the best of so many equally good winners is probably too high."""
+        """The standard errors by which the best of so many equally good winners probably looks too good."""
         if self.winners <= 1:
             return 0.0
         return max(0.0, NormalDist().inv_cdf((self.winners - 0.375) / (self.winners + 0.25)))

@@ -106,7 +106,7 @@ def lock_models(
         The models by id, read after they were locked, and the locked runs by id.
 
     Raises:
-        NotFound: one of the models or runs does not exist, or is a deleted model.
+        NotFound: a model or ``run`` does not exist, or a model is deleted.
     """
     run_by_model = {model: find_model(session, model).run for model in models}
     run_ids = sorted({*run_by_model.values(), run} - {""})

@@ -21,7 +21,7 @@ from halving.records.run_record import RunRecords
 from halving.store.store import Store
 
 MAX_LIVE = 200
-"""The number of segments of a run that are not compacted, from which on a compaction is worth it."""
+"""The segments of a run that may wait for compaction; with more a compaction is worth it."""
 
 _KEPT = 8  # amendments
 # MLflow's own tags that are kept, with their names here; an import of its runs uses the same names.

@@ -21,7 +21,7 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 MAX_DIGITS = 600
-"""The number of digits from which on filters take a number as a text."""
+"""The digits of a number, at most; filters take a longer one as a text."""
 _MIN_KEYED = 2.0**53
 _INTEGERS = 2**63  # integers of a database are below it
 # Negative numbers have complemented digits, so that the greater in size comes first.

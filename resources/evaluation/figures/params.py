@@ -148,7 +148,6 @@ class ParamFigures:
         rows = math.ceil(len(names) / _IN_A_ROW)
         for number in range(rows):
             row = names[number * len(names) // rows : (number + 1) * len(names) // rows]
-
             figure = plot_slice(study, params=row, target=target, target_name=self._summary.objective)
             apply_style(figure, height=320).update_layout(width=None, margin={"r": 90})
             cut = without_outliers(
