@@ -44,11 +44,14 @@ def _refusal(scope: Scope) -> Response | None:
     if policy is None:
         return None
     length = Headers(scope=scope).get("content-length", "0")
-    is_too_large = policy.max_body is not None and length.isdecimal() and int(length) > policy.max_body
-    if len(length) > _MAX_DIGITS or is_too_large:
+    if len(length) > _MAX_DIGITS or _exceeds(length, policy.max_body):
         limit = policy.max_body or MAX_BODY
         return problem(413, f"the body has {length[:_MAX_DIGITS]} bytes: give at most {limit}")
     return None
+
+
+def _exceeds(length: str, limit: int | None) -> bool:
+    return limit is not None and length.isdecimal() and int(length) > limit
 
 
 def _is_refusal_of_framework(message: Message) -> bool:

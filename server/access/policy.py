@@ -80,6 +80,8 @@ class FindPolicy:
         await self._app(scope, receive, send)
 
     def _find(self, path: str) -> RoutePolicy | None:
+        # The web framework's patterns end with $, which matches before a line break too.
+        path = path.removesuffix("\n")
         if path in self._by_address:
             return self._by_address[path]
         return next((policy for policy in self._folders if path.startswith(policy.prefix)), None)

@@ -68,6 +68,19 @@ def test_each_scope_may_do_what_those_before_it_may(guarded: TestClient, bearer:
     assert allowed == {"read": [200, 403, 403], "write": [200, 200, 403], "admin": [200, 200, 200]}
 
 
+def test_a_line_break_behind_an_address_opens_no_door(guarded: TestClient, bearer: Bearer) -> None:
+    """Routes match with it as they do without it."""
+    reader = bearer("reader")
+    for path in ("/api/v1/write-log", *OUTSIDE_OF_THE_PREFIXES):
+        assert guarded.get(f"{path}%0A").status_code == 401, path
+    assert guarded.get("/api/v1/write-log%0A", headers=reader).status_code == 403
+
+
+def test_a_length_with_thousands_of_digits_is_too_large(guarded: TestClient) -> None:
+    answer = guarded.post("/api/v1/curves", headers={"Content-Length": "9" * 5000})
+    assert answer.status_code == 413, answer.text
+
+
 def test_a_token_that_is_wrong_revoked_or_too_old_does_not_hold(
     guarded: TestClient, backend: Backend
 ) -> None:

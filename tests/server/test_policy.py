@@ -32,6 +32,7 @@ def policy_for(path: str, kind: str = "http") -> RoutePolicy | None:
     [
         ("/api/curves", CURVES),
         ("/api/curves/1", API),
+        ("/api/curves\n", CURVES),  # it is routed as without the line break
         ("/api/files", API),
         ("/api/files/a", FILES),
         ("/api/files/parts/1", PARTS),
