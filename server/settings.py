@@ -11,6 +11,7 @@ WRITE_LOG_DAYS = 400.0
 """Days that the write log keeps a write by default: a year, and time to look back at it."""
 
 _MAX_DAYS = 36_500
+_MAX_PORT = 65_535
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,7 @@ class Settings:
         write_log_days: after which the write log forgets a write; None keeps all.
 
     Raises:
-        InvalidInput: ``write_log_days`` or ``base_path`` is not accepted.
+        InvalidInput: ``port``, ``write_log_days`` or ``base_path`` is not accepted.
     """
 
     root: str | None = None
@@ -42,6 +43,8 @@ class Settings:
     write_log_days: float | None = WRITE_LOG_DAYS
 
     def __post_init__(self) -> None:
+        if not 0 < self.port <= _MAX_PORT:  # the system takes a larger number for another port
+            raise InvalidInput(f"port = {self.port} is not accepted: give 1 to {_MAX_PORT}")
         if self.write_log_days is not None and not 0 < self.write_log_days <= _MAX_DAYS:
             raise InvalidInput(
                 f"write_log_days = {self.write_log_days:g} is not accepted: give more than 0, at most "

@@ -19,6 +19,7 @@ import pytest
 import uvicorn
 
 from halving.cli.main import main
+from halving.errors import InvalidInput
 from server.app import create_app
 from server.serving import _Server
 from server.settings import Settings
@@ -186,6 +187,12 @@ def test_a_port_that_is_taken_is_said_in_one_line(terminal: Terminal) -> None:
     assert refused.returncode != 0
     assert "Traceback" not in refused.stderr
     assert "address already in use" in refused.stderr
+
+
+@pytest.mark.parametrize("port", [-1, 0, 65_536, 70_000])
+def test_a_number_that_is_no_port_is_refused(port: int) -> None:
+    with pytest.raises(InvalidInput, match=f"port = {port} is not accepted"):
+        Settings(port=port)
 
 
 def test_a_garbage_collection_of_a_server_passes_over_what_stays_as_long_as_it(
