@@ -80,6 +80,7 @@ def deal_rows(
         return [(split, rows.take(pa.array(numbers)), hashes[numbers]) for split, numbers in splits.items()]
 
     prepared = (canonical(rows, schema) for rows in chain([first], batches))
+    del first  # It may be many megabytes, which are not held until the last rows have come.
     spools: dict[str, Spool] = {}
     try:
         for parts_of_splits in map_in_threads(deal, prepared):
