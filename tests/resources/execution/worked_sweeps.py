@@ -4,7 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy import select
 
@@ -42,7 +42,7 @@ class WorkedSweep:
         )
         self.changes: list[Assignment] = []
 
-    def work(self) -> "WorkedSweep":
+    def work(self) -> Self:
         work(self.scheduler, self.runner, self.changes.append)
         return self
 
