@@ -6,7 +6,6 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from halving.errors import InvalidInput
@@ -17,7 +16,7 @@ from halving.trial.import_string import import_function
 from resources.project_code import code_digest
 from resources.sweep_spec.base import MAX_COUNT, MAX_VALUES, FunctionPath, Strict, TimeZone, must
 from resources.sweep_spec.parsing import problems_of_model
-from resources.sweep_spec.yaml_text import read_yaml
+from resources.sweep_spec.yaml_text import read_yaml_file
 
 EVENT = "_event"
 KNOWN_AT = "_known"
@@ -233,15 +232,7 @@ def load_view(path: str | Path) -> FeatureView:
     Raises:
         InvalidInput: there is no such file, it is not YAML, or the view is wrong.
     """
-    try:
-        data = read_yaml(Path(path).read_bytes())
-    except OSError as error:
-        raise InvalidInput(
-            f"feature view {str(path)!r} is not accepted: {error.strerror}; give the path of a YAML file"
-        ) from None
-    except yaml.YAMLError as error:
-        raise InvalidInput(f"feature view {str(path)!r} is not YAML: {error}") from None
-    return parse_view(data, str(path))
+    return parse_view(read_yaml_file("feature view", path), str(path))
 
 
 def load_views(folder: str | Path) -> dict[str, FeatureView]:

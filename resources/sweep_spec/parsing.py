@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from halving.errors import InvalidInput
@@ -12,7 +11,7 @@ from resources.sweep_spec.base import field_names
 from resources.sweep_spec.consistency import contradictions
 from resources.sweep_spec.strategy import Strategy
 from resources.sweep_spec.sweep import NO_TRAINABLE, SweepSpec
-from resources.sweep_spec.yaml_text import read_yaml
+from resources.sweep_spec.yaml_text import read_yaml_file
 
 
 def parse_spec(data: Any, *, trains: bool = True) -> SweepSpec:
@@ -54,15 +53,7 @@ def load_spec(path: str | Path) -> SweepSpec:
     Raises:
         InvalidInput: there is no such file, it is not YAML, or the spec is wrong.
     """
-    try:
-        data = read_yaml(Path(path).read_bytes())
-    except OSError as error:
-        raise InvalidInput(
-            f"sweep file {str(path)!r} is not accepted: {error.strerror}; give the path of a YAML file"
-        ) from None
-    except yaml.YAMLError as error:
-        raise InvalidInput(f"sweep file {str(path)!r} is not YAML: {error}") from None
-    return parse_spec(data)
+    return parse_spec(read_yaml_file("sweep file", path))
 
 
 def problems_of_model(error: ValidationError, model: type[BaseModel]) -> list[str]:

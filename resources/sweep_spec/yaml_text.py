@@ -1,9 +1,12 @@
 """Simple data in YAML 1.2: a value is the number, the text or the truth value that it looks like."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import yaml
+
+from halving.errors import InvalidInput
 
 _TAG = "tag:yaml.org,2002:"
 # The core schema of YAML 1.2.2, section 10.3.2: with it `1e-3` is a number, and `no`, `1:30` and `2026-03-01`
@@ -93,3 +96,22 @@ def read_yaml(text: str | bytes) -> Any:
         raise yaml.YAMLError(
             "its lists and mappings are too deep in one another; give flatter ones"
         ) from None
+
+
+def read_yaml_file(field: str, path: str | Path) -> Any:
+    """Read the simple data in a YAML file.
+
+    Args:
+        field: what the file is, for the error.
+
+    Raises:
+        InvalidInput: there is no such file, or it is not YAML.
+    """
+    try:
+        return read_yaml(Path(path).read_bytes())
+    except OSError as error:
+        raise InvalidInput(
+            f"{field} {str(path)!r} is not accepted: {error.strerror}; give the path of a YAML file"
+        ) from None
+    except yaml.YAMLError as error:
+        raise InvalidInput(f"{field} {str(path)!r} is not YAML: {error}") from None

@@ -282,17 +282,7 @@ def test_the_command_prints_one_document_and_what_the_training_prints_goes_elsew
     store: Store, checkout: Path, recorded: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     recorded()
-    command = [
-        sys.executable,
-        "-m",
-        "halving.cli.main",
-        "rerun",
-        "p/r",
-        "--repository",
-        str(checkout),
-        "--root",
-        store.root,
-    ]
+    command = _rerun_command(store, checkout)
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     verdict = json.loads(done.stdout)
@@ -338,17 +328,7 @@ def test_a_rerun_that_is_ended_stops_training_and_removes_its_worktree_if_it_can
     )
     (checkout / "code" / "train.py").write_text(f"{waiting}    time.sleep(600)\n{SCRIPT}")
     recorded()
-    command = [
-        sys.executable,
-        "-m",
-        "halving.cli.main",
-        "rerun",
-        "p/r",
-        "--repository",
-        str(checkout),
-        "--root",
-        store.root,
-    ]
+    command = _rerun_command(store, checkout)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         wait_for(lambda: started.exists() and started.read_text() != "", 60, "the rerun trains")
         process.send_signal(number)
@@ -360,3 +340,8 @@ def test_a_rerun_that_is_ended_stops_training_and_removes_its_worktree_if_it_can
             "what the killed one left goes with the next"
         )
     assert git(checkout, "worktree", "list").count("\n") == 0
+
+
+def _rerun_command(store: Store, checkout: Path) -> list[str]:
+    rerun_main = [sys.executable, "-m", "halving.cli.main", "rerun", "p/r"]
+    return [*rerun_main, "--repository", str(checkout), "--root", store.root]
