@@ -17,6 +17,7 @@ from lightning.pytorch.utilities import rank_zero_only
 import halving
 from halving import AlreadyExists, InvalidInput, Store
 from halving.integrations.lightning import HalvingLogger
+from tests.sdk.integrations import lightning_trainings
 from tests.sdk.integrations.conftest import StoredRuns
 from tests.sdk.integrations.lightning_trainings import BATCHES, Line, trainer
 
@@ -225,7 +226,7 @@ def test_what_is_no_choice_is_refused(store: Store) -> None:
 
 @pytest.mark.slow
 def test_pytorch_lightning_is_enough_and_preferred_where_the_script_imports_it(tmp_path: Path) -> None:
-    source = Path(__file__).read_text()
+    source = Path(lightning_trainings.__file__).read_text()
     line = source[source.index("class Line(") : source.index("def trainer(")]
     # Both cases are forks of one process: to import the package takes ten times as long as all else.
     program = (
