@@ -77,6 +77,16 @@ def keys_of(store: Store, project: str, run: str) -> list[str]:
     return _read(store, project, run, [], lambda reader: reader.keys())
 
 
+def greatest_step(store: Store, project: str, run: str, wants: Callable[[str], bool]) -> int:
+    """The greatest step at which one of the keys that ``wants`` chooses has a value; -1 if none has."""
+
+    def find(reader: "RunCurves") -> int:
+        lasts = [reader.last(key) for key in filter(wants, reader.keys())]
+        return max((int(unit["step_last"][-1]) for unit in lasts if len(unit)), default=-1)
+
+    return _read(store, project, run, [], find)
+
+
 def read_curve(store: Store, project: str, run: str, key: str) -> "Points":
     """The stitched curve, point by point.
 

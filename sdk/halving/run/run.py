@@ -30,6 +30,7 @@ from halving.ingest.values import sort_values
 from halving.records import provenance
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.run import signals
+from halving.run.alerts import Alerts
 from halving.run.artifacts import files_of
 from halving.run.determinism import determinism_flags, make_deterministic
 from halving.run.epoch_loop import Progress
@@ -120,9 +121,12 @@ class Run:
         if seed is not None:
             rng_state.seed_everything(seed)
         self.records = RunRecords(store, project, run_id)
+        self._alerts = Alerts(store, self.records.folder, lambda: self.attempt)
         self._rerun_of: str | None = (parent or {}).get("rerun_of")
         self._progress: Progress | GangProgress
         self._finished = False
+        self._summary: dict[str, float] = {}
+        self._before_end: list[Callable[[], None]] = []
         self._process = os.getpid()
         self._is_trial = trial is not None
         self._ends_together = ranks.world_size > 1 and trial is None
@@ -491,6 +495,62 @@ class Run:
 
         return retry_while_unavailable(self.store, f"artifact {name} of {self.id}", store, self._grace)
 
+    def summarize(self, values: Mapping[str, Any]) -> None:
+        """Set values of the whole run, such as the best accuracy, which tables and filters show as metrics.
+
+        They are recorded with the attempt's end, beside the last value of each metric or instead of it. A
+        second call adds to the first one. A killed process records none of them.
+
+        Args:
+            values: numbers by name, as :meth:`log` takes them.
+
+        Raises:
+            InvalidInput: a name or a value is not accepted, in a run with ``strict=True``. Otherwise it is
+                left out, counted, and warned about.
+        """
+        accepted = sort_values(values)
+        numbers = accepted.numbers | {name: float(value) for name, value in accepted.device.items()}
+        wrong = accepted.wrong | {
+            name: f"summary value {name!r} is not accepted: give a number" for name in accepted.media
+        }
+        if wrong:
+            self._validator.reject(wrong)
+        self._summary |= numbers
+
+    def before_end(self, action: Callable[[], None]) -> None:
+        """Have ``action`` called when the attempt ends, however it does, before its end is recorded.
+
+        An error of it is a warning. It may call :meth:`log` and :meth:`summarize`.
+        """
+        self._before_end.append(action)
+
+    def alert(self, title: str, text: str = "", level: str = "info", *, wait_seconds: float = 60.0) -> bool:
+        """Record an alert: something that a person should know of, such as a loss that does not fall.
+
+        It is a file of the run, durable when this returns.
+
+        Args:
+            title: a line of at most 200 characters.
+            text: more of it, at most 10,000 characters.
+            level: ``info``, ``warn`` or ``error``.
+            wait_seconds: an alert of the same title within this time is left out.
+
+        Returns:
+            Whether it is recorded. It is not if there was one just now, on a rank that is not the first, or
+            if the store is unavailable (with a warning, because training must not wait for it).
+
+        Raises:
+            InvalidInput: an argument is not accepted, in a run with ``strict=True``.
+        """
+        try:
+            alert = self._alerts.check(title, text, level, wait_seconds)
+        except InvalidInput as error:
+            self._validator.reject({"alert()": str(error)})
+            return False
+        if not self._ranks.leads or self._finished or alert is None:
+            return False
+        return self._alerts.record(alert)
+
     def finish(self, status: str = "finished") -> None:
         """Write what is pending and record how the attempt ended; it does not raise.
 
@@ -507,6 +567,12 @@ class Run:
             self._ends_together = False
             with contextlib.suppress(Exception):  # If a rank is gone, the run ends without it.
                 self._progress.end()
+        for action in self._before_end:
+            try:
+                action()
+            except Exception as error:  # noqa: BLE001
+                # It is somebody else's code, and the end must be recorded all the same.
+                warn(f"before the end of {self.id}: {type(error).__name__}: {error}")
         self._finished = self._progress.closed = True
         try:
             if self._ranks.leads:
@@ -719,7 +785,7 @@ class Run:
             "status": status,
             "epoch": self.epoch,
             "points": drain.points,
-            "summary": drain.last,
+            "summary": drain.last | self._summary,
             "time": now(),
         }
         ended |= {"dropped_points": self._writer.dropped, "rejected_values": self._validator.rejected}

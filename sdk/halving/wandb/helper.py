@@ -1,0 +1,3 @@
+"""``wandb.helper``: reads a script's config."""
+
+from halving.wandb.config import parse_config as parse_config

@@ -1,0 +1,93 @@
+"""What a script logs, as values that :meth:`halving.Run.log` takes."""
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+INTERNAL = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
+"""Names that are W&B's own, which a script may log and which are not recorded."""
+
+_MAX_LISTED = 32  # Arrays with more values become histograms, as in W&B.
+_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_NUMBER_TYPES = frozenset({int, float, bool})
+
+
+def as_logged(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert values: texts to :class:`halving.Text`, data types and arrays to media; None is left out.
+
+    Lists of media become dicts by their numbers. What has no form here stays as it is, for the run to refuse,
+    count and warn about.
+    """
+    return {name: converted(value) for name, value in values.items() if value is not None}
+
+
+def converted(value: Any) -> Any:
+    """Convert one value."""
+    kind = type(value)
+    if kind in _NUMBER_TYPES:
+        return value
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, Mapping):
+        return as_logged({str(name): inner for name, inner in value.items()})
+    if is_data_type(value):
+        return _media(value)
+    if isinstance(value, Sequence) and value and all(is_data_type(item) for item in value):
+        return {str(number): _media(item) for number, item in enumerate(value)}
+    if getattr(value, "ndim", 0) and hasattr(value, "shape"):
+        return _array(value)
+    return _of_library(value)
+
+
+def is_data_type(value: Any) -> bool:
+    """Whether a value is an object of W&B's data types, such as ``wandb.Image``."""
+    return any(kind.__name__ == "WBValue" for kind in type(value).__mro__)
+
+
+def _media(value: Any) -> Any:
+    from halving.wandb.data_types import to_media
+
+    return to_media(value)
+
+
+def _text(value: str) -> Any:
+    from halving.errors import InvalidInput
+    from halving.ingest.media import Text
+
+    if value in _NUMBERS:
+        return _NUMBERS[value]
+    try:
+        return Text(value)
+    except InvalidInput:
+        return value  # The run refuses and counts it.
+
+
+def _array(value: Any) -> Any:
+    """An array or tensor: a number if it has one value, and a histogram if it has many."""
+    from halving.errors import InvalidInput
+    from halving.ingest.media import Histogram
+
+    count = math.prod(value.shape)
+    if count == 1:
+        return value.reshape(())
+    if count <= _MAX_LISTED:
+        return value
+    try:
+        return Histogram(value, bins=_MAX_LISTED)
+    except InvalidInput:
+        return value
+
+
+def _of_library(value: Any) -> Any:
+    """Figures of Matplotlib and frames of pandas, which W&B takes as images and tables."""
+    library = type(value).__module__.partition(".")[0]
+    if library not in ("matplotlib", "pandas") or library not in sys.modules:
+        return value
+    from halving.wandb import data_types
+
+    if type(value).__name__ == "Figure" or type(value).__module__ == "matplotlib.pyplot":
+        return data_types.to_media(data_types.Image(value))
+    if type(value).__name__ == "DataFrame":
+        return data_types.to_media(data_types.Table(dataframe=value))
+    return value

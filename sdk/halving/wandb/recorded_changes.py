@@ -1,0 +1,97 @@
+"""Records what of a run changes after its begin: config, tags, defined metrics, and assigned summary values.
+
+A record is written once, so changes are amendments (:mod:`halving.records.amendments`). Each is a file with
+everything, so a thread of its own writes the newest state: a second after the first change, and then the more
+seldom the longer the run lasts. A killed process loses changes that were not written yet; ``flush`` and the
+run's end write them at once.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from halving.records.amendments import Amendment, amend
+from halving.store.retry import warn
+from halving.store.store import Store
+
+_FIRST_DELAY = 1.0
+_AGE_SHARE = 0.02  # of the run's age that the next change waits
+_MAX_DELAY = 60.0
+
+
+class RecordedChanges:
+    """Writes changes of one run, by a daemon thread that is started at the first of them.
+
+    Args:
+        store, folder: where the run's record is.
+        run: its id, for messages.
+    """
+
+    def __init__(self, store: Store, folder: str, run: str) -> None:
+        self._store = store
+        self._folder = folder
+        self._run = run
+        self._process = os.getpid()
+        self._began = time.monotonic()
+        self._sources: dict[str, Callable[[], Any]] = {}
+        self._written: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._warned = False
+
+    def note(self, field: str, read: Callable[[], Any]) -> None:
+        """Note that a field of the amendment has changed; ``read`` gives its state when it is written."""
+        if os.getpid() != self._process:
+            return  # A forked child has neither the thread nor the right to the run's record.
+        self._sources[field] = read
+        self._wake.set()
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._work, name=f"halving-changes-{self._run}", daemon=True
+            )
+            try:
+                self._thread.start()
+            except RuntimeError:
+                self._thread = None  # The interpreter ends, and flush() writes it.
+
+    def flush(self) -> bool:
+        """Write what has changed; returns whether the store has it. It does not raise."""
+        if os.getpid() != self._process:
+            return True
+        with self._lock:
+            self._wake.clear()
+            try:
+                self._write()
+            except Exception as error:  # noqa: BLE001
+                # Whatever the store raises, training goes on; the next change or the end tries again.
+                self._wake.set()
+                if not self._warned:
+                    self._warned = True
+                    warn(f"changes of the config of {self._run} cannot be recorded yet: {error}")
+                return False
+        return True
+
+    def _work(self) -> None:
+        while True:
+            self._wake.wait()
+            age = time.monotonic() - self._began
+            time.sleep(min(max(_FIRST_DELAY, _AGE_SHARE * age), _MAX_DELAY))
+            self.flush()
+
+    def _write(self) -> None:
+        with contextlib.suppress(RuntimeError):  # A dict changed while it was copied: there is a next time.
+            state = {field: read() for field, read in dict(self._sources).items()}
+            if state == self._written:
+                return
+            amend(self._store, self._folder, lambda before: _with(before, state))
+            self._written = state
+            return
+        self._wake.set()
+
+
+def _with(before: Amendment, state: dict[str, Any]) -> Amendment:
+    return {**before, **state}
