@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 from halving.errors import InvalidInput
 from halving.identifiers import artifact_record, check_artifact_name, check_name
 from halving.ingest.values import is_key
-from halving.store.store import blob_name
+from halving.records.amendments import PREFIX, newest_amendment
+from halving.run.alerts import LEVELS, MAX_TEXT, MAX_TITLE
+from halving.store.store import Store, blob_name
 
 _NAMED = re.compile(
     r"(?:runs/project=([^/]*)/([^/]*)|metrics/project=([^/]*)/run=([^/]*))(?:/(.*))?", re.DOTALL
@@ -24,6 +26,9 @@ _MAX_NESTED = 50
 _MAX_ATTEMPT = 2**31 - 1  # what a database keeps
 # NUL, and half of a surrogate pair: what databases and JSON in UTF-8 do not take
 _UNKNOWN = re.compile("[\0\ud800-\udfff]")
+# Fields of an amendment: those that a run's process may change, and those that it must keep.
+_AMENDED = {"params", "tags", "defined_metrics", "summary"}
+_KEPT = {"lifecycle", "since", "by", "status", "attempt", "facts"}
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = datetime.max.replace(tzinfo=UTC)
 
@@ -84,6 +89,28 @@ def check_record(name: str, content: bytes) -> None:
     if not isinstance(record, dict):
         raise InvalidInput(f"{file.rest} is not accepted: give a JSON object")
     check(record, file)
+
+
+def create_record(store: Store, name: str, content: bytes) -> None:
+    """Create a record that :func:`check_record` has accepted.
+
+    Raises:
+        InvalidInput: an amendment changes what no run's process changes, such as whether the run is deleted.
+        AlreadyExists: there is another file of that name.
+        StoreError: the store refuses.
+    """
+    file = run_file(name)
+    if file.rest.startswith(PREFIX):
+        folder = name.removesuffix(f"/{file.rest}")
+        before = newest_amendment(store, folder, store.names(folder))
+        record = json.loads(content)
+        for field in sorted(_KEPT):
+            if record.get(field) != before.get(field):
+                raise InvalidInput(
+                    f"{field} = {record.get(field)!r:.80} is not accepted: it is {before.get(field)!r:.80}, "
+                    "and no run's process changes it"
+                )
+    store.create(name, content)
 
 
 def check_status(value: Any) -> str:
@@ -209,10 +236,41 @@ def _check_medium(record: dict[str, Any], file: RunFile) -> None:
             raise InvalidInput(f"{field} = {record.get(field)!r:.80} is not accepted: give a string")
 
 
+def _check_amendment(record: dict[str, Any], file: RunFile) -> None:
+    """Check an amendment by itself; :func:`create_record` compares it with the one before."""
+    if others := record.keys() - _AMENDED - _KEPT:
+        raise InvalidInput(f"{sorted(others)} are not accepted in {file.rest}: no run's process writes these")
+    for field in ("params", "defined_metrics", "summary"):
+        if field in record:
+            check_storable(_object(record, field), field)
+    _check_texts(record.get("tags", {}), "tags")
+    values = record.get("summary", {}).get("values", {})
+    if not isinstance(values, dict) or not all(
+        is_key(key) and _is_number(value) for key, value in values.items()
+    ):
+        raise InvalidInput("summary.values is not accepted: give an object of names to numbers")
+
+
+def _check_alert(record: dict[str, Any], file: RunFile) -> None:
+    for field, length in (("title", MAX_TITLE), ("text", MAX_TEXT)):
+        if not isinstance(record.get(field), str) or len(record[field]) > length:
+            raise InvalidInput(
+                f"{field} = {record.get(field)!r:.80} is not accepted: give a text of at most {length:,} "
+                "characters"
+            )
+    check_storable({"title": record["title"], "text": record["text"]}, "alert")
+    if record.get("level") not in LEVELS:
+        raise InvalidInput(f"level = {record.get('level')!r:.80} is not accepted: give {', '.join(LEVELS)}")
+    _check_count(record, "attempt", minimum=1, maximum=_MAX_ATTEMPT)
+    _check_time(record, "time")
+
+
 _CHECKS: list[tuple[re.Pattern[str], Check]] = [
     (re.compile(r"record\.json"), _check_run),
     (re.compile(r"start-\d{4,9}\.json"), _check_attempt),
     (re.compile(r"end-\d{4,9}\.json"), _check_end),
+    (re.compile(r"amend-\d{6,9}\.json"), _check_amendment),
+    (re.compile(r"alert-\d{4,9}-\d{6,9}-[0-9a-f]{8}\.json"), _check_alert),
     (re.compile(r"checkpoints/\d{8,}-\d{4,9}-\d{6,}\.json"), _check_checkpoint),
     (re.compile(r"artifacts/[^/]+\.json"), _check_artifact),
     (re.compile(r"media/[^/]+\.json"), _check_medium),

@@ -16,7 +16,7 @@ from server.access.write_log import without_write_log
 from server.answers import answer
 from server.identity.caller import Caller, Viewer
 from server.ingest.bodies import body_file, read_body
-from server.ingest.record_files import check_record, run_file
+from server.ingest.record_files import check_record, create_record, run_file
 from server.media.inert import OCTETS, inert_headers
 from server.media.pieces import file_pieces
 from server.routes.media import Digest
@@ -74,7 +74,7 @@ async def create_file(request: Request, state: Shared, caller: Viewer, name: Nam
     caller.check_writes(run_file(name).project)
     async with read_body(request, state.ingest_memory, MAX_BYTES) as body:
         check_record(name, body)
-        await state.ingest_threads.run(state.store.create, name, body)
+        await state.ingest_threads.run(create_record, state.store, name, body)
     return answer({"name": name}, 201)
 
 

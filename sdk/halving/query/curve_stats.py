@@ -1,8 +1,8 @@
 """Last values, extremes and whole curves of single runs, read from their points."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from halving.query.runs import RunInfo, in_threads
 from halving.store.store import Store
@@ -41,10 +41,34 @@ def fill_last(store: Store, runs: list[RunInfo], keys: list[str] | None = None) 
     def fill(info: RunInfo) -> RunInfo:
         if info.summarized:
             return info
-        last = {key: value.last for key, value in read_extremes(store, info, keys).items()}
-        return replace(info, summary=info.summary | last, summarized=keys is None)
+        extremes = read_extremes(store, info, keys)
+        last = {key: value.last for key, value in extremes.items()}
+        return replace(info, summary=info.summary | last | _defined(info, extremes), summarized=keys is None)
 
     return in_threads(fill, runs)
+
+
+def _defined(info: RunInfo, extremes: Mapping[str, Extremes]) -> dict[str, float]:
+    """The minima and maxima that a script wants of its metrics, which a killed attempt did not record."""
+    values: dict[str, float] = {}
+    for key, extreme in extremes.items():
+        for operation in _wanted(info.defined_metrics, key):
+            value = {"min": extreme.min, "max": extreme.max}.get(operation)
+            if value is not None:
+                values[f"{key}/{operation}"] = value
+    return values
+
+
+def _wanted(defined: Mapping[str, Mapping[str, Any]], key: str) -> list[str]:
+    """What a script wants in the summary of a metric: by its name, or by the longest pattern that fits."""
+    fitting = [name for name in defined if name.endswith("*") and key.startswith(name[:-1])]
+    name = key.replace("/", ".")
+    for exact in (key, name):
+        if exact in defined:
+            return list(defined[exact].get("summary") or ())
+    if not fitting:
+        return []
+    return list(defined[max(fitting, key=len)].get("summary") or ())
 
 
 def read_extremes(store: Store, info: RunInfo, keys: list[str] | None = None) -> dict[str, Extremes]:

@@ -34,9 +34,10 @@ def as_dict(info: RunInfo) -> dict[str, Any]:
 def details_of(store: Store, info: RunInfo) -> dict[str, Any]:
     """Read everything about a run, as ``halving show --json`` prints it.
 
-    It has the fields of :func:`as_dict` and ``lifecycle_since, seed, determinism, provenance, attempts,
-    metrics, artifacts, media, checkpoints, files``. ``metrics`` is ``{key: {"last", "min", "max",
-    "points"}}`` of the stitched curve; all but ``last`` are None where retention has dropped the points.
+    It has the fields of :func:`as_dict` and ``lifecycle_since, seed, defined_metrics, determinism,
+    provenance, attempts, metrics, artifacts, media, checkpoints, files``. ``metrics`` is ``{key: {"last",
+    "min", "max", "points"}}`` of the stitched curve; all but ``last`` are None where retention has dropped
+    the points.
 
     Raises:
         StoreError: a file of the run cannot be read, or is damaged.
@@ -48,6 +49,7 @@ def details_of(store: Store, info: RunInfo) -> dict[str, Any]:
         **as_dict(info),
         "lifecycle_since": info.lifecycle_since,
         "seed": info.seed,
+        "defined_metrics": info.defined_metrics,
         "determinism": newest.get("determinism") or {},
         "provenance": info.provenance,
         "attempts": [vars(attempt) for attempt in info.attempts],

@@ -74,6 +74,9 @@ class RunInfo:
         starts: the ``start-ATTEMPT.json`` of each later attempt, by attempt; with ``image_digest`` as well.
         all_summarized: whether every attempt recorded a summary, so that ``summary`` has every key; one that
             was killed did not.
+        defined_metrics: what a script said of its metrics by ``wandb.define_metric``, by name, or with ``*``
+            at its end by the beginning of names: ``step_metric`` (the metric that is their x axis),
+            ``summary`` (``["min", "max"]``), ``hidden`` and ``goal``, as far as it said so.
     """
 
     project: str
@@ -90,6 +93,7 @@ class RunInfo:
     lifecycle: str = ACTIVE
     lifecycle_since: str | None = None
     all_summarized: bool = False
+    defined_metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
@@ -247,6 +251,10 @@ def _read_run(store: Store, project: str, run: str) -> RunInfo:
     summary: dict[str, float] = {}
     for number in sorted(ended):
         summary |= ended[number].get("summary") or {}
+    assigned = amended.get("summary") or {}
+    if "summary" not in ended.get(assigned.get("attempt", 0), {}):
+        # An attempt that was killed, or that has not ended, has what it assigned so far.
+        summary |= assigned.get("values") or {}
     parent = dict(record["parent"])
     tags: dict[str, str] = parent.pop("tags", {})
     del begun[int(record["attempt"])]
@@ -263,6 +271,7 @@ def _read_run(store: Store, project: str, run: str) -> RunInfo:
         all_summarized=all("summary" in ended.get(number, {}) for number in numbers),
         record=record,
         starts=begun,
+        defined_metrics=amended.get("defined_metrics") or {},
         **_lifecycle(amended, attempts[-1].started),
     )
 

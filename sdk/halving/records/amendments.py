@@ -1,6 +1,7 @@
 """Changes of a run since it began: its tags, and whether it is archived or deleted.
 
-A tracked run may also change its params and status. ``runs/project=P/RUN/amend-NNNNNN.json`` has everything
+A tracked run may also change its params and status, and a run by W&B's
+names its params. ``runs/project=P/RUN/amend-NNNNNN.json`` has everything
 that may change, so that only the newest file counts. An amendment takes the next number, and the store can
 create a file of that name only once: of two writers at the same time, the second one reads again and amends
 the result of the first. So nothing is lost, and no lock is needed. The index of runs can be rebuilt from
@@ -28,7 +29,8 @@ REMOVED: Lifecycle = "removed"
 PREFIX = "amend-"
 _LISTINGS = 10  # tries at reading the newest while others are written
 Amendment = dict[str, Any]
-"""``lifecycle`` with ``since`` and ``by``; ``tags``; for a tracked run ``params, status, attempt, facts``."""
+"""``lifecycle`` with ``since`` and ``by``; ``tags``; for a tracked run ``params, status, attempt, facts``;
+for a run by W&B's names ``params, defined_metrics, summary`` (with its ``attempt`` and ``values``)."""
 
 
 def newest_amendment(store: Store, folder: str, names: Iterable[str]) -> Amendment:

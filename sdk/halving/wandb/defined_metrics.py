@@ -1,7 +1,7 @@
 """What ``define_metric`` says of metrics: their x axis, and what of them the summary has."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import isnan
 from typing import Any
 
 from halving.wandb.errors import Error
@@ -62,6 +62,10 @@ class DefinedMetrics:
             metric = replace(earlier, **stated)
         kind[metric.name] = metric
         self._matches.clear()
+
+    def names(self) -> list[str]:
+        """The names and patterns."""
+        return [*self._exact, *self._patterns]
 
     def match(self, name: str) -> Metric | None:
         """The definition of a metric, or None."""
@@ -130,13 +134,12 @@ def define(
 
 
 class Aggregate:
-    """Collects what the summary has of one metric."""
+    """Collects what the summary has of one metric. A NaN makes the minimum, the maximum and the mean NaN."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
         self._count = 0
-        self._sum = 0.0
-        self._values: dict[str, float] = {}
+        self._sum = self._min = self._max = self._first = self._last = 0.0
 
     def add(self, value: Any) -> None:
         """Add a value; one that is no number counts for nothing."""
@@ -144,43 +147,34 @@ class Aggregate:
             number = float(value)
         except (TypeError, ValueError, OverflowError):
             return
-        values = self._values
+        if not self._count:
+            self._min = self._max = self._first = number
+        elif number < self._min or isnan(number):
+            self._min = number
+        elif number > self._max:
+            self._max = number
+        if isnan(number):
+            self._max = number
         self._count += 1
         self._sum += number
-        for name, choose in _CHOICES.items():
-            if name in values:
-                values[name] = choose(values[name], number)
-            else:
-                values[name] = number
-        values["last"] = number
-        values["mean"] = self._sum / self._count
+        self._last = number
 
-    def as_summary(self) -> dict[str, float]:
-        """The aggregates that are wanted."""
-        wanted = list(self._metric.summary or ())
-        values = {name: self._values[name] for name in wanted if name in self._values}
-        if "best" in wanted and self._values:
-            best = "min"
-            if (self._metric.goal or "minimize").startswith("max"):
-                best = "max"
-            values["best"] = self._values[best]
-        return values
-
-
-def _smaller(old: float, new: float) -> float:
-    if new < old or old != old:
-        return new
-    return old
-
-
-def _larger(old: float, new: float) -> float:
-    if new > old or old != old:
-        return new
-    return old
-
-
-_CHOICES: dict[str, Callable[[float, float], float]] = {
-    "min": _smaller,
-    "max": _larger,
-    "first": lambda old, new: old,
-}
+    def as_summary(self) -> dict[str, float] | None:
+        """The aggregates that are wanted; None where the summary has nothing of the metric."""
+        wanted = self._metric.summary or ()
+        if "none" in wanted:
+            return None
+        if not self._count:
+            return {}
+        best = self._min
+        if (self._metric.goal or "minimize").startswith("max"):
+            best = self._max
+        values = {
+            "min": self._min,
+            "max": self._max,
+            "mean": self._sum / self._count,
+            "last": self._last,
+            "first": self._first,
+            "best": best,
+        }
+        return {name: values[name] for name in wanted if name in values}

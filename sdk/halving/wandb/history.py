@@ -43,8 +43,11 @@ class History:
         self.defined = DefinedMetrics()
         self.values: dict[str, Any] = {}
         self.note: Callable[[Mapping[str, Any]], None] = self.values.update
-        self._aggregates: dict[str, Aggregate] = {}
-        self._assigned: dict[str, Any] = {}
+        self._aggregates: dict[str, Aggregate] = {}  # by the names of metrics; nested ones are joined by "."
+        self._aggregated: dict[tuple[str, ...], list[str]] = {}  # what of a call's names has aggregates
+        self._follows_axes = False
+        self._whole: set[tuple[str, ...]] = set()  # the names of calls that lack no x axis
+        self._assigned: set[str] = set()
         self._pending: list[tuple[str, Callable[[], list[float]]]] = []
         self._began = time.time()
         self._logged_at = 0.0
@@ -75,13 +78,13 @@ class History:
                 return
             self.step = number
         row = {key: value for key, value in data.items() if key not in INTERNAL}
-        if self.defined:
+        if self._follows_axes:
             row = {**self._missing_steps(row), **row}
-        row = as_logged(row)
-        if self._sink is not None and row:
-            self._sink.log(row, step=self.step)
+        converted = as_logged(row)
+        if self._sink is not None and converted:
+            self._sink.log(converted, step=self.step)
         self._logged_at = time.time()
-        self.note({key: value for key, value in row.items() if value is not None})
+        self.note(remembered(row, converted))
         if commit or (commit is None and step is None):
             self.step += 1
 
@@ -89,6 +92,9 @@ class History:
         """Take a definition; it counts for what is logged from now on."""
         self.defined.add(metric, overwrite=overwrite)
         self.note = self._note_defined
+        self._follows_axes = self._follows_axes or bool(metric.step_sync)
+        self._whole.clear()
+        self._aggregated.clear()
 
     def assign(self, names: tuple[str, ...], value: Any) -> None:
         """Set or delete a summary value, which stays until its metric is logged again."""
@@ -100,7 +106,8 @@ class History:
                 below = {}
             tree[name] = dict(below)
             tree = tree[name]
-        self._aggregates.pop(names[0], None)
+        self._aggregates.pop(".".join(names), None)
+        self._assigned.add(names[0])
         if value is DELETED:
             tree.pop(names[-1], None)
         else:
@@ -111,9 +118,7 @@ class History:
         self._resolve()
         summary = {name: _settled(value) for name, value in self.values.items()}
         for name, aggregate in self._aggregates.items():
-            values = aggregate.as_summary()
-            if values:
-                summary[name] = values
+            _put(summary, name.split("."), aggregate.as_summary())
         if self._logged_at:
             runtime = self._logged_at - self._began
             summary["_step"] = max(0, self.step - 1)
@@ -122,45 +127,69 @@ class History:
             summary["_wandb"] = {"runtime": int(runtime)}
         return summary
 
+    def assigned_numbers(self) -> dict[str, float]:
+        """The numbers below names that the script has assigned, and all aggregates."""
+        summary = self.summary()
+        names = self._assigned | {name.partition(".")[0] for name in self._aggregates}
+        return dict(_numbers("", {name: summary[name] for name in names if name in summary}))
+
     def numbers(self) -> dict[str, float]:
         """The summary's numbers by names that are joined by ``/``, as imports of W&B's runs have them."""
         own = {name: value for name, value in self.summary().items() if name not in INTERNAL}
         return dict(_numbers("", own))
 
+    def takes_fast(self, data: Mapping[str, Any]) -> bool:
+        """Whether a call with these names may go the fast path: it lacks no x axis that is logged with it."""
+        return not self._follows_axes or tuple(data) in self._whole
+
     def _missing_steps(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The last values of x axes that this call lacks."""
-        steps = {}
-        for name in row:
+        """The x axes that this call lacks, with their last values; 0 where there is none, as in W&B."""
+        steps: dict[str, Any] = {}
+        for name in _dotted_names("", row):
             metric = self.defined.match(name)
             if metric is None or not metric.step_sync or metric.step_metric is None:
                 continue
-            axis = metric.step_metric
-            if axis not in row and axis in self.values:
-                steps[axis] = self.values[axis]
+            if metric.step_metric not in row:
+                steps[metric.step_metric] = self.values.get(metric.step_metric, 0)
+        if not steps:
+            self._whole.add(tuple(row))
         return steps
 
     def _note_defined(self, row: Mapping[str, Any]) -> None:
-        for name, value in row.items():
-            metric = self.defined.match(name)
-            if metric is None or metric.summary is None:
-                self.values[name] = value
-                continue
-            if "none" in metric.summary:
-                continue
-            if metric.summary == ("copy",):
-                self.values[name] = value
-                continue
-            aggregate = self._aggregates.get(name)
-            if aggregate is None:
-                aggregate = self._aggregates[name] = Aggregate(metric)
-                self.values.pop(name, None)
-            if is_on_device(value):
-                self._pending.extend((name, fetch) for _, fetch in capture({name: value}))
-                if len(self._pending) > _MAX_PENDING:
-                    self._resolve()
-            else:
+        self.values.update(row)
+        names = tuple(row)
+        aggregated = self._aggregated.get(names)
+        if aggregated is None:
+            aggregated = self._aggregated[names] = [name for name in names if self._has_aggregates(name)]
+        for name in aggregated:
+            self._aggregate(name, row[name])
+
+    def _has_aggregates(self, name: str) -> bool:
+        """Whether a top-level name, or one below it, has aggregates."""
+        if any(defined.startswith(f"{name}.") for defined in self.defined.names()):
+            return True
+        metric = self.defined.match(name)
+        return metric is not None and bool(metric.summary)
+
+    def _aggregate(self, name: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for inner, below in value.items():
+                self._aggregate(f"{name}.{inner}", below)
+            return
+        metric = self.defined.match(name)
+        if metric is None or not metric.summary:
+            return
+        aggregate = self._aggregates.get(name)
+        if aggregate is None:
+            aggregate = self._aggregates[name] = Aggregate(metric)
+        if is_on_device(value):
+            self._pending.extend((name, fetch) for _, fetch in capture({name: value}))
+            if len(self._pending) > _MAX_PENDING:
                 self._resolve()
-                aggregate.add(value)
+            return
+        if self._pending:
+            self._resolve()
+        aggregate.add(value)
 
     def _resolve(self) -> None:
         """Fetch what a device has computed, in the order of logging."""
@@ -169,6 +198,47 @@ class History:
         for name, fetch in pending:
             for number in fetch():
                 self._aggregates[name].add(number)
+
+
+def remembered(row: Mapping[str, Any], converted: Mapping[str, Any]) -> dict[str, Any]:
+    """What the summary keeps of a call: texts as they are, tensors without graph, media by kind."""
+    kept: dict[str, Any] = {}
+    for name, value in converted.items():
+        original = row[name]
+        if isinstance(original, Mapping) and isinstance(value, dict):
+            kept[name] = remembered(original, value)
+        elif isinstance(original, str):
+            kept[name] = original
+        elif hasattr(value, "detach"):
+            kept[name] = value.detach()
+        elif hasattr(value, "media_type"):
+            kept[name] = {"_type": value.kind}
+        else:
+            kept[name] = value
+    return kept
+
+
+def _dotted_names(prefix: str, row: Mapping[str, Any]) -> Iterator[str]:
+    """The names of a call, as ``define_metric`` knows them: nested ones are joined by ``.``."""
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            yield from _dotted_names(f"{prefix}{name}.", value)
+        else:
+            yield f"{prefix}{name}"
+
+
+def _put(summary: dict[str, Any], names: list[str], values: dict[str, float] | None) -> None:
+    """Put a metric's aggregates in place of its last value; None leaves it out."""
+    tree = summary
+    for name in names[:-1]:
+        below = tree.get(name)
+        below = dict(below) if isinstance(below, dict) else {}
+        tree[name] = below
+        tree = below
+    if values is None:
+        tree.pop(names[-1], None)
+    elif values:
+        tree[names[-1]] = values
 
 
 def summary_value(value: Any) -> Any:

@@ -54,7 +54,9 @@ class Run:
         self._start_time = time.time()
         self._is_finished = False
         self._history = History(run, first_step)
-        self._writer = run and run._writer
+        self._writer: Any = None
+        if run is not None:
+            self._writer = run._writer
         self._summary = Summary(self._read_summary, self._write_summary)
         self._resume_file: Path | None = None
         self._changes: RecordedChanges | None = None
@@ -88,7 +90,7 @@ class Run:
                 at = after = step
             if step is None or at == step:
                 try:
-                    if self._writer.appender.fast(data, at):
+                    if history.takes_fast(data) and self._writer.appender.fast(data, at):
                         # This is the hot path: the names of the last call again, with plain numbers.
                         history.step = after
                         history.note(data)
@@ -118,6 +120,7 @@ class Run:
         metric = define(name, step_metric, step_sync, hidden, summary, overwrite, goal)
         self._history.define(metric, overwrite=bool(overwrite))
         self._note_change("defined_metrics", self._history.defined.as_record)
+        self._note_change("summary", self._assigned_summary)
         return metric
 
     def finish(self, exit_code: int | None = None, quiet: bool | None = None) -> None:
@@ -462,6 +465,9 @@ class Run:
         """Write a line to standard output, which is where Halving leaves a script's own text."""
         print(text.rstrip("\n"))
 
+    def _label(self, *arguments: Any, **options: Any) -> None:
+        """Do nothing: frameworks tell W&B by it which of them logs."""
+
     def _check_open(self, call: str) -> None:
         if self._is_finished:
             raise UsageError(
@@ -475,6 +481,13 @@ class Run:
     def _write_summary(self, names: tuple[str, ...], value: Any) -> None:
         self._check_open("summary")
         self._history.assign(names, value)
+        self._note_change("summary", self._assigned_summary)
+
+    def _assigned_summary(self) -> dict[str, Any]:
+        attempt = 1
+        if self._run is not None:
+            attempt = self._run.attempt
+        return {"attempt": attempt, "values": self._history.assigned_numbers()}
 
     def _note_labels(self) -> None:
         self._note_change("tags", self._labels.as_tags)

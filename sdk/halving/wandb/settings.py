@@ -281,7 +281,10 @@ def settings_of_environment() -> dict[str, Any]:
     for variable, text in os.environ.items():
         if not variable.startswith(_ENVIRONMENT) or not text:
             continue
-        name = _SPECIAL_NAMES.get(variable, variable.removeprefix(_ENVIRONMENT).lower())
+        name = variable.removeprefix(_ENVIRONMENT).lower()
+        if name.startswith("_"):
+            name = f"x{name}"  # W&B's private settings: WANDB__DISABLE_STATS is x_disable_stats.
+        name = _SPECIAL_NAMES.get(variable, name)
         if name in _DEFAULTS:
             fields[name] = _of_text(name, text)
     if os.environ.get("WANDB_DISABLED", "").lower() in _TRUE:

@@ -7,11 +7,15 @@ from typing import Any
 class SummaryDict:
     """Values by item and by attribute; a nested dict is one of these again, whose changes are recorded."""
 
+    _read: Callable[[], Mapping[str, Any]]
+    _write: Callable[[tuple[str, ...], Any], None]
+
     def __init__(
         self, read: Callable[[], Mapping[str, Any]], write: Callable[[tuple[str, ...], Any], None]
     ) -> None:
-        vars(self)["_read"] = read
-        vars(self)["_write"] = write
+        # Attributes of one's own are names of values, so these are set past __setattr__.
+        object.__setattr__(self, "_read", read)
+        object.__setattr__(self, "_write", write)
 
     def __repr__(self) -> str:
         return str(self._as_dict())
@@ -24,7 +28,10 @@ class SummaryDict:
             )
         return value
 
-    __getattr__ = __getitem__
+    def __getattr__(self, key: str) -> Any:
+        if key.startswith("__"):
+            raise AttributeError(key)
+        return self[key]
 
     def __setitem__(self, key: str, value: Any) -> None:
         self._write((key,), value)
