@@ -15,6 +15,7 @@ from halving.wandb import current
 from halving.wandb.config import DEFAULTS_FILE, Config, parse_config, read_config_file
 from halving.wandb.errors import Error, NotSupported, UsageError
 from halving.wandb.errors.term import termlog, termsetup, termwarn
+from halving.wandb.exit_code import watch_exit
 from halving.wandb.run import Run
 from halving.wandb.run_labels import Labels
 from halving.wandb.session import default_settings
@@ -192,6 +193,7 @@ def _open(settings: Settings, values: Mapping[str, Any]) -> Run:
         opened._note_config()
     if stored is not None and stored.tags != labels.as_tags():
         opened._note_labels()
+    watch_exit()
     current.enter(opened, is_current=settings.reinit != "create_new")
     if settings.save_code:
         opened.log_code()

@@ -3,31 +3,30 @@
 import os
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from halving.wandb import current
 from halving.wandb.alerts import check_level, wait_seconds
 from halving.wandb.config import Config
 from halving.wandb.defined_metrics import Metric, define
-from halving.wandb.errors import NotSupported, UsageError
-from halving.wandb.errors.term import termwarn
+from halving.wandb.errors import UsageError
 from halving.wandb.history import History
+from halving.wandb.missing_calls import MissingCalls
 from halving.wandb.recorded_changes import RecordedChanges
-from halving.wandb.run_labels import Labels, link_of, project_url, run_url, tag_problem
+from halving.wandb.run_facts import RunFacts
+from halving.wandb.run_labels import Labels, link_of
 from halving.wandb.summary import Summary
 
 if TYPE_CHECKING:
     from halving.run.run import Run as HalvingRun
     from halving.wandb.settings import Settings
 
-_REGISTRY = "models are promoted through gates by `halving models`, not linked"
 
-
-class Run:
+class Run(RunFacts, MissingCalls):
     """A run as ``wandb.init`` returns it.
 
     Attributes:
@@ -161,140 +160,6 @@ class Run:
         """The step that the next values belong to."""
         return self._history.step
 
-    @property
-    def starting_step(self) -> int:
-        """The step at which this attempt began."""
-        return self._first_step
-
-    @property
-    def id(self) -> str:
-        return str(self._settings.run_id)
-
-    @property
-    def name(self) -> str:
-        """The name that ``init`` was given, or the id."""
-        return self._labels.name or self.id
-
-    @name.setter
-    def name(self, name: str) -> None:
-        self._check_open("name")
-        self._labels.name = name
-        self._note_labels()
-
-    @property
-    def notes(self) -> str | None:
-        return self._labels.notes
-
-    @notes.setter
-    def notes(self, notes: str | None) -> None:
-        self._check_open("notes")
-        self._labels.notes = notes
-        self._note_labels()
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        return self._labels.tags
-
-    @tags.setter
-    def tags(self, tags: Sequence[str]) -> None:
-        self._check_open("tags")
-        problem = tag_problem(tags)
-        if problem:
-            termwarn(f"Invalid tag detected: {problem} Tags not updated.")
-            return
-        self._labels.tags = tuple(tags)
-        self._note_labels()
-
-    @property
-    def group(self) -> str:
-        return self._labels.group or ""
-
-    @property
-    def job_type(self) -> str:
-        return self._labels.job_type or ""
-
-    @property
-    def entity(self) -> str:
-        return self._labels.entity or ""
-
-    @property
-    def sweep_id(self) -> str | None:
-        return self._labels.sweep
-
-    @property
-    def project(self) -> str:
-        """The project, by the name that it has in the store."""
-        return str(self._settings.project)
-
-    def project_name(self) -> str:
-        """The project, as older scripts ask for it."""
-        return self.project
-
-    @property
-    def path(self) -> str:
-        """``entity/project/id``."""
-        return "/".join(part for part in (self.entity, self.project, self.id) if part)
-
-    @property
-    def url(self) -> str | None:
-        """The address of the run's page; None where it is in a store, which does not know who shows it."""
-        return run_url(self._run)
-
-    def get_url(self) -> str | None:
-        """The address, as older scripts ask for it."""
-        return self.url
-
-    @property
-    def project_url(self) -> str | None:
-        """The address of the project's runs; None where runs go to a store."""
-        return project_url(self._run)
-
-    def get_project_url(self) -> str | None:
-        """The address, as older scripts ask for it."""
-        return self.project_url
-
-    @property
-    def sweep_url(self) -> str | None:
-        return None
-
-    @property
-    def dir(self) -> str:
-        """A folder on this machine for the script's own files; :meth:`save` keeps files of it."""
-        return self._settings.files_dir
-
-    @property
-    def sync_dir(self) -> str:
-        return str(Path(self.dir).parent)
-
-    @property
-    def settings(self) -> "Settings":
-        return self._settings.copy()
-
-    @property
-    def start_time(self) -> float:
-        """Seconds since 1970."""
-        return self._start_time
-
-    @property
-    def resumed(self) -> bool:
-        """Whether an earlier attempt of the run was continued."""
-        return self._resumed
-
-    @property
-    def offline(self) -> bool:
-        """Whether ``mode`` is ``offline``; it is recorded all the same."""
-        return self._settings.mode in ("offline", "dryrun")
-
-    @property
-    def disabled(self) -> bool:
-        """Whether nothing is recorded."""
-        return self._run is None
-
-    @property
-    def config_static(self) -> Any:
-        """The config as it is now, which can not be changed."""
-        return MappingProxyType(self._config.as_dict())
-
     def alert(
         self,
         title: str,
@@ -397,54 +262,6 @@ class Run:
         """A link to the run's page, or its path."""
         return link_of(self)
 
-    def pin_config_keys(self, keys: Sequence[str] = ()) -> None:
-        """Refuse: which params a table shows is its reader's choice.
-
-        Raises:
-            NotSupported: always.
-        """
-        raise NotSupported("run.pin_config_keys() is not there in Halving: choose columns in the runs' table")
-
-    def use_model(self, name: str) -> Any:
-        """Refuse.
-
-        Raises:
-            NotSupported: always.
-        """
-        raise NotSupported("run.use_model() is not there in Halving: use run.use_artifact(…).download()")
-
-    def link_model(self, *arguments: Any, **options: Any) -> None:
-        """Refuse.
-
-        Raises:
-            NotSupported: always.
-        """
-        raise NotSupported(f"run.link_model() is not there in Halving: {_REGISTRY}")
-
-    def link_artifact(self, *arguments: Any, **options: Any) -> None:
-        """Refuse.
-
-        Raises:
-            NotSupported: always.
-        """
-        raise NotSupported(f"run.link_artifact() is not there in Halving: {_REGISTRY}")
-
-    def upsert_artifact(self, *arguments: Any, **options: Any) -> None:
-        """Refuse.
-
-        Raises:
-            NotSupported: always.
-        """
-        raise NotSupported("run.upsert_artifact() is not there in Halving: log whole artifacts")
-
-    def finish_artifact(self, *arguments: Any, **options: Any) -> None:
-        """Refuse.
-
-        Raises:
-            NotSupported: always.
-        """
-        raise NotSupported("run.finish_artifact() is not there in Halving: log whole artifacts")
-
     def restore(
         self, name: str, run_path: str | None = None, replace: bool = False, root: str | None = None
     ) -> Any:
@@ -452,14 +269,6 @@ class Run:
         from halving.wandb.session import restore
 
         return restore(name, run_path or self.path, replace, root or self.dir)
-
-    def status(self) -> Any:
-        """Refuse: it is W&B's own account of its uploads.
-
-        Raises:
-            NotSupported: always.
-        """
-        raise NotSupported("run.status() is not there in Halving: nothing waits to be synced")
 
     def write_logs(self, text: str) -> None:
         """Write a line to standard output, which is where Halving leaves a script's own text."""
