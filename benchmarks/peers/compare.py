@@ -66,6 +66,7 @@ PEERS = (
     Peer(
         "W&B, offline", "use_wandb", "its log file, to be uploaded", "wandb", (("wandb==0.31.0",),), "wandb"
     ),
+    Peer("Halving by W&B's names", "use_halving_wandb", "Parquet, synced"),
     Peer("Aim", "use_aim", "RocksDB", "aim", (("aim==3.29.1",),), "aim", tight=3_000, paced=1_000),
     Peer(
         "MLflow, async",

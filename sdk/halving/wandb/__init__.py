@@ -38,6 +38,7 @@ _MODULES = {
     **dict.fromkeys(["termerror", "termlog", "termsetup", "termwarn"], "halving.wandb.errors.term"),
     **dict.fromkeys(["AuthenticationError", "CommError", "Error", "UsageError"], "halving.wandb.errors"),
     "AlertLevel": "halving.wandb.alerts",
+    "plot_table": "halving.wandb.plot",
     "Settings": "halving.wandb.settings",
     # Data types, artifacts, files and gradients.
     **dict.fromkeys(
@@ -79,7 +80,6 @@ _MISSING = {
     "jupyter": "cells need nothing of it",
     "keras": "use halving.integrations.keras.HalvingCallback",
     "lightgbm": "log its metrics with wandb.log in a callback of your own",
-    "plot_table": "log a wandb.Table",
     "profiler": "save the trace with wandb.save",
     "sacred": "log with wandb.log",
     "sagemaker_auth": "Halving asks for no login",

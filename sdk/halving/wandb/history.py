@@ -204,7 +204,7 @@ def remembered(row: Mapping[str, Any], converted: Mapping[str, Any]) -> dict[str
     """What the summary keeps of a call: texts as they are, tensors without graph, media by kind."""
     kept: dict[str, Any] = {}
     for name, value in converted.items():
-        original = row[name]
+        original = row.get(name)
         if isinstance(original, Mapping) and isinstance(value, dict):
             kept[name] = remembered(original, value)
         elif isinstance(original, str):

@@ -16,10 +16,16 @@ _NUMBER_TYPES = frozenset({int, float, bool})
 def as_logged(values: Mapping[str, Any]) -> dict[str, Any]:
     """Convert values: texts to :class:`halving.Text`, data types and arrays to media; None is left out.
 
-    Lists of media become dicts by their numbers. What has no form here stays as it is, for the run to refuse,
-    count and warn about.
+    Charts become tables, and lists of media dicts by their numbers. What has no form here stays as it is, for
+    the run to refuse, count and warn about.
     """
-    return {name: converted(value) for name, value in values.items() if value is not None}
+    logged = {}
+    for name, value in values.items():
+        if type(value).__name__ == "CustomChart" and hasattr(value, "table_key"):
+            logged[value.table_key(name)] = converted(value.table)
+        elif value is not None:
+            logged[name] = converted(value)
+    return logged
 
 
 def converted(value: Any) -> Any:

@@ -1,0 +1,73 @@
+"""``wandb.alert`` and ``halving.Run.alert``: files of the run."""
+
+import json
+from datetime import timedelta
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import halving
+from halving import Store
+from halving.errors import InvalidInput
+
+
+def _alerts(store: Store, project: str, run: str) -> list[dict[str, Any]]:
+    folder = f"runs/project={project}/{run}"
+    names = [name for name in store.names(folder) if name.startswith("alert-")]
+    return [json.loads(store.read(f"{folder}/{name}")) for name in sorted(names)]
+
+
+def test_an_alert_is_durable_when_the_call_returns(wandb: ModuleType, store: Store) -> None:
+    run = wandb.init(project="p")
+    wandb.alert("stuck", "the loss does not fall", level=wandb.AlertLevel.WARN)
+    run.alert(title="more", text="")
+    (first, second) = _alerts(store, "p", run.id)
+    assert {**first, "time": ""} == {
+        "title": "stuck",
+        "text": "the loss does not fall",
+        "level": "warn",
+        "attempt": 1,
+        "time": "",
+    }
+    assert (second["title"], second["level"]) == ("more", "info")
+
+
+def test_alerts_of_one_title_wait_for_each_other(wandb: ModuleType, store: Store) -> None:
+    run = wandb.init(project="p")
+    for _ in range(3):
+        run.alert("stuck", "again")
+    run.alert("stuck", "at once", wait_duration=timedelta(microseconds=1))
+    assert [alert["text"] for alert in _alerts(store, "p", run.id)] == ["again", "at once"]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"level": "LOUD"}, ValueError, "level must be one of 'INFO', 'WARN', or 'ERROR'"),
+        ({"wait_duration": "long"}, TypeError, "wait_duration must be an int, float, or datetime.timedelta"),
+    ],
+)
+def test_wrong_arguments_raise_what_wandb_raises(
+    wandb: ModuleType, options: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    run = wandb.init(project="p")
+    with pytest.raises(kind, match=message):
+        run.alert("a", "b", **options)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"title": ""}, {"title": "a\nb"}, {"title": "x" * 201}, {"title": "a", "level": "loud"}, {"title": 3}],
+)
+def test_a_wrong_alert_is_refused_and_does_not_end_training(store: Store, arguments: dict[str, Any]) -> None:
+    strict = halving.init("p", root=store.root, strict=True, system_metrics=None)
+    with pytest.raises(InvalidInput, match="alert"):
+        strict.alert(**arguments)
+    strict.finish()
+    run = halving.init("p", root=store.root, system_metrics=None)
+    with pytest.warns(UserWarning, match="alert"):
+        assert run.alert(**arguments) is False
+    with pytest.warns(UserWarning, match="1 values of"):
+        run.finish()
+    assert _alerts(store, "p", run.id) == []
