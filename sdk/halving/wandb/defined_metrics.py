@@ -1,5 +1,6 @@
 """What ``define_metric`` says of metrics: their x axis, and what of them the summary has."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isnan
 from typing import Any
@@ -134,10 +135,16 @@ def define(
 
 
 class Aggregate:
-    """Collects what the summary has of one metric. A NaN makes the minimum, the maximum and the mean NaN."""
+    """Collects what the summary has of one metric. A NaN makes the minimum, the maximum and the mean NaN.
 
-    def __init__(self, metric: Metric) -> None:
+    Args:
+        metric: says what is wanted.
+        recorded: the minimum, maximum and first value of earlier attempts, as far as they recorded them.
+    """
+
+    def __init__(self, metric: Metric, recorded: Mapping[str, float]) -> None:
         self._metric = metric
+        self._recorded = dict(recorded)
         self._count = 0
         self._sum = self._min = self._max = self._first = self._last = 0.0
 
@@ -166,15 +173,17 @@ class Aggregate:
             return None
         if not self._count:
             return {}
-        best = self._min
+        smallest = min(self._min, self._recorded.get("min", self._min))
+        largest = max(self._max, self._recorded.get("max", self._max))
+        best = smallest
         if (self._metric.goal or "minimize").startswith("max"):
-            best = self._max
+            best = largest
         values = {
-            "min": self._min,
-            "max": self._max,
+            "min": smallest,
+            "max": largest,
             "mean": self._sum / self._count,
             "last": self._last,
-            "first": self._first,
+            "first": self._recorded.get("first", self._first),
             "best": best,
         }
         return {name: values[name] for name in wanted if name in values}

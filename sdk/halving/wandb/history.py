@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from halving.ingest.device_tensors import capture, is_on_device
-from halving.wandb.defined_metrics import Aggregate, DefinedMetrics, Metric
+from halving.wandb.defined_metrics import OPERATIONS, Aggregate, DefinedMetrics, Metric
 from halving.wandb.errors.term import termwarn
 from halving.wandb.logged_values import INTERNAL, as_logged
 from halving.wandb.summary import DELETED
@@ -181,7 +181,12 @@ class History:
             return
         aggregate = self._aggregates.get(name)
         if aggregate is None:
-            aggregate = self._aggregates[name] = Aggregate(metric)
+            recorded = {
+                operation: self.values.pop(f"{name}/{operation}")
+                for operation in OPERATIONS
+                if f"{name}/{operation}" in self.values
+            }
+            aggregate = self._aggregates[name] = Aggregate(metric, recorded)
         if is_on_device(value):
             self._pending.extend((name, fetch) for _, fetch in capture({name: value}))
             if len(self._pending) > _MAX_PENDING:

@@ -20,7 +20,7 @@ from halving.wandb.run import Run
 from halving.wandb.run_labels import Labels
 from halving.wandb.session import default_settings
 from halving.wandb.settings import Settings, project_of, settings_of_environment
-from halving.wandb.stored_run import StoredRun, read_stored_run
+from halving.wandb.stored_run import StoredRun, read_next_step, read_stored_run
 from halving.wandb.util import generate_id
 
 _RESUMES = ("allow", "must", "auto")
@@ -169,11 +169,9 @@ def _open(settings: Settings, values: Mapping[str, Any]) -> Run:
     labels = Labels.of(settings)
     config = Config()
     vars(config)["_allow_val_change"] = settings.allow_val_change
-    first_step = 0
     if stored is not None and is_resumed:
         labels = labels.completed(stored.tags)
         config.update(stored.params)
-        first_step = stored.next_step
     config.update(dict(values), allow_val_change=True)
     interval = float(settings.x_stats_sampling_interval)
     run = halving.init(
@@ -184,7 +182,15 @@ def _open(settings: Settings, values: Mapping[str, Any]) -> Run:
         system_metrics=None if settings.x_disable_stats else max(interval, 1.0),
         distributed=False,
     )
+    first_step = 0
+    if is_resumed:
+        # Only now: what a killed attempt has left on this machine was written to the store just now.
+        first_step = retry_while_unavailable(
+            run.store, f"run {run.id}", lambda: read_next_step(run.store, run.project, run.id)
+        )
     opened = Run(run, settings, config, labels, first_step=first_step, resumed=is_resumed)
+    if stored is not None and is_resumed:
+        opened._history.values.update(stored.summary)
     opened._resume_file = resume_file
     if resume_file is not None:
         _write_id(resume_file, run_id)

@@ -82,9 +82,7 @@ def test_charts_are_tables(wandb: ModuleType, store: Store) -> None:
     rows = _media(store, run)
     assert [row["key"] for row in rows] == ["Custom Chart Tables/lines_table", "matrix_table"]
     assert [row["rows"] for row in rows] == [4, 4]
-    with pytest.raises(
-        wandb.Error, match="instead got int"
-    ):
+    with pytest.raises(wandb.Error, match="instead got int"):
         wandb.plot.line(3, "x", "y")
 
 

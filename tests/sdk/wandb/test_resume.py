@@ -46,6 +46,28 @@ def test_a_resumed_run_takes_new_values_of_its_config(wandb: ModuleType, store: 
     assert info.tags == {"b": "true", "name": "first"}
 
 
+def test_a_resumed_run_goes_on_with_its_summary(wandb: ModuleType, store: Store) -> None:
+    run = wandb.init(project="p", id="r")
+    run.define_metric("loss", summary="min,max,first")
+    for value in (2.0, 1.0, 3.0):
+        run.log({"loss": value})
+    run.summary["best"] = 7
+    run.finish()
+    again = wandb.init(project="p", id="r", resume="must")
+    assert again.summary["best"] == 7
+    again.define_metric("loss", summary="min,max,first")
+    again.log({"loss": 2.5})
+    assert again.summary["loss"]._as_dict() == {"min": 1.0, "max": 3.0, "first": 2.0}
+    again.finish()
+    assert recorded_run(store, again).summary == {
+        "best": 7.0,
+        "loss": 2.5,
+        "loss/first": 2.0,
+        "loss/max": 3.0,
+        "loss/min": 1.0,
+    }
+
+
 def test_an_id_that_is_new_begins_at_zero(wandb: ModuleType) -> None:
     run = wandb.init(project="p", id="other", resume="allow")
     assert not run.resumed
