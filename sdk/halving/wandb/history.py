@@ -10,6 +10,7 @@ from halving.wandb.errors.term import termwarn
 from halving.wandb.logged_values import INTERNAL, as_logged
 from halving.wandb.summary import DELETED
 
+_AS_THEY_ARE = frozenset({int, float, bool})
 _MAX_PENDING = 1000  # calls whose values a device computes, before they are fetched for aggregates
 
 
@@ -209,8 +210,12 @@ def remembered(row: Mapping[str, Any], converted: Mapping[str, Any]) -> dict[str
     """What the summary keeps of a call: texts as they are, tensors without graph, media by kind."""
     kept: dict[str, Any] = {}
     for name, value in converted.items():
+        kind = type(value)
+        if kind in _AS_THEY_ARE or kind.__module__ == "numpy":
+            kept[name] = value
+            continue
         original = row.get(name)
-        if isinstance(original, Mapping) and isinstance(value, dict):
+        if isinstance(original, Mapping) and kind is dict:
             kept[name] = remembered(original, value)
         elif isinstance(original, str):
             kept[name] = original

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 INTERNAL = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
@@ -11,6 +11,7 @@ INTERNAL = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 _MAX_LISTED = 32  # Arrays with more values become histograms, as in W&B.
 _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NUMBER_TYPES = frozenset({int, float, bool})
+_converters: dict[type, Callable[[Any], Any]] = {}
 
 
 def as_logged(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,22 +34,47 @@ def converted(value: Any) -> Any:
     kind = type(value)
     if kind in _NUMBER_TYPES:
         return value
+    convert = _converters.get(kind)
+    if convert is None:
+        convert = _converters[kind] = _converter_of(value)
+    return convert(value)
+
+
+def _converter_of(value: Any) -> Callable[[Any], Any]:
+    """How values of this value's type are converted; looked for once, because that takes microseconds."""
     if isinstance(value, str):
-        return _text(value)
+        return _text
     if isinstance(value, Mapping):
-        return as_logged({str(name): inner for name, inner in value.items()})
+        return _mapping
     if is_data_type(value):
-        return _media(value)
-    if isinstance(value, Sequence) and value and all(is_data_type(item) for item in value):
-        return {str(number): _media(item) for number, item in enumerate(value)}
-    if getattr(value, "ndim", 0) and hasattr(value, "shape"):
-        return _array(value)
-    return _of_library(value)
+        return _media
+    if type(value).__module__ == "numpy" and type(value).__name__ != "ndarray":
+        return _as_it_is
+    if hasattr(value, "ndim") and hasattr(value, "shape"):
+        return _array
+    if isinstance(value, Sequence):
+        return _sequence
+    return _of_library
 
 
 def is_data_type(value: Any) -> bool:
     """Whether a value is an object of W&B's data types, such as ``wandb.Image``."""
     return any(kind.__name__ == "WBValue" for kind in type(value).__mro__)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _mapping(value: Mapping[Any, Any]) -> dict[str, Any]:
+    return as_logged({str(name): inner for name, inner in value.items()})
+
+
+def _sequence(value: Sequence[Any]) -> Any:
+    """A list of media by their numbers; any other has no form here."""
+    if value and all(is_data_type(item) for item in value):
+        return {str(number): _media(item) for number, item in enumerate(value)}
+    return value
 
 
 def _media(value: Any) -> Any:
@@ -74,6 +100,10 @@ def _array(value: Any) -> Any:
     from halving.errors import InvalidInput
     from halving.ingest.media import Histogram
 
+    if not value.ndim:
+        return value
+    if type(value).__name__ == "DataFrame":
+        return _of_library(value)
     count = math.prod(value.shape)
     if count == 1:
         return value.reshape(())

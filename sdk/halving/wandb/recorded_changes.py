@@ -41,11 +41,11 @@ class RecordedChanges:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
-        self._warned = False
+        self._warned = self._closed = False
 
     def note(self, field: str, read: Callable[[], Any]) -> None:
         """Note that a field of the amendment has changed; ``read`` gives its state when it is written."""
-        if os.getpid() != self._process:
+        if self._closed or os.getpid() != self._process:
             return  # A forked child has neither the thread nor the right to the run's record.
         self._sources[field] = read
         self._wake.set()
@@ -75,11 +75,21 @@ class RecordedChanges:
                 return False
         return True
 
+    def close(self) -> None:
+        """Write what has changed, and end the thread; what is noted later is not written."""
+        self.flush()
+        self._closed = True
+        self._wake.set()
+
     def _work(self) -> None:
         while True:
             self._wake.wait()
+            if self._closed:
+                return
             age = time.monotonic() - self._began
             time.sleep(min(max(_FIRST_DELAY, _AGE_SHARE * age), _MAX_DELAY))
+            if self._closed:
+                return
             self.flush()
 
     def _write(self) -> None:

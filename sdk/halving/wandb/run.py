@@ -13,7 +13,7 @@ from halving.wandb import current
 from halving.wandb.alerts import check_level, wait_seconds
 from halving.wandb.config import Config
 from halving.wandb.defined_metrics import Metric, define
-from halving.wandb.errors import UsageError
+from halving.wandb.errors import NotSupported, UsageError
 from halving.wandb.history import History
 from halving.wandb.missing_calls import MissingCalls
 from halving.wandb.recorded_changes import RecordedChanges
@@ -51,7 +51,7 @@ class Run(RunFacts, MissingCalls):
         self._first_step = first_step
         self._process = os.getpid()
         self._start_time = time.time()
-        self._is_finished = False
+        self._is_finished = self._is_detached = False
         self._history = History(run, first_step)
         self._writer: Any = None
         if run is not None:
@@ -65,6 +65,10 @@ class Run(RunFacts, MissingCalls):
 
     def __repr__(self) -> str:
         return f"<wandb.Run {self.path}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In another process it is a run that says there is none, because that has no part in this one's."""
+        return _detached, (self._settings.as_dict(),)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
@@ -278,6 +282,11 @@ class Run(RunFacts, MissingCalls):
         """Do nothing: frameworks tell W&B by it which of them logs."""
 
     def _check_open(self, call: str) -> None:
+        if self._is_detached:
+            raise NotSupported(
+                f"run.{call}() of run {self.id} in another process is not there in Halving: open a run in "
+                "that process, with the same group"
+            )
         if self._is_finished:
             raise UsageError(
                 f"Run ({self.id}) is finished. The call to `{call}` will be ignored."
@@ -313,6 +322,16 @@ class Run(RunFacts, MissingCalls):
         """Write what is not recorded yet, before the run's end, however it ends."""
         self._writer = None
         if self._changes is not None:
-            self._changes.flush()
+            self._changes.close()
         if self._run is not None:
             self._run.summarize(self._history.numbers())
+
+
+def _detached(fields: dict[str, Any]) -> Run:
+    """The run of another process, which has its name and records nothing."""
+    from halving.wandb.settings import Settings
+
+    settings = Settings(**fields)
+    run = Run(None, settings, Config(), Labels.of(settings))
+    run._is_detached = True
+    return run

@@ -86,10 +86,10 @@ def run_url(run: "HalvingRun | None") -> str | None:
 
 
 def project_url(run: "HalvingRun | None") -> str | None:
-    """The address of a project's runs on the server that they are sent to."""
+    """The address of all runs on the server that they are sent to."""
     if run is None or not str(run.store.root).startswith(("http://", "https://")):
         return None
-    return f"{str(run.store.root).rstrip('/')}/runs?project={quote(run.project)}"
+    return f"{str(run.store.root).rstrip('/')}/"
 
 
 def link_of(run: "Run") -> str:

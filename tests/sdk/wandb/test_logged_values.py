@@ -1,16 +1,40 @@
 """What may be logged, and as what the store has it."""
 
+import io
 import json
 import warnings
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import halving
 from halving import Store
 from tests.sdk.wandb.recorded import curves_of, recorded_run
+
+# W&B 0.31 itself gave these.
+PRECISION = [
+    ["a", 0.667, 1.0],
+    ["a", 1.0, 0.5],
+    ["a", 1.0, 0.0],
+    ["b", 0.667, 1.0],
+    ["b", 1.0, 0.5],
+    ["b", 1.0, 0.0],
+]
+RATES = [
+    ["a", 0.0, 0.0],
+    ["a", 0.0, 0.5],
+    ["a", 0.5, 0.5],
+    ["a", 0.5, 1.0],
+    ["a", 1.0, 1.0],
+    ["b", 0.0, 0.0],
+    ["b", 0.0, 0.5],
+    ["b", 0.5, 0.5],
+    ["b", 0.5, 1.0],
+    ["b", 1.0, 1.0],
+]
 
 
 def _media(store: Store, run: Any) -> list[dict[str, Any]]:
@@ -101,3 +125,21 @@ def test_a_value_logged_again_at_a_step_counts(wandb: ModuleType, store: Store) 
     run.log({"a": 4.0})
     run.finish()
     assert curves_of(store, run) == {"a": [(4, 3.0), (5, 4.0)]}
+
+
+def _rows(chart: Any) -> list[list[Any]]:
+    table = pq.read_table(io.BytesIO(chart.table.encode()))
+    return [list(row.values()) for row in table.to_pylist()]
+
+
+def test_charts_have_the_values_that_wandb_gives_them(wandb: ModuleType) -> None:
+    pytest.importorskip("sklearn")
+    truth = [0, 1, 1, 0]
+    scores = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
+    precision = wandb.plot.pr_curve(truth, scores, labels=["a", "b"], interp_size=3)
+    assert _rows(precision) == PRECISION
+    assert _rows(wandb.plot.roc_curve(truth, scores, labels=["a", "b"])) == RATES
+    matrix = wandb.plot.confusion_matrix(y_true=[0, 1, 1], preds=[0, 1, 0], class_names=["cat", "dog"])
+    assert _rows(matrix) == [["cat", "cat", 1], ["cat", "dog", 0], ["dog", "cat", 1], ["dog", "dog", 1]]
+    lines = wandb.plot.line_series([1, 2], [[3, 4], [5, 6]], keys=["a", "b"])
+    assert _rows(lines) == [[1, "a", 3], [2, "a", 4], [1, "b", 5], [2, "b", 6]]

@@ -129,6 +129,31 @@ def test_spawned_processes_have_runs_of_their_own(script: Script, store: Store) 
     assert {info.tags["group"] for info in infos} == {"all"}
 
 
+def test_a_run_that_is_pickled_into_another_process_says_that_it_is_not_there(
+    script: Script, store: Store
+) -> None:
+    done = script(
+        textwrap.dedent("""
+        import multiprocessing
+        import halving.wandb as wandb
+
+        def use(run):
+            try:
+                run.log({"loss": 1})
+            except wandb.errors.NotSupported as error:
+                print(error, flush=True)
+
+        if __name__ == "__main__":
+            run = wandb.init(project="p", id="r")
+            process = multiprocessing.get_context("spawn").Process(target=use, args=(run,))
+            process.start()
+            process.join()
+        """)
+    )
+    assert "run.log() of run r in another process is not there in Halving" in done.stdout, done.stderr
+    assert only_run(store).status == "finished"
+
+
 def test_importing_it_imports_no_heavy_package(script: Script) -> None:
     done = script(
         "import halving.wandb, sys\n"
