@@ -78,6 +78,7 @@ def _print(out: "Console", info: RunInfo, details: dict[str, Any], all_packages:
         out.print(f"trained again from {verdict['rerun_of']}: {verdict['verdict']}")
     print_pairs(out, "params", info.flat_params)
     print_pairs(out, "tags", info.tags)
+    print_pairs(out, "defined metrics", info.defined_metrics)
     print_pairs(out, "belongs to", info.parent)
     print_pairs(out, "code", code_of(info))
     print_pairs(out, "environment", environment_of(info) | {"packages": _packages(info, all_packages)})

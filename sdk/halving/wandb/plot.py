@@ -219,7 +219,7 @@ def _classes(
             continue
         name = str(value)
         if labels is not None and isinstance(value, np.integer):
-            name = labels[value]
+            name = labels[int(value)]
         yield name, truth == value, scores[..., place]
 
 

@@ -25,6 +25,8 @@ export function Metrics({ run, look }) {
   const keys = Object.keys(run.metrics);
   const own = keys.filter((key) => !key.startsWith("system/"));
   const system = keys.filter((key) => key.startsWith("system/"));
+  // Values of the whole run, such as the best accuracy, have no curve.
+  const drawn = own.filter((key) => run.metrics[key].points !== null && !definitionOf(run, key).hidden);
   useEffect(() => {
     only.value = run;
   }, [run]);
@@ -47,7 +49,7 @@ export function Metrics({ run, look }) {
       html`<${Section} title="Curves"
         count=${own.length} aside=${html`<div class="tools"><${AxisTools} /></div>`}>
       <${Problem} text=${curves.error.value || live.trouble.value} />
-      <${Grid} keys=${own} />
+      <${Grid} keys=${drawn} />
       <details class="after" open=${own.length <= FIRST}><summary>Their numbers</summary>
         <${Numbers} run=${run} keys=${own} label="Metrics" /></details>
     <//>`
@@ -96,6 +98,28 @@ function Grid({ keys, axis }) {
   `;
 }
 
+/** The metric that the script calls this one's x axis. @param {{run: any, name: string}} props */
+function Axis({ run, name }) {
+  const axis = definitionOf(run, name).step_metric;
+  return axis && html` <span class="muted">over ${axis}</span>`;
+}
+
+/**
+ * What the script said of a metric by define_metric: of its name, or of the longest beginning that fits.
+ *
+ * @param {any} run
+ * @param {string} key
+ * @returns {{step_metric?: string, hidden?: boolean}}
+ */
+function definitionOf(run, key) {
+  const defined = run.defined_metrics ?? {};
+  const exact = defined[key] ?? defined[key.replaceAll("/", ".")];
+  if (exact) return exact;
+  const fitting = Object.keys(defined).filter((name) => name.endsWith("*") && key.startsWith(name.slice(0, -1)));
+  fitting.sort((one, other) => other.length - one.length);
+  return defined[fitting[0] ?? ""] ?? {};
+}
+
 /** @param {{run: any, keys: string[], label: string}} props */
 function Numbers({ run, keys, label }) {
   return html`<div class="scroll tall" tabindex="0" role="region" aria-label=${label}>
@@ -107,7 +131,8 @@ function Numbers({ run, keys, label }) {
       <tbody>${keys.map((key) => {
         const value = run.metrics[key];
         return html`<tr key=${key}>
-          <th scope="row">${key}</th><td class="right strong">${measured(key, value.last)}</td>
+          <th scope="row">${key}${value.points !== null && html`<${Axis} run=${run} name=${key} />`}</th>
+          <td class="right strong">${measured(key, value.last)}</td>
           <td class="right">${measured(key, value.min)}</td>
           <td class="right">${measured(key, value.max)}</td><td class="right muted">${value.points ?? NONE}
           </td>
