@@ -567,12 +567,14 @@ class Run:
             self._ends_together = False
             with contextlib.suppress(Exception):  # If a rank is gone, the run ends without it.
                 self._progress.end()
-        for action in self._before_end:
+        while self._before_end:
             try:
-                action()
+                self._before_end.pop(0)()
             except Exception as error:  # noqa: BLE001
                 # It is somebody else's code, and the end must be recorded all the same.
                 warn(f"before the end of {self.id}: {type(error).__name__}: {error}")
+        if self._finished:
+            return  # The handler of a signal has finished it meanwhile.
         self._finished = self._progress.closed = True
         try:
             if self._ranks.leads:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 import halving
@@ -335,3 +336,21 @@ def test_an_imported_run_names_its_source_and_nothing_that_was_not_recorded(
     expect(page.get_by_text("tensorboard: first in /data/logs")).to_be_visible()
     expect(page.get_by_text("not recorded by tensorboard")).to_be_visible()
     expect(page.get_by_text("undefined")).to_have_count(0)
+
+
+def test_a_metric_has_its_x_axis_beside_it_and_a_hidden_one_no_chart(
+    page: Page, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import halving.wandb as wandb
+
+    monkeypatch.setenv("HALVING_ROOT", str(served.backend.store.root))
+    with wandb.init(project="demo", id="defined", settings={"x_disable_stats": True}) as run:
+        run.define_metric("val/*", step_metric="epoch", summary="min")
+        run.define_metric("epoch", hidden=True)
+        for epoch in range(3):
+            run.log({"val/loss": 1 / (epoch + 1), "epoch": epoch})
+    page.goto(f"{served.url}/runs/demo/defined")
+    expect(page.get_by_role("rowheader", name="val/loss over epoch", exact=True)).to_be_visible()
+    expect(page.get_by_role("rowheader", name="val/loss/min", exact=True)).to_be_visible()
+    expect(page.locator("[data-metric]")).to_have_count(1)
+    expect(page.locator('[data-metric="val/loss"]')).to_be_visible()
