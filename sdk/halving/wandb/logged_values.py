@@ -11,7 +11,6 @@ INTERNAL = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 _MAX_LISTED = 32  # Arrays with more values become histograms, as in W&B.
 _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NUMBER_TYPES = frozenset({int, float, bool})
-_converters: dict[type, Callable[[Any], Any]] = {}
 
 
 def as_logged(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,6 +26,9 @@ def as_logged(values: Mapping[str, Any]) -> dict[str, Any]:
         elif value is not None:
             logged[name] = converted(value)
     return logged
+
+
+_converters: dict[type, Callable[[Any], Any]] = {}
 
 
 def converted(value: Any) -> Any:

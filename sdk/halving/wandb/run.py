@@ -51,13 +51,14 @@ class Run(RunFacts, MissingCalls):
         self._first_step = first_step
         self._process = os.getpid()
         self._start_time = time.time()
-        self._is_finished = self._is_detached = False
+        self._is_finished = False
         self._history = History(run, first_step)
         self._writer: Any = None
         if run is not None:
             self._writer = run._writer
         self._summary = Summary(self._read_summary, self._write_summary)
         self._resume_file: Path | None = None
+        self._is_detached = False
         self._changes: RecordedChanges | None = None
         if run is not None:
             self._changes = RecordedChanges(run.store, run.records.folder, run.id)
