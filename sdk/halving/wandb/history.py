@@ -51,7 +51,7 @@ class History:
         self._assigned: set[str] = set()
         self._pending: list[tuple[str, Callable[[], list[float]]]] = []
         self._began = time.time()
-        self._logged_at = 0.0
+        self._has_logged = False
 
     def log(self, data: Mapping[str, Any], step: Any, commit: bool | None) -> None:
         """Record values, and count the step.
@@ -84,9 +84,9 @@ class History:
         converted = as_logged(row)
         if self._sink is not None and converted:
             self._sink.log(converted, step=self.step)
-        self._logged_at = time.time()
+        self._has_logged = True
         self.note(remembered(row, converted))
-        if commit or (commit is None and step is None):
+        if self._sink is not None and (commit or (commit is None and step is None)):
             self.step += 1
 
     def define(self, metric: Metric, *, overwrite: bool) -> None:
@@ -119,11 +119,15 @@ class History:
         self._resolve()
         summary = {name: _settled(value) for name, value in self.values.items()}
         for name, aggregate in self._aggregates.items():
-            _put(summary, name.split("."), aggregate.as_summary())
-        if self._logged_at:
-            runtime = self._logged_at - self._began
+            names = name.split(".")
+            if name in self.values:
+                names = [name]  # A name that has dots itself.
+            _put(summary, names, aggregate.as_summary())
+        if self._has_logged:
+            time_s = time.time()
+            runtime = time_s - self._began
             summary["_step"] = max(0, self.step - 1)
-            summary["_timestamp"] = self._logged_at
+            summary["_timestamp"] = time_s
             summary["_runtime"] = runtime
             summary["_wandb"] = {"runtime": int(runtime)}
         return summary
@@ -223,7 +227,8 @@ def remembered(row: Mapping[str, Any], converted: Mapping[str, Any]) -> dict[str
             kept[name] = value.detach()
         elif hasattr(value, "media_type"):
             kept[name] = {"_type": value.kind}
-        else:
+        elif isinstance(value, (dict, list, tuple)):
+            # Of anything else, which may be as large as a model, nothing is kept.
             kept[name] = value
     return kept
 

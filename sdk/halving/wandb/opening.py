@@ -169,6 +169,9 @@ def _open(settings: Settings, values: Mapping[str, Any]) -> Run:
     labels = Labels.of(settings)
     config = Config()
     vars(config)["_allow_val_change"] = settings.allow_val_change
+    labels.recorded = labels.as_tags()
+    if stored is not None:
+        labels.recorded = Labels.of_script(stored.tags)
     if stored is not None and is_resumed:
         labels = labels.completed(stored.tags)
         config.update(stored.params)
@@ -197,7 +200,7 @@ def _open(settings: Settings, values: Mapping[str, Any]) -> Run:
     vars(config)["_on_change"] = opened._note_config
     if stored is not None and stored.params != config.as_dict():
         opened._note_config()
-    if stored is not None and stored.tags != labels.as_tags():
+    if labels.recorded != labels.as_tags():
         opened._note_labels()
     watch_exit()
     current.enter(opened, is_current=settings.reinit != "create_new")

@@ -10,7 +10,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from halving.records.amendments import Amendment, amend
@@ -28,16 +28,17 @@ class RecordedChanges:
     Args:
         store, folder: where the run's record is.
         run: its id, for messages.
+        tags: those that it has from its script, so that those that others add meanwhile stay.
     """
 
-    def __init__(self, store: Store, folder: str, run: str) -> None:
+    def __init__(self, store: Store, folder: str, run: str, tags: Mapping[str, str]) -> None:
         self._store = store
         self._folder = folder
         self._run = run
         self._process = os.getpid()
         self._began = time.monotonic()
         self._sources: dict[str, Callable[[], Any]] = {}
-        self._written: dict[str, Any] = {}
+        self._written: dict[str, Any] = {"tags": dict(tags)}
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -95,13 +96,24 @@ class RecordedChanges:
     def _write(self) -> None:
         with contextlib.suppress(RuntimeError):  # A dict changed while it was copied: there is a next time.
             state = {field: read() for field, read in dict(self._sources).items()}
-            if state == self._written:
-                return
-            amend(self._store, self._folder, lambda before: _with(before, state))
-            self._written = state
+            changed = {field: value for field, value in state.items() if self._written.get(field) != value}
+            if changed:
+                tags = self._written["tags"]
+                amend(self._store, self._folder, lambda before: _amended(before, changed, tags))
+                self._written |= changed
             return
         self._wake.set()
 
 
-def _with(before: Amendment, state: dict[str, Any]) -> Amendment:
-    return {**before, **state}
+def _amended(before: Amendment, changed: dict[str, Any], tags: Mapping[str, str]) -> Amendment:
+    """The amendment with what has changed; of the tags only those that the script has changed.
+
+    Args:
+        tags: those that the run had from its script before.
+    """
+    after = {**before, **changed}
+    if "tags" in changed:
+        dropped = tags.keys() - changed["tags"].keys()
+        others = {name: tag for name, tag in before.get("tags", tags).items() if name not in dropped}
+        after["tags"] = others | changed["tags"]
+    return after

@@ -61,7 +61,7 @@ class Run(RunFacts, MissingCalls):
         self._is_detached = False
         self._changes: RecordedChanges | None = None
         if run is not None:
-            self._changes = RecordedChanges(run.store, run.records.folder, run.id)
+            self._changes = RecordedChanges(run.store, run.records.folder, run.id, labels.recorded)
             run.before_end(self._record_end)
 
     def __repr__(self) -> str:

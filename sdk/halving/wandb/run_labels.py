@@ -1,7 +1,7 @@
 """What a run is called: its name, tags, group and so on, as the tags of a run in the store."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -33,6 +33,8 @@ class Labels:
     notes: str | None = None
     entity: str | None = None
     sweep: str | None = None
+    recorded: Mapping[str, str] = field(default_factory=dict)
+    """What a run that is opened again has of its script's labels; those that people added are not in it."""
 
     @classmethod
     def of(cls, settings: "Settings") -> "Labels":
@@ -59,7 +61,13 @@ class Labels:
         earlier = {field: tags.get(tag) for field, tag in _FACTS.items()}
         merged = {field: getattr(self, field) or value for field, value in earlier.items()}
         own = tuple(tag for tag, value in tags.items() if tag not in names and value == "true")
-        return Labels(tags=self.tags or own, **merged)
+        return Labels(tags=self.tags or own, recorded=self.of_script(tags), **merged)
+
+    @staticmethod
+    def of_script(tags: Mapping[str, str]) -> dict[str, str]:
+        """Those of a run's tags that a script can have given it; the others are people's."""
+        facts = set(_FACTS.values())
+        return {tag: value for tag, value in tags.items() if tag in facts or value == "true"}
 
 
 def tag_problem(tags: Iterable[str]) -> str | None:

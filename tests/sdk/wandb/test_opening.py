@@ -213,6 +213,7 @@ def test_a_disabled_run_works_and_records_nothing(
     run.config.update({"b": 2})
     run.alert("title", "text")
     assert (run.summary.get("q"), run.summary["k"], run.config.b) == (1, 1, 2)
+    assert run.step == 0
     assert run.project == "dummy"
     assert run.name == f"dummy-{run.id}"
     run.finish()

@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from halving import Store
+from halving.records.amendments import amend
 from tests.sdk.wandb.recorded import curves_of, recorded_run
 
 
@@ -66,6 +68,27 @@ def test_a_resumed_run_goes_on_with_its_summary(wandb: ModuleType, store: Store)
         "loss/max": 3.0,
         "loss/min": 1.0,
     }
+
+
+def test_tags_that_people_added_stay(wandb: ModuleType, store: Store) -> None:
+    run = wandb.init(project="p", id="r", tags=["a", "b"])
+    run._changes.flush()
+
+    def tag(before: dict[str, Any]) -> dict[str, Any]:
+        return {**before, "tags": {"a": "true", "b": "true", "paper": "figure 3"}}
+
+    amend(store, "runs/project=p/r", tag)
+    run.tags = ("a", "c")
+    run.finish()
+    assert recorded_run(store, run).tags == {"a": "true", "c": "true", "paper": "figure 3"}
+    again = wandb.init(project="p", id="r", resume="must")
+    assert again.tags == ("a", "c")
+    again.config.lr = 1
+    again.finish()
+    assert recorded_run(store, run).tags == {"a": "true", "c": "true", "paper": "figure 3"}
+    last = wandb.init(project="p", id="r", tags=["d"])
+    last.finish()
+    assert recorded_run(store, run).tags == {"d": "true", "paper": "figure 3"}
 
 
 def test_an_id_that_is_new_begins_at_zero(wandb: ModuleType) -> None:
