@@ -16,7 +16,10 @@ if TYPE_CHECKING:
         ObjectiveMissing,
         StoreError,
     )
+    from halving.ingest.audio import Audio
+    from halving.ingest.html import Html
     from halving.ingest.media import Histogram, Image, Table, Text
+    from halving.ingest.video import Video
     from halving.models.model import Model, load_model
     from halving.models.published import ResolvedModel, resolve
     from halving.query.api import best, curves, last, leaderboard, sql
@@ -31,6 +34,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyExists",
+    "Audio",
     "CheckpointMismatch",
     "CheckpointMissing",
     "Dataset",
@@ -38,6 +42,7 @@ __all__ = [
     "Evaluation",
     "HalvingError",
     "Histogram",
+    "Html",
     "Image",
     "InvalidInput",
     "Model",
@@ -50,6 +55,7 @@ __all__ = [
     "Table",
     "Text",
     "TrainedRun",
+    "Video",
     "archive_run",
     "best",
     "curves",
@@ -70,11 +76,14 @@ _MODULES = {
     **dict.fromkeys(["Model", "load_model"], "halving.models.model"),
     **dict.fromkeys(["ResolvedModel", "resolve"], "halving.models.published"),
     **dict.fromkeys(["archive_run", "delete_run", "restore_run", "tag_run"], "halving.run.lifecycle"),
+    "Audio": "halving.ingest.audio",
     "Dataset": "halving.data.dataset",
     "Evaluation": "halving.run.evaluation",
+    "Html": "halving.ingest.html",
     "Run": "halving.run.run",
     "Store": "halving.store.store",
     "TrainedRun": "halving.run.trained_run",
+    "Video": "halving.ingest.video",
     "init": "halving.run.init",
 }
 

@@ -17,6 +17,9 @@ _BY_SUFFIX = {
     ".webp": "image/webp",
     ".wav": "audio/wav",
     ".mp3": "audio/mpeg",
+    ".flac": "audio/flac",
+    ".ogg": "audio/ogg",
+    ".ogv": "video/ogg",
     ".mp4": "video/mp4",
     ".webm": "video/webm",
     ".json": "application/json",
@@ -25,6 +28,15 @@ _BY_SUFFIX = {
     ".csv": "text/csv",
 }
 _INERT = frozenset(_BY_SUFFIX.values())
+PAGE_HEADERS = {
+    "Content-Security-Policy": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; img-src data: blob:; media-src data: blob:; font-src data:; "
+    "frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": KEPT,
+}
+"""Headers of HTML that is shown: its scripts run in an origin of their own and can load nothing."""
 _AS_TEXT = frozenset({"text/markdown"})
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9._\- ]")
 

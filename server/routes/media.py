@@ -14,7 +14,7 @@ from server.checkpoint_downloads import checkpoint_response
 from server.chosen_runs import parse_runs
 from server.errors import problem
 from server.identity.caller import Viewer
-from server.media.inert import KEPT, inert_headers
+from server.media.inert import KEPT, PAGE_HEADERS, inert_headers
 from server.media.pieces import pieces
 from server.media.records import media_of, named_blob
 from server.media.tables import MAX_ROWS, table_rows
@@ -163,6 +163,32 @@ def blob_rows(
     response = answer(table_rows(state.store, digest, offset, limit))
     response.headers["Cache-Control"] = KEPT
     return response
+
+
+@router.get("/blobs/{digest}/page", response_class=Response, responses={200: {"content": {"text/html": {}}}})
+@reads_store
+def blob_page(
+    state: Shared,
+    caller: Viewer,
+    digest: Digest,
+    run: Namer,
+    artifact: Annotated[
+        str, Query(description="The artifact's name, where several of the run have this content.")
+    ] = "",
+) -> Response:
+    """HTML that a run logged, or an HTML file among its artifacts, as a page to be looked at.
+
+    The page can reach neither this server nor any network.
+    """
+    ((project, name),) = parse_runs(caller, [run])
+    _, file_name = named_blob(state.store, state.records, project, name, digest, artifact)
+    if not file_name.lower().endswith((".html", ".htm")):
+        raise InvalidInput(f"digest = {digest!r} is not accepted: it is {file_name} of the run, give HTML")
+    try:
+        content = state.store.get_blob(digest)
+    except NotFound:
+        raise NotFound(f"{digest} of run {run!r} is no longer in the store") from None
+    return Response(content, media_type="text/html; charset=utf-8", headers=PAGE_HEADERS)
 
 
 def _part(range_header: str, size: int) -> tuple[int, int] | None:

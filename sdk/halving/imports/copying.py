@@ -28,6 +28,7 @@ from halving.records.typed_text import typed_params
 from halving.store.json_files import to_json
 from halving.store.store import Store
 
+_PLURALS = {"audio": "audio clips", "html": "HTML"}
 _ATTEMPT_FILE = re.compile(r"(start|end)-(\d{4,})\.json")
 
 
@@ -240,7 +241,7 @@ class _AttemptCopy:
         """Write a piece's media, and its points as the attempt's next segment."""
         for medium in piece.media:
             self._write_medium(medium)
-            self._taken[f"{medium.media.kind}s"] += 1
+            self._taken[_PLURALS.get(medium.media.kind, f"{medium.media.kind}s")] += 1
         if piece.values:
             table = _table(self._records.run, self._attempt, piece)
             segment = encode(table, {DRAINED: json.dumps(piece.position).encode()})

@@ -2,13 +2,16 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from halving.errors import InvalidInput
 from halving.imports.foreign_run import PieceBuilder, Skipped
+from halving.ingest.audio import Audio
+from halving.ingest.html import Html
 from halving.ingest.media import Image, Media, Text
+from halving.ingest.video import Video
 
 NOT_JSON = object()
 # Numbers that JSON has no form for, and so are written as strings.
@@ -42,6 +45,9 @@ def number_of(value: Any) -> float | None:
     if isinstance(value, (int, float)):
         return float(value)
     return None
+
+
+_FILES: dict[str, Callable[..., Media]] = {"audio": Audio, "video": Video, "html": Html}
 
 
 class StepValues(ABC):
@@ -116,6 +122,16 @@ class StepValues(ABC):
         if caption is not None:
             caption = str(caption)
         return Image(self._inside(path).read_bytes(), caption=caption)
+
+    def _file(self, kind: str, path: str, caption: Any) -> Media:
+        """Sound, a video or HTML of a file.
+
+        Args:
+            kind: ``audio``, ``video`` or ``html``.
+        """
+        if caption is not None:
+            caption = str(caption)
+        return _FILES[kind](self._inside(path).read_bytes(), caption=caption)
 
     def _inside(self, name: str) -> Path:
         """The path of a file of the run.

@@ -15,6 +15,8 @@ class TrackioValues(StepValues):
         try:
             if kind == "trackio.image":
                 self._add_medium(key, self._image(value["file_path"], value.get("caption")))
+            elif str(kind) in _FILES:
+                self._add_medium(key, self._file(_FILES[kind], value["file_path"], value.get("caption")))
             elif kind == "trackio.histogram":
                 self._add_medium(key, Histogram(counts=value["values"], edges=value["bins"]))
             elif kind == "trackio.table":
@@ -51,6 +53,9 @@ class TrackioValues(StepValues):
             self._skipped.add("media in tables' cells (the tables are taken)")
             return None
         return value
+
+
+_FILES = {"trackio.audio": "audio", "trackio.video": "video", "trackio.html": "html"}
 
 
 def _numbers_of(cells: list[Any]) -> list[Any]:

@@ -50,6 +50,10 @@ class HistoryValues(StepValues):
                 captions = value.get("captions") or [None] * len(value["filenames"])
                 for number, (path, caption) in enumerate(zip(value["filenames"], captions, strict=True)):
                     self._add_image(f"{key}/{number}", path, caption)
+            elif str(kind) in _FILES:
+                self._add_medium(key, self._file(_FILES[kind], value["path"], value.get("caption")))
+            elif str(kind) in _LISTS:
+                self._add_files(key, value, kind)
             elif kind == "histogram":
                 self._add_medium(key, Histogram(counts=value["values"], edges=list(_edges(value))))
             elif kind == "table-file":
@@ -72,6 +76,13 @@ class HistoryValues(StepValues):
         ):
             self._skipped.add(f"media of W&B's kind {kind!r:.60} that have no form here, or are damaged")
 
+    def _add_files(self, key: str, value: Mapping[str, Any], kind: str) -> None:
+        """Add several sounds, videos or pages that were logged under one name."""
+        captions = value.get("captions") or [None] * len(value[kind])
+        for number, (each, caption) in enumerate(zip(value[kind], captions, strict=True)):
+            item = {"caption": caption, **each, "_type": f"{kind.removesuffix('s')}-file"}
+            self._add_file(f"{key}/{number}", item)
+
     def _add_image(self, key: str, path: str, caption: Any) -> None:
         """Add one of several images; if it is faulty, the others are taken all the same."""
         try:
@@ -82,6 +93,8 @@ class HistoryValues(StepValues):
             self._skipped.add("images that are no PNG or JPEG file, or are damaged")
 
 
+_FILES = {"audio-file": "audio", "video-file": "video", "html-file": "html"}
+_LISTS = frozenset({"audio", "videos", "html"})  # Each has its items in a field of its own name.
 _GONE = "media whose file is not in the run's folder"
 
 

@@ -1,5 +1,7 @@
 """What a run logs besides numbers: images, tables, histograms and text, each stored as one file.
 
+Sound, videos and HTML are in modules of their own: :mod:`halving.ingest.audio`, ``video`` and ``html``.
+
 An object holds its encoded file from the start, so a later change of the array, list or frame that it was
 made of does not change what is logged. Equal content gives equal bytes, which the store keeps once.
 """
@@ -23,7 +25,7 @@ class Media:
     """A file to be logged in a run's history: ``run.log({"sample": halving.Image(array)}, step=n)``.
 
     Attributes:
-        kind: ``image``, ``table``, ``histogram`` or ``text``.
+        kind: ``image``, ``table``, ``histogram``, ``text``, ``audio``, ``video`` or ``html``.
         media_type: of the encoded file, as in HTTP.
         suffix: of a file that holds it, with its dot.
         caption: a line to show beside it, or None.

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 KEY_RULE = "give 1-256 characters, none of them a control character"
 VALUE_RULE = (
-    "give a number, a numpy scalar, a 0-d tensor, a dict of them, or a halving.Image, Table, Histogram or "
-    "Text"
+    "give a number, a numpy scalar, a 0-d tensor, a dict of them, or a halving.Image, Table, Histogram, "
+    "Text, Audio, Video or Html"
 )
 NUMBER_TYPES = frozenset({int, float, bool})
 # Half a surrogate pair is excluded as well, because it has no UTF-8 form.
@@ -30,7 +30,7 @@ class Sorted(NamedTuple):
     Attributes:
         numbers: key to float.
         device: key to a 0-d tensor that is not in this process's memory, but on a GPU.
-        media: key to an image, table, histogram or text.
+        media: key to an image, table, histogram, text, sound, video or HTML.
         wrong: what is not accepted: key to the message.
     """
 

@@ -1,6 +1,6 @@
 /** Media: what runs logged besides numbers, side by side at a step. */
 import { computed } from "@preact/signals";
-import { Histogram, Table, Text } from "../components/medium.js";
+import { Audio, Histogram, Page, shownAs, Table, Text, Video } from "../components/medium.js";
 import { Problem } from "../components/problem.js";
 import { trouble, useWatched } from "../lib/api.js";
 import { counted, number } from "../lib/format.js";
@@ -43,7 +43,7 @@ function Loaded({ runs }) {
     <${Problem} text=${trouble(watched)} /></div>`;
   if (!media.length)
     return html`<p class="nothing">None of the shown runs has logged an image, a table, a
-    histogram or a text.</p>`;
+    histogram, a text, sound, a video or HTML.</p>`;
   const steps = [...new Set(media.map((medium) => medium.step))].sort((left, right) => left - right);
   const last = steps.at(-1) ?? 0;
   const currentStep = step.value === "" ? last : Number(step.value);
@@ -130,18 +130,19 @@ function Grid({ name, media, step }) {
 /** @param {{medium: Medium}} props */
 function MediumView({ medium }) {
   const kind = medium.kind.toLowerCase();
-  const image = medium.media_type?.startsWith("image/") ?? kind === "image";
-  if (image)
+  const name = `${medium.key} of ${medium.run} at step ${medium.step}`;
+  const player = shownAs({ ...medium, kind });
+  if (player === "picture")
     return html`<a href=${medium.url} target="_blank" rel="noopener">
-    <img src=${medium.url} loading="lazy" decoding="async"
-      alt=${`${medium.key} of ${medium.run} at step ${medium.step}`} /></a>`;
+    <img src=${medium.url} loading="lazy" decoding="async" alt=${name} /></a>`;
+  if (player === "audio") return html`<${Audio} key=${medium.digest} url=${medium.url} name=${name} />`;
+  if (player === "video") return html`<${Video} key=${medium.digest} url=${medium.url} name=${name} />`;
+  if (player === "html") return html`<${Page} key=${medium.digest} url=${medium.url} name=${name} />`;
   if (kind === "text") return html`<${Text} key=${medium.digest} url=${medium.url} />`;
   if (kind === "histogram")
-    return html`<${Histogram} key=${medium.digest} url=${medium.url}
-      name=${`${medium.key} of ${medium.run} at step ${medium.step}`} />`;
+    return html`<${Histogram} key=${medium.digest} url=${medium.url} name=${name} />`;
   if (kind === "table")
-    return html`<${Table} key=${medium.digest} url=${medium.url}
-      name=${`${medium.key} of ${medium.run} at step ${medium.step}`} />`;
+    return html`<${Table} key=${medium.digest} url=${medium.url} name=${name} />`;
   return html`<a class="button" href=${medium.url} download=${medium.name}>${medium.kind}: ${medium.name}
     </a>`;
 }

@@ -1,6 +1,6 @@
 /**
- * What a run logged that can be read: a text as it is, a histogram as bars, a table's first rows. Each is
- * fetched when it is looked at.
+ * What a run logged that can be looked at: a text as it is, a histogram as bars, a table's first rows, sound
+ * and videos in players, HTML in a sandbox. Each is fetched when it is looked at.
  */
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -49,6 +49,41 @@ export function Text({ url }) {
   return html`<pre class="media-text" tabindex="0" ref=${box}>${failed || text.slice(0, MAX_LETTERS) || "…"}
     </pre>`;
 }
+
+/**
+ * @param {{kind: string, media_type?: string}} medium
+ * @returns {"picture" | "audio" | "video" | "html" | null} how a browser itself shows it; null: not at all
+ */
+export function shownAs({ kind, media_type = "" }) {
+  // A video may be an animated GIF.
+  if (media_type.startsWith("image/") || kind === "image") return "picture";
+  return kind === "audio" || kind === "video" || kind === "html" ? kind : null;
+}
+
+/** @param {{url: string, name: string}} props */
+export function Audio({ url, name }) {
+  return html`<audio class="media-audio" controls preload="none" src=${url} aria-label=${name}></audio>`;
+}
+
+/** @param {{url: string, name: string}} props */
+export function Video({ url, name }) {
+  return html`<video class="media-video" controls preload="metadata" playsinline src=${url}
+    aria-label=${name}></video>`;
+}
+
+/**
+ * HTML in a sandbox: its scripts run, and reach neither this page, nor the server, nor any network. The
+ * answer's own headers say the same, for who opens the address by itself.
+ * @param {{url: string, name: string}} props url: of its bytes
+ */
+export function Page({ url, name }) {
+  return html`<iframe class="media-page" title=${name} loading="lazy" src=${pageOf(url)}
+      sandbox="allow-scripts" />
+    <p class="muted media-parts"><a href=${url}>Download</a></p>`;
+}
+
+/** @param {string} url of the bytes */
+const pageOf = (url) => url.replace("?", "/page?");
 
 /**
  * Counts between edges, as the SDK stores them.

@@ -1,12 +1,12 @@
 /** What a run has put into the store: media and artifacts. */
 import { useSignal } from "@preact/signals";
 import { Section } from "../components/bits.js";
-import { Histogram, Table, Text } from "../components/medium.js";
+import { Audio, Histogram, Page, shownAs, Table, Text, Video } from "../components/medium.js";
 import { shortDigest, size } from "../lib/format.js";
 import { html } from "../lib/html.js";
 
 const FIRST_MEDIA = 12;
-const LINES = new Set(["table", "text"]); // what is read above its link, since it scrolls
+const ABOVE = new Set(["table", "text", "audio", "video", "html"]); // what is shown above its link
 
 /**
  * @param {string} id
@@ -28,15 +28,12 @@ export function Media({ run, id }) {
     <ul class="media">
       ${listed.map(
         (medium) => html`<li key=${`${medium.key}-${medium.step}-${medium.digest}`} class=${medium.kind}>
-          ${
-            medium.kind === "table" &&
-            html`<${Table} url=${blob(id, medium.digest)} name=${`${medium.key} at step ${medium.step}`} />`
-          }
-          ${medium.kind === "text" && html`<${Text} url=${blob(id, medium.digest)} />`}
+          <${Above} id=${id} medium=${medium} />
           <a href=${blob(id, medium.digest)} target="_blank">
             <${Preview} id=${id} medium=${medium} />
             <span>${medium.key} <span class="muted">step ${medium.step}, ${size(medium.bytes)}</span></span>
           </a>
+          ${medium.caption && html`<span class="muted">${medium.caption}</span>`}
         </li>`,
       )}
     </ul>
@@ -48,15 +45,28 @@ export function Media({ run, id }) {
   <//>`;
 }
 
+/** What is used or read above a medium's link. @param {{id: string, medium: any}} props */
+function Above({ id, medium }) {
+  const url = blob(id, medium.digest);
+  const name = medium.caption ?? `${medium.key} at step ${medium.step}`;
+  const player = shownAs(medium);
+  if (medium.kind === "table") return html`<${Table} url=${url} name=${name} />`;
+  if (medium.kind === "text") return html`<${Text} url=${url} />`;
+  if (player === "audio") return html`<${Audio} url=${url} name=${name} />`;
+  if (player === "video") return html`<${Video} url=${url} name=${name} />`;
+  if (player === "html") return html`<${Page} url=${url} name=${name} />`;
+  return null;
+}
+
 /** What a link to a medium shows of it. @param {{id: string, medium: any}} props */
 function Preview({ id, medium }) {
   const url = blob(id, medium.digest);
   const name = `${medium.key} at step ${medium.step}`;
-  if (medium.kind === "image")
+  if (shownAs(medium) === "picture")
     return html`<img src=${url} alt=${medium.caption ?? name} loading="lazy" width=${medium.width}
       height=${medium.height} />`;
   if (medium.kind === "histogram") return html`<${Histogram} url=${url} name=${name} />`;
-  return LINES.has(medium.kind) ? null : html`<span class="kind">${medium.kind}</span>`;
+  return ABOVE.has(medium.kind) ? null : html`<span class="kind">${medium.kind}</span>`;
 }
 
 /** @param {{run: any, id: string}} props */

@@ -8,10 +8,11 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from halving import Store
+from halving import Audio, Store, Video
 from halving.identifiers import sanitize_name
 from tests.sdk.imports.copies import media, outcomes, points, run_import
 from tests.sdk.imports.tools import python_with, run_script
@@ -106,9 +107,14 @@ def test_a_run_has_its_params_tags_points_and_times(
         (
             {"_type": "trackio.video", "file_path": "digits/a/0/v.mp4"},
             {},
-            ["media of trackio's kind 'trackio.video'"],
+            ["media whose file is not in trackio's folder media"],
         ),
-        ({"_type": "trackio.html", "file_path": "a"}, {}, ["media of trackio's kind 'trackio.html'"]),
+        (
+            {"_type": "trackio.html", "file_path": "../a"},
+            {},
+            ["media of trackio's kind 'trackio.html' that have no form here, or are damaged"],
+        ),
+        ({"_type": "trackio.object3d"}, {}, ["media of trackio's kind 'trackio.object3d'"]),
         ({"_type": ["odd"]}, {}, ["media of trackio's kind ['odd']"]),
         (
             {"_type": "trackio.image", "file_path": "digits/gone.png"},
@@ -152,6 +158,26 @@ def test_each_value_is_taken_as_it_was_logged_or_counted(
         (key, 3, value) for key, value in {"loss": 1.0, "__step": 2.0, **taken}.items()
     )
     assert (report["not_taken"], media(root)) == (dict.fromkeys(not_taken, 1), [])
+
+
+def test_sound_videos_and_html_are_media(top: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    contents = {
+        "audio": Audio(np.zeros(8, np.int16), sample_rate=8).encode(),
+        "video": Video(np.zeros((2, 3, 3, 1), np.uint8)).encode(),
+        "html": b"<b>said</b>",
+    }
+    logged = {}
+    for kind, content in contents.items():
+        (top / "media").mkdir(parents=True, exist_ok=True)
+        (top / "media" / kind).write_bytes(content)
+        logged[kind] = {"_type": f"trackio.{kind}", "file_path": kind, "caption": "said"}
+    Database(top / "digits.db").log("a", 3, logged)
+    report = run_import(capsys, "trackio", top, root)
+    assert report["taken"] == {"audio clips": 1, "videos": 1, "HTML": 1, "tags": 1}
+    assert report["not_taken"] == {}
+    assert {key: (kind, Store(root).get_blob(digest)) for key, _, kind, digest in media(root)} == {
+        kind: (kind, content) for kind, content in contents.items()
+    }
 
 
 def test_images_histograms_tables_and_texts_are_media(

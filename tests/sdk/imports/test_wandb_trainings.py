@@ -62,6 +62,12 @@ for step in range(steps):
         "nested": {"a": step, "b": {"c": 2}}, "acc": 1 / (step + 1), "valid/loss": step, "epoch": step,
     })
 if how != "resume":
+    from PIL import Image
+    Image.new("L", (4, 4)).save("clip.gif", save_all=True, append_images=[Image.new("L", (4, 4), 255)])
+    import wave
+    with wave.open("tone.wav", "wb") as tone:
+        tone.setparams((1, 2, 8_000, 0, "NONE", "NONE"))
+        tone.writeframes(bytes(1_600))
     run.log({
         "image": wandb.Image(pixels(), caption="said"),
         "jpeg": wandb.Image(pixels(), file_type="jpg"),
@@ -69,7 +75,10 @@ if how != "resume":
         "histogram": wandb.Histogram(np_histogram=([3, 1, 2], [0.0, 0.5, 1.0, 1.5])),
         "table": wandb.Table(columns=["a", "b"], data=[[1, "x"], [2, "y"]]),
         "text": "some words",
-        "page": wandb.Html("<b>x</b>"),
+        "page": wandb.Html("<b>x</b>", inject=False),
+        "pages": [wandb.Html(f"<b>{n}</b>", inject=False) for n in range(2)],
+        "clip": wandb.Video("clip.gif", format="gif", caption="a clip"),
+        "tone": wandb.Audio("tone.wav", caption="a tone"),
         "list": [1, 2, 3],
     }, step=1000)
 run.summary["best"] = 0.9
@@ -161,7 +170,15 @@ def test_what_wandb_logged_is_what_the_store_has(runs: Path, store: Store, impor
         assert logged_of(store, "My-digits", run) == expected_points()
         media = documents(store, "My-digits", run, "media/*.json")
         kinds = Counter(medium["kind"] for medium in media)
-        assert kinds == {"image": 5, "histogram": 1, "table": 1, "text": 1}
+        assert kinds == {
+            "image": 5,
+            "histogram": 1,
+            "table": 1,
+            "text": 1,
+            "html": 3,
+            "video": 1,
+            "audio": 1,
+        }
         assert {medium["key"] for medium in media if medium["kind"] == "image"} == {
             "image",
             "jpeg",
@@ -179,12 +196,14 @@ def test_what_wandb_logged_is_what_the_store_has(runs: Path, store: Store, impor
         assert json.loads(store.get_blob(by_key["histogram"]["digest"]))["counts"] == [3, 1, 2]
         assert (by_key["table"]["rows"], by_key["table"]["columns"]) == (2, 2)
         assert store.get_blob(by_key["text"]["digest"]) == b"some words"
+        assert store.get_blob(by_key["pages/1"]["digest"]) == b"<b>1</b>"
+        assert (by_key["clip"]["caption"], by_key["clip"]["frames"]) == ("a clip", 2)
+        assert (by_key["tone"]["caption"], by_key["tone"]["sample_rate"]) == ("a tone", 8_000)
         (picture,) = runs.glob(f"*-{run}/files/media/images/image_*")
         assert store.get_blob(by_key["image"]["digest"]) == picture.read_bytes()
     axes = "x axes of their own (define_metric with step_metric; the values are taken)"
     assert report["not_taken"] == {
         "lists in a history": 2,
-        "media of W&B's kind 'html-file'": 2,
         "alerts": 2,
         axes: 3,
     }
@@ -300,7 +319,7 @@ def test_a_grown_run_gives_only_what_is_new(runs: Path, store: Store, importer: 
     path.write_bytes(whole)
     assert outcomes(importer(runs))["good"] == "continued"
     assert logged_of(store, "My-digits", "good") == expected_points()
-    assert len(documents(store, "My-digits", "good", "media/*.json")) == 8
+    assert len(documents(store, "My-digits", "good", "media/*.json")) == 13
     assert documents(store, "My-digits", "good", "end-*.json")[-1]["status"] == "finished"
 
 
@@ -356,5 +375,5 @@ def test_an_import_that_is_killed_again_and_again_takes_all_and_nothing_twice(
     assert killed >= 3
     for run in ("good", "bad"):
         assert logged_of(store, "My-digits", run) == expected_points()
-        assert len(documents(store, "My-digits", run, "media/*.json")) == 8
+        assert len(documents(store, "My-digits", run, "media/*.json")) == 13
     assert set(outcomes(importer(runs)).values()) == {"unchanged"}
