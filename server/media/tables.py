@@ -93,6 +93,8 @@ def _value(value: Any) -> Any:
         return jsonable(value)
     if isinstance(value, bytes):
         return f"{len(value):,} bytes"
+    if isinstance(value, dict) and isinstance(value.get("bytes"), bytes):  # a picture or sound in a cell
+        return f"{value.get('path') or 'a file'}, {len(value['bytes']):,} bytes"
     text = str(value)
     if isinstance(value, (list, dict)):
         text = json.dumps(jsonable(value), default=str)
