@@ -18,7 +18,8 @@ from halving.run.alerts import LEVELS, MAX_TEXT, MAX_TITLE
 from halving.store.store import Store, blob_name
 
 _NAMED = re.compile(
-    r"(?:runs/project=([^/]*)/([^/]*)|metrics/project=([^/]*)/run=([^/]*))(?:/(.*))?", re.DOTALL
+    r"(?:(?:runs|artifact-versions)/project=([^/]*)/([^/]*)|metrics/project=([^/]*)/run=([^/]*))(?:/(.*))?",
+    re.DOTALL,
 )
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*")
 _MAX_STATUS = 64
@@ -34,7 +35,10 @@ _LAST = datetime.max.replace(tzinfo=UTC)
 
 
 class RunFile(NamedTuple):
-    """A file's run, and its name in the run's folder; empty for the folder itself."""
+    """A file's run, and its name in the run's folder; empty for the folder itself.
+
+    Of a version of an artifact (:mod:`halving.wandb.artifact_versions`) ``run`` is the artifact's name.
+    """
 
     project: str
     run: str
@@ -76,10 +80,8 @@ def check_record(name: str, content: bytes) -> None:
         InvalidInput: the message names the field, the value, and what is accepted.
     """
     file = run_file(name)
-    check = next(
-        (check for pattern, check in _CHECKS if name.startswith("runs/") and pattern.fullmatch(file.rest)),
-        None,
-    )
+    checks = _CHECKS_OF.get(name.partition("/")[0], [])
+    check = next((check for pattern, check in checks if pattern.fullmatch(file.rest)), None)
     if check is None:
         raise InvalidInput(f"name {name!r:.200} is not accepted: no run's process writes such a file")
     try:
@@ -275,6 +277,37 @@ _CHECKS: list[tuple[re.Pattern[str], Check]] = [
     (re.compile(r"artifacts/[^/]+\.json"), _check_artifact),
     (re.compile(r"media/[^/]+\.json"), _check_medium),
 ]
+
+
+def _check_version(record: dict[str, Any], file: RunFile) -> None:
+    _check_count(record, "number", maximum=_MAX_ATTEMPT)
+    if file.rest != f"v{record['number']:06d}.json":
+        raise InvalidInput(f"number = {record['number']} is not accepted: the file's name is {file.rest!r}")
+    check_name("run", record.get("run", ""))
+    for field in ("type", "content", "created"):
+        if not isinstance(record.get(field), str):
+            raise InvalidInput(f"{field} = {record.get(field)!r:.80} is not accepted: give a string")
+    blob_name(str(record.get("manifest")))
+    _check_count(record, "size")
+
+
+def _check_version_change(record: dict[str, Any], file: RunFile) -> None:
+    _check_count(record, "version", maximum=_MAX_ATTEMPT)
+    for field in ("aliases", "removed"):
+        names = record.get(field, [])
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise InvalidInput(f"{field} = {names!r:.80} is not accepted: give a list of strings")
+    check_storable(record, "the change")
+
+
+_CHECKS_OF: dict[str, list[tuple[re.Pattern[str], Check]]] = {
+    "runs": _CHECKS,
+    "artifact-versions": [
+        (re.compile(r"v\d{6,9}\.json"), _check_version),
+        (re.compile(r"change-\d{6,9}\.json"), _check_version_change),
+        (re.compile(r"use-\d{6,9}-[^/]+\.json"), _check_version_change),
+    ],
+}
 
 
 def _object(record: dict[str, Any], field: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ They need no credentials of the server's own store.
 """
 
 import contextlib
+import copy
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -102,6 +103,12 @@ class ServerStore(Store):
             yield answer.read(CHUNK)
             while part := answer.read(CHUNK):
                 yield part
+
+    def of_run(self, run: str) -> "ServerStore":
+        """The same server, of which the blobs of another run (``project/run``) can be read."""
+        other = copy.copy(self)
+        other._run = run
+        return other
 
     def close(self) -> None:
         self._calls.close()

@@ -241,5 +241,4 @@ def _stored_mask(name: str, mask: Any) -> dict[str, StoredMedia]:
 def _json_text(value: Any) -> Text:
     if isinstance(value, Sequence):
         value = list(value)
-    plain = getattr(value, "_val", value)
-    return Text(json.dumps(jsonable(plain), default=str))
+    return Text(json.dumps(jsonable(getattr(value, "_val", value)), default=str))

@@ -90,7 +90,7 @@ class Object3D(BatchableMedia):
                 content = content.encode()
             self._stored = self._as_file(content, str(options.get("file_type")), caption)
         elif isinstance(data_or_path, dict) and "type" in data_or_path:
-            scene = json.dumps(jsonable(_plain(data_or_path)), default=str)
+            scene = json.dumps(jsonable(_as_python(data_or_path)), default=str)
             self._stored = self._as_file(scene.encode(), "pts.json", caption)
         else:
             self._stored = self._as_file(_points(data_or_path), "pts.json", caption)
@@ -178,12 +178,12 @@ def _points(data: Any) -> bytes:
     return json.dumps(jsonable(array.tolist())).encode()
 
 
-def _plain(value: Any) -> Any:
+def _as_python(value: Any) -> Any:
     """Arrays as lists, at any depth."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
+        return {name: _as_python(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
+        return [_as_python(inner) for inner in value]
     return value

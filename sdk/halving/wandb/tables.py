@@ -184,7 +184,7 @@ def _is_frame(data: Any) -> bool:
 
 def _kind(value: Any) -> str:
     """What W&B tells apart in a column."""
-    value = _plain(value)
+    value = _as_python(value)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "none"
     for kind, types in _KINDS.items():
@@ -203,7 +203,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-def _plain(value: Any) -> Any:
+def _as_python(value: Any) -> Any:
     """An array, a tensor or one of their scalars as Python's own values."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
@@ -231,7 +231,7 @@ def _cell(value: Any) -> Any:
         # A picture with boxes or masks: in a cell it is the picture alone.
         picture = stored["image"]
         return {"bytes": picture.encode(), "path": f"image{picture.suffix}"}
-    return _plain(value)
+    return _as_python(value)
 
 
 def _text(cell: Any) -> str | None:

@@ -96,10 +96,6 @@ def test_lists_of_pictures_get_their_numbers() -> None:
     stored = to_media([wandb.Image(PICTURE, caption=f"c{number}") for number in range(3)])
     captions = {name: medium.caption for name, medium in stored.items()}
     assert captions == {"0": "c0", "1": "c1", "2": "c2"}
-        ("0", "c0"),
-        ("1", "c1"),
-        ("2", "c2"),
-    ]
 
 
 def test_what_is_logged_does_not_change_with_its_source() -> None:
