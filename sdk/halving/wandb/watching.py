@@ -1,0 +1,220 @@
+"""``wandb.watch``: histograms of a PyTorch model's gradients and parameters, every so many batches.
+
+A histogram is computed where the tensor is. Only its counts are fetched, and only in the batches that are
+logged. What fails in a hook is a warning, and never ends a training.
+"""
+
+import weakref
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from halving.ingest.media import Histogram
+from halving.wandb.errors.term import termwarn
+
+if TYPE_CHECKING:
+    import torch
+
+    from halving.wandb.run import Run
+
+_LOGS = ("gradients", "parameters", "all", None)
+_BINS = 64  # W&B's
+
+
+class _Watch:
+    """The hooks of a run.
+
+    Attributes:
+        handles: by model's id, then by the name that is logged.
+        count: of the models that were watched.
+    """
+
+    def __init__(self) -> None:
+        self.handles: dict[int, dict[str, Any]] = {}
+        self.count = 0
+        self.is_warned = False
+
+
+_watches: "weakref.WeakKeyDictionary[Run, _Watch]" = weakref.WeakKeyDictionary()
+
+
+def watch(
+    run: "Run",
+    models: Any,
+    criterion: Any = None,
+    log: str | None = "gradients",
+    log_freq: int = 1000,
+    idx: int | None = None,
+    log_graph: bool = False,
+) -> list[Any]:
+    """Log ``gradients/NAME`` and ``parameters/NAME`` of models as histograms, with the run's next values.
+
+    Args:
+        models: a model or several; the second one's names begin with ``graph_1``, as in W&B.
+        log: ``gradients``, ``parameters``, ``all``, or None for neither.
+        log_freq: after how many batches; each parameter's backward passes are counted.
+        idx: the number of the first model; default: how many were watched before.
+        log_graph: log the models' texts as ``graph_0`` …
+
+    Raises:
+        ValueError: another ``log``, or ``log_freq`` is no positive integer.
+        TypeError: something else than PyTorch's modules.
+    """
+    import torch
+
+    if log not in _LOGS:
+        raise ValueError("log must be one of 'gradients', 'parameters', 'all', or None")
+    if isinstance(log_freq, bool) or not isinstance(log_freq, int) or log_freq < 1:
+        raise ValueError(f"log_freq {log_freq!r} is not accepted: give a positive integer")
+    modules: Sequence[Any] = models if isinstance(models, (tuple, list)) else (models,)
+    for module in modules:
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(f"Expected a pytorch model (torch.nn.Module). Received {type(module)}")
+    if run._run is None:
+        return []
+    state = _watches.setdefault(run, _Watch())
+    first = state.count if idx is None else idx
+    for number, module in enumerate(modules, first):
+        state.count += 1
+        prefix = f"graph_{number}" if number > 0 else ""
+        if log in ("parameters", "all"):
+            _watch_parameters(run, state, module, prefix, log_freq)
+        if log in ("gradients", "all"):
+            _watch_gradients(run, state, module, prefix, log_freq)
+        if log_graph:
+            run.log({f"graph_{number}": str(module)}, commit=False)
+    return []
+
+
+def unwatch(run: "Run", models: Any = None) -> None:
+    """Remove the hooks of models; None: of all that the run watches."""
+    state = _watches.get(run)
+    if state is None:
+        return
+    watched = list(state.handles)
+    if models is not None:
+        modules = models if isinstance(models, (tuple, list)) else (models,)
+        watched = [id(module) for module in modules]
+    for model in watched:
+        for handle in state.handles.pop(model, {}).values():
+            handle.remove()
+
+
+def _watch_gradients(
+    run: "Run", state: _Watch, module: "torch.nn.Module", prefix: str, log_freq: int
+) -> None:
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            key = f"gradients/{prefix}{name}"
+            _add(state, module, key, parameter.register_hook(_gradient_hook(run, state, key, log_freq)))
+
+
+def _watch_parameters(
+    run: "Run", state: _Watch, module: "torch.nn.Module", prefix: str, log_freq: int
+) -> None:
+    is_due = _every(log_freq)
+
+    def hook(model: "torch.nn.Module", arguments: Any, output: Any) -> None:
+        if is_due():
+            for name, parameter in model.named_parameters():
+                _log(run, state, f"parameters/{prefix}{name}", parameter)
+
+    _add(state, module, f"parameters/{prefix}", module.register_forward_hook(hook))
+
+
+def _add(state: _Watch, module: "torch.nn.Module", key: str, handle: Any) -> None:
+    handles = state.handles.setdefault(id(module), {})
+    if key in handles:
+        handle.remove()
+        raise ValueError(f'A hook has already been set under name "{key}"')
+    handles[key] = handle
+
+
+def _gradient_hook(run: "Run", state: _Watch, key: str, log_freq: int) -> "Callable[[torch.Tensor], None]":
+    is_due = _every(log_freq)
+
+    def hook(gradient: "torch.Tensor") -> None:
+        if is_due():
+            _log(run, state, key, gradient)
+
+    return hook
+
+
+def _every(log_freq: int) -> Callable[[], bool]:
+    """Whether a call is the last of ``log_freq`` calls."""
+    count = 0
+
+    def is_due() -> bool:
+        nonlocal count
+        count += 1
+        if count < log_freq:
+            return False
+        count = 0
+        return True
+
+    return is_due
+
+
+def _log(run: "Run", state: _Watch, key: str, tensor: "torch.Tensor") -> None:
+    if run._is_finished or run._run is None:
+        return
+    try:
+        histogram = histogram_of(tensor)
+        if histogram is not None:
+            run._history.log({key: histogram}, None, False)
+    except Exception as error:  # noqa: BLE001
+        # The device may have no memory left, or the tensor a kind without histograms: the training goes on.
+        if not state.is_warned:
+            state.is_warned = True
+            termwarn(f"{key} is not logged ({type(error).__name__}: {error}); not warned about again")
+
+
+def histogram_of(tensor: "torch.Tensor") -> Histogram | None:
+    """The histogram of a tensor's finite values as W&B computes it; None: it has none.
+
+    It has 64 bins from the lowest to the highest value, or one if all are equal. The device is waited for
+    twice: for both ends, and for the counts.
+    """
+    import torch
+
+    values = tensor.detach()
+    zeros = 0
+    if values.is_sparse:
+        values = values.coalesce()
+        zeros = values.numel() - values._nnz()
+        values = values.values()
+    flat = values.reshape(-1)
+    if flat.dtype != torch.float64:
+        flat = flat.float()
+    if not flat.numel():
+        return None
+    finite = torch.isfinite(flat)
+    low_end = torch.where(finite, flat, torch.inf).min()
+    high_end = torch.where(finite, flat, -torch.inf).max()
+    low, high, count = torch.stack([low_end, high_end, finite.sum().to(flat.dtype)]).tolist()
+    if low > high:
+        return None
+    if zeros:
+        low = min(low, 0.0)
+        high = max(high, 0.0)
+    if low == high:
+        return Histogram(counts=[int(count) + zeros], edges=_around(low))
+    # What is not finite lies outside of both ends, so it is not counted.
+    counts = torch.histc(torch.where(finite, flat, high + abs(high) + 1), _BINS, low, high).tolist()
+    edges = torch.linspace(low, high, _BINS + 1, dtype=torch.float64).tolist()
+    if zeros:
+        counts[_bin_of_zero(edges)] += zeros
+    return Histogram(counts=counts, edges=edges)
+
+
+def _around(value: float) -> list[float]:
+    """The edges of the one bin of equal values; W&B's are equal, which is no bin."""
+    half = max(0.5, abs(value) * 1e-6)
+    return [value - half, value + half]
+
+
+def _bin_of_zero(edges: list[float]) -> int:
+    for number, (begin, end) in enumerate(pairwise(edges)):
+        if begin <= 0 < end:
+            return number
+    return len(edges) - 2
