@@ -63,7 +63,10 @@ class StoredArtifact:
                 _put(store, entry)
             digest = store.put_blob(encoded)
             version = same or collection.add(type_name, manifest.digest(), digest, manifest.size(), run.id)
-            _attach(run, f"{name}:v{version.number}", manifest, version, len(encoded))
+            size = len(encoded)
+            if same is not None:
+                size = _manifest_size(collection, same)
+            _attach(run, f"{name}:v{version.number}", manifest, version, size)
             stored = cls(collection, version)
             if same is not None and (metadata or description is not None):
                 stored.write_changes(metadata, description)
@@ -113,7 +116,9 @@ class StoredArtifact:
         if self.collection.project != run.project:
             name = f"used/{self.collection.project}/{self.collection.name}:v{self.version.number}"
         with contextlib.suppress(AlreadyExists):
-            run.records.add_artifact(name, self.version.manifest, self.version.size)
+            run.records.add_artifact(
+                name, self.version.manifest, _manifest_size(self.collection, self.version)
+            )
         self.collection.note_use(self.version.number, run.id)
 
     def copy(self, entry: Entry, folder: Path, *, allow_missing: bool) -> str:
@@ -143,6 +148,10 @@ def blobs_of(collection: Collection, version: Version) -> Store:
     if isinstance(store, ServerStore):
         return store.of_run(f"{collection.project}/{version.run}")
     return store
+
+
+def _manifest_size(collection: Collection, version: Version) -> int:
+    return len(read_manifest(blobs_of(collection, version), version, collection.name))
 
 
 def _put(store: Store, entry: Entry) -> None:
