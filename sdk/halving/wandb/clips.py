@@ -115,9 +115,9 @@ def _samples(data: Any) -> "np.ndarray[Any, Any]":
 
     array = _array(data)
     if array.dtype.kind == "f":
-        return np.nan_to_num(array.astype(np.float64)).clip(-1, 1)
+        array = np.nan_to_num(array.astype(np.float64)).clip(-1, 1)
     if array.dtype == np.int32:
-        return (array >> 16).astype(np.int16)
+        array = (array >> 16).astype(np.int16)
     return array
 
 

@@ -189,14 +189,13 @@ def _pixels(data: Any, normalize: bool = True) -> "np.ndarray[Any, Any]":
         raise ValueError(
             f"image of shape {array.shape} is not accepted: give HxW, or HxWxC with 1, 3 or 4 channels"
         )
-    if array.dtype == np.uint8:
-        return array
     if array.dtype == np.bool_:
-        return array.astype(np.uint8) * np.uint8(255)
-    if normalize and array.dtype.kind == "f" and float(array.min()) >= 0 and float(array.max()) <= 1:
-        return np.rint(array * 255).astype(np.uint8)
+        array = array * np.uint8(255)
+    elif normalize and array.dtype.kind == "f" and float(array.min()) >= 0 and float(array.max()) <= 1:
+        array = np.rint(array * 255)
     with np.errstate(invalid="ignore"):
-        return array.astype(np.uint8)
+        pixels: np.ndarray[Any, Any] = array.astype(np.uint8)
+    return pixels
 
 
 def figure_of(value: Any) -> Any:

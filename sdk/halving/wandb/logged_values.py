@@ -10,6 +10,7 @@ INTERNAL = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 
 _MAX_LISTED = 32  # Arrays with more values become histograms, as in W&B.
 _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_LIBRARIES = frozenset({"matplotlib", "pandas", "plotly"})
 _NUMBER_TYPES = frozenset({int, float, bool})
 
 
@@ -118,14 +119,12 @@ def _array(value: Any) -> Any:
 
 
 def _of_library(value: Any) -> Any:
-    """Figures of Matplotlib and frames of pandas, which W&B takes as images and tables."""
-    library = type(value).__module__.partition(".")[0]
-    if library not in ("matplotlib", "pandas") or library not in sys.modules:
+    """Figures of Matplotlib (``plt`` as well) and Plotly, and frames of pandas: images, HTML and tables."""
+    if hasattr(value, "item") or _LIBRARIES.isdisjoint(sys.modules):  # a tensor's number is none of these
         return value
-    from halving.wandb import data_types
+    from halving.wandb.data_types import to_media
 
-    if type(value).__name__ == "Figure" or type(value).__module__ == "matplotlib.pyplot":
-        return data_types.to_media(data_types.Image(value))
-    if type(value).__name__ == "DataFrame":
-        return data_types.to_media(data_types.Table(dataframe=value))
-    return value
+    stored = to_media(value)
+    if stored is None:
+        return value
+    return stored

@@ -106,7 +106,8 @@ def _watch_gradients(
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
             key = f"gradients/{prefix}{name}"
-            _add(state, module, key, parameter.register_hook(_gradient_hook(run, state, key, log_freq)))
+            register: Any = parameter.register_hook
+            _add(state, module, key, register(_gradient_hook(run, state, key, log_freq)))
 
 
 def _watch_parameters(
