@@ -1,17 +1,17 @@
 """``wandb.Artifact``: a version of files under a name."""
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from halving.store.store import digest_of
+from halving.wandb.artifact_checks import checked_aliases, checked_metadata
 from halving.wandb.artifact_draft import Draft
 from halving.wandb.artifact_entries import Entry, Manifest, files_below
 from halving.wandb.artifact_store import StoredArtifact
 from halving.wandb.artifact_values import run_of, value_of
-from halving.wandb.artifact_versions import LATEST, check_artifact
+from halving.wandb.artifact_versions import check_artifact
 from halving.wandb.errors import NotSupported
 
 
@@ -342,41 +342,3 @@ class Artifact(Draft):
         self._manifest = manifest
         for entry in manifest.entries.values():
             entry.artifact = self
-
-
-def checked_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Metadata as JSON has it.
-
-    Raises:
-        TypeError: it is no dict, or JSON does not hold it.
-    """
-    if metadata is None:
-        return {}
-    if not isinstance(metadata, Mapping):
-        raise TypeError(f"metadata must be dict, not {type(metadata)}")
-    try:
-        values: dict[str, Any] = json.loads(json.dumps(dict(metadata), default=_as_json))
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"metadata is not accepted: give what JSON holds ({error})") from None
-    return values
-
-
-def _as_json(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return str(value)
-
-
-def checked_aliases(aliases: Any) -> list[str]:
-    """One alias or several as a list, without ``latest``.
-
-    Raises:
-        ValueError: one is not accepted.
-    """
-    names = [aliases] if isinstance(aliases, str) else list(aliases or ())
-    for alias in names:
-        if not isinstance(alias, str) or not alias or any(letter in alias for letter in "/:"):
-            raise ValueError(f"alias {alias!r} is not accepted: Aliases must not contain '/' or ':'")
-        if alias[0] == "v" and alias[1:].isdigit():
-            raise ValueError(f"alias {alias!r} is not accepted: it is a version's own name")
-    return [alias for alias in names if alias != LATEST]

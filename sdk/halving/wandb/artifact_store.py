@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from halving.errors import AlreadyExists
+from halving.query.runs import in_threads
 from halving.store.retry import retry_while_unavailable
 from halving.store.server_store import ServerStore
 from halving.store.store import Store, blob_name, digest_of
@@ -31,7 +32,7 @@ class StoredArtifact:
     def __init__(self, collection: Collection, version: Version) -> None:
         self.collection = collection
         self.version = version
-        named = collection.aliases(collection.versions())
+        named = collection.aliases()
         self.aliases = [alias for alias, number in named.items() if number == version.number]
         self._written = list(self.aliases)
         self._facts: dict[str, Any] = {}
@@ -59,8 +60,7 @@ class StoredArtifact:
             collection = Collection(store, run.project, name)
             # Asked before anything is stored, which may be what a version of a deleted run lacks.
             same = _whole_version(collection, type_name, manifest.digest())
-            for entry in manifest.entries.values():
-                _put(store, entry)
+            in_threads(lambda entry: _put(store, entry), manifest.entries.values())
             digest = store.put_blob(encoded)
             version = same or collection.add(type_name, manifest.digest(), digest, manifest.size(), run.id)
             size = len(encoded)
@@ -171,7 +171,8 @@ def _whole_version(collection: Collection, type_name: str, content: str) -> Vers
         ValueError: the artifact has versions of another type.
     """
     versions = collection.versions()
-    collection.check_type(type_name, versions)
+    if versions:
+        collection.check_type(type_name, versions[-1])
     for version in reversed(versions):
         if version.content == content and blobs_of(collection, version).has_blob(version.manifest):
             return version
@@ -180,9 +181,11 @@ def _whole_version(collection: Collection, type_name: str, content: str) -> Vers
 
 def _attach(run: "HalvingRun", name: str, manifest: Manifest, version: Version, size: int) -> None:
     """Have the run name the files, so that they are shown and stay as long as the run."""
-    for path, entry in manifest.entries.items():
-        if entry.ref is None:
-            run.records.add_artifact(f"{name}/{path}", entry.digest, entry.size or 0)
+
+    def attach(entry: Entry) -> None:
+        run.records.add_artifact(f"{name}/{entry.path}", entry.digest, entry.size or 0)
+
+    in_threads(attach, (entry for entry in manifest.entries.values() if entry.ref is None))
     run.records.add_artifact(f"{name}.json", version.manifest, size)
 
 

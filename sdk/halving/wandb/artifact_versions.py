@@ -61,8 +61,21 @@ class Collection:
 
     def versions(self) -> list[Version]:
         """All versions, in order."""
-        names = [name for name in self.store.names(self.folder) if _VERSION.fullmatch(name)]
-        return in_threads(self._version, sorted(names))
+        return in_threads(self.version, self.numbers())
+
+    def numbers(self) -> list[int]:
+        """The numbers of all versions, in order; no version is read."""
+        names = (_VERSION.fullmatch(name) for name in self.store.names(self.folder))
+        return sorted(int(match[1]) for match in names if match)
+
+    def version(self, number: int) -> Version:
+        """One version.
+
+        Raises:
+            NotFound: there is none of this number.
+        """
+        fields = json.loads(self.store.read(f"{self.folder}/v{number:06d}.json"))
+        return Version(**{field: fields[field] for field in Version._fields})
 
     def add(self, type_name: str, content: str, manifest: str, size: int, run: str) -> Version:
         """Add a version. Two processes never get one number.
@@ -70,30 +83,30 @@ class Collection:
         Raises:
             ValueError: the artifact has versions of another type.
         """
-        versions = self.versions()
-        self.check_type(type_name, versions)
         while True:
-            number = versions[-1].number + 1 if versions else 0
+            number = max(self.numbers(), default=-1) + 1
+            if number > 0:
+                self.check_type(type_name, self.version(number - 1))
             version = Version(number, type_name, content, manifest, size, run, now())
             try:
                 self.store.create(f"{self.folder}/v{number:06d}.json", to_json(version._asdict()))
                 return version
             except AlreadyExists:
-                versions = self.versions()
+                continue  # Another process has just taken the number.
 
-    def check_type(self, type_name: str, versions: list[Version]) -> None:
-        """Refuse another type than the versions have.
+    def check_type(self, type_name: str, newest: Version) -> None:
+        """Refuse another type than the newest version has.
 
         Raises:
             ValueError: with both.
         """
-        if versions and versions[-1].type != type_name:
+        if newest.type != type_name:
             raise ValueError(
-                f"Artifact {self.name} already exists with type {versions[-1].type!r}; cannot create another "
+                f"Artifact {self.name} already exists with type {newest.type!r}; cannot create another "
                 f"with type {type_name!r}"
             )
 
-    def aliases(self, versions: list[Version]) -> dict[str, int]:
+    def aliases(self) -> dict[str, int]:
         """The number of the version that each alias names; ``latest`` is the newest one."""
         named: dict[str, int] = {}
         for change in self._changes():
@@ -102,8 +115,8 @@ class Collection:
             for alias in change.get("removed", ()):
                 if named.get(alias) == change["version"]:
                     del named[alias]
-        if versions:
-            named[LATEST] = versions[-1].number
+        if numbers := self.numbers():
+            named[LATEST] = numbers[-1]
         return named
 
     def changed_facts(self, number: int) -> dict[str, Any]:
@@ -127,11 +140,14 @@ class Collection:
 
     def find(self, reference: str) -> Version | None:
         """The version that ``v3`` or an alias names; None: there is none."""
-        versions = self.versions()
-        if match := re.fullmatch(r"v(\d+)", reference):
-            return next((version for version in versions if version.number == int(match[1])), None)
-        number = self.aliases(versions).get(reference)
-        return next((version for version in versions if version.number == number), None)
+        number = self.aliases().get(reference)
+        if match := re.fullmatch(r"v(\d{1,9})", reference):
+            number = int(match[1])
+        if number is None:
+            return None
+        with contextlib.suppress(NotFound):
+            return self.version(number)
+        return None
 
     def note_use(self, number: int, run: str) -> None:
         """Note that a run used a version."""
@@ -144,10 +160,6 @@ class Collection:
         """The runs that used a version."""
         uses = (_USE.fullmatch(name) for name in self.store.names(self.folder))
         return sorted(use[2] for use in uses if use and int(use[1]) == number)
-
-    def _version(self, name: str) -> Version:
-        fields = json.loads(self.store.read(f"{self.folder}/{name}"))
-        return Version(**{field: fields[field] for field in Version._fields})
 
     def _changes(self) -> list[dict[str, Any]]:
         names = sorted(name for name in self.store.names(self.folder) if _CHANGE.fullmatch(name))

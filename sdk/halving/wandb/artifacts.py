@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from halving.errors import NotFound
 from halving.store.store import Store
 from halving.wandb.artifact import Artifact as Artifact
-from halving.wandb.artifact import checked_aliases
+from halving.wandb.artifact_checks import checked_aliases
 from halving.wandb.artifact_store import StoredArtifact
 from halving.wandb.artifact_versions import LATEST, Collection
 from halving.wandb.errors import CommError

@@ -1,6 +1,7 @@
 """Artifacts: versions by name that other runs find, whose files are stored once and stay as long as a run."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from halving import Store
 from halving.errors import NotFound
 from halving.maintenance.named_blobs import named_by_runs
+from halving.wandb.artifact_versions import Collection
 from halving.wandb.errors import CommError, NotSupported
 
 
@@ -277,3 +279,15 @@ def test_a_missing_blob_is_an_error_of_the_file(wandb: ModuleType, store: Store,
     with pytest.raises(NotFound):
         artifact.download(tmp_path / "out")
     assert not (tmp_path / "out/deep/weights.txt").exists()
+
+
+def test_processes_that_log_at_once_never_share_a_number(store: Store) -> None:
+    def add(number: int) -> int:
+        collection = Collection(Store(store.root), "p", "model")
+        return collection.add("model", str(number), f"sha256:{number:064d}", 1, f"r{number}").number
+
+    with ThreadPoolExecutor(8) as pool:
+        numbers = list(pool.map(add, range(40)))
+    assert sorted(numbers) == list(range(40))
+    versions = Collection(store, "p", "model").versions()
+    assert [version.content for version in versions] == [str(numbers.index(n)) for n in range(40)]
