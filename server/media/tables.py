@@ -1,5 +1,6 @@
 """Rows of logged tables as JSON; a page asks for some of them, however large the table is."""
 
+import base64
 import json
 from typing import Any
 
@@ -10,8 +11,12 @@ from halving.store.store import blob_name
 
 MAX_ROWS = 1_000
 MAX_COLUMNS = 100
+_PNG = b"\x89PNG\r\n\x1a\n"
+_JPEG = b"\xff\xd8\xff"
 _MAX_LETTERS = 500  # of a value that is not a number
 _MAX_BYTES = 256 << 20  # of the row groups that hold the rows, unpacked
+_MAX_PICTURE = 256 << 10  # bytes of a picture in a cell
+_MAX_PICTURES = 4 << 20  # of all pictures in an answer
 _EXACT = 2**53  # what every reader of JSON has of integers
 
 
@@ -21,7 +26,8 @@ def table_rows(store: Store, digest: str, offset: int, limit: int) -> dict[str, 
     Returns:
         ``columns`` (name and type, the first hundred), ``rows`` (a list for each, with a value for each
         column), ``total`` rows and ``total_columns``. Numbers are numbers; what JSON has no form for is text,
-        cut where it is long.
+        cut where it is long. A PNG or JPEG in a cell, ``{"bytes", "path"}``, is ``{"picture": ADDRESS}`` with
+        an address that has it inside (``data:``), as long as it is small.
 
     Raises:
         InvalidInput: it is no Parquet file, or its rows are too large to be read here.
@@ -72,6 +78,15 @@ def _groups(metadata: Any, offset: int, limit: int) -> tuple[list[int], int]:
 
 def _rows(file: Any, groups: list[int], names: list[str], skipped: int, limit: int) -> list[list[Any]]:
     rows: list[list[Any]] = []
+    left = _MAX_PICTURES
+
+    def cell_of(value: Any) -> Any:
+        nonlocal left
+        if _is_picture(value) and len(value["bytes"]) <= left:
+            left -= len(value["bytes"])
+            return {"picture": _data_address(value["bytes"])}
+        return _value(value)
+
     if not groups or not names:
         return rows
     for batch in file.iter_batches(batch_size=MAX_ROWS, row_groups=groups, columns=names):
@@ -80,12 +95,25 @@ def _rows(file: Any, groups: list[int], names: list[str], skipped: int, limit: i
         rows += [
             list(row)
             for row in zip(
-                *([_value(each) for each in column.to_pylist()] for column in wanted.columns), strict=True
+                *([cell_of(each) for each in column.to_pylist()] for column in wanted.columns), strict=True
             )
         ]
         if len(rows) >= limit:
             break
     return rows
+
+
+def _is_picture(value: Any) -> bool:
+    """Whether a cell holds a small picture, as ``halving.wandb`` and Hugging Face's datasets write it."""
+    if not isinstance(value, dict) or not isinstance(value.get("bytes"), bytes):
+        return False
+    content = value["bytes"]
+    return len(content) <= _MAX_PICTURE and content.startswith((_PNG, _JPEG))
+
+
+def _data_address(content: bytes) -> str:
+    kind = "png" if content.startswith(_PNG) else "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def _value(value: Any) -> Any:

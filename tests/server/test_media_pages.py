@@ -1,5 +1,6 @@
 """Sound, videos and HTML of runs over HTTP: players get ranges, and HTML is shown where it can do nothing."""
 
+import base64
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,25 @@ def test_html_is_a_file_to_save_and_its_page_is_shown_in_a_sandbox(
         assert {"sandbox allow-scripts", "default-src 'none'", "frame-ancestors 'self'"} <= policy
         assert not [part for part in policy if "connect-src" in part or "allow-same-origin" in part]
         assert page.headers["x-content-type-options"] == "nosniff"
+
+
+def test_small_pictures_in_a_tables_cells_come_with_its_rows(local: Any, backend: Any) -> None:
+    noise = np.random.default_rng(0)
+    small = halving.Image(noise.integers(0, 256, (4, 4), np.uint8)).encode()
+    medium = halving.Image(noise.integers(0, 256, (250, 250, 3), np.uint8)).encode()
+    large = halving.Image(noise.integers(0, 256, (400, 400, 3), np.uint8)).encode()
+    contents = [small, large, b"<svg onload=alert(1)>", *[medium] * 30]
+    cells = [[{"bytes": content, "path": "a.png"}] for content in contents]
+    with init(project="p", id="r", root=backend.store.root, system_metrics=None) as run:
+        run.log({"table": halving.Table(columns=["picture"], rows=cells)}, step=1)
+    (row,) = local.get("/api/v1/media", params={"run": "p/r"}).json()["media"]
+    rows = local.get(row["url"].replace("?", "/rows?")).json()["rows"]
+    address = f"data:image/png;base64,{base64.b64encode(small).decode()}"
+    assert rows[0] == [{"picture": address}]
+    assert rows[1] == [f"a.png, {len(large):,} bytes"]
+    assert rows[2] == ["a.png, 21 bytes"]
+    pictures = sum(isinstance(cell, dict) for (cell,) in rows)
+    assert pictures == 1 + ((4 << 20) - len(small)) // len(medium)
 
 
 @pytest.mark.parametrize(

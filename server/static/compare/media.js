@@ -12,7 +12,7 @@ export const MAX_RUNS = 100;
 
 /**
  * @typedef {{run: string, key: string, kind: string, step: number, digest: string, name: string, url: string,
- *   media_type?: string}} Medium
+ *   media_type?: string, caption?: string | null}} Medium
  */
 
 const step = queryValue("media-step");
@@ -119,6 +119,7 @@ function Grid({ name, media, step }) {
       ${visible.map(
         (medium) => html`<figure key=${medium.run}>
         <${MediumView} medium=${medium} />
+        ${medium.caption && html`<span class="muted">${medium.caption}</span>`}
         <figcaption><${RunName} run=${medium.run} /><span class="muted">step ${number(medium.step)}</span>
         </figcaption>
       </figure>`,

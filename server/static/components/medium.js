@@ -103,8 +103,10 @@ export function Histogram({ url, name }) {
 const MAX_ROWS = 100;
 const NUMBERS = /^(u?int|float|double|half|decimal)/; // Arrow's types
 
+/** @typedef {string | number | bigint | boolean | null | {picture: string}} Cell */
+
 /**
- * @typedef {{columns: {name: string, type: string}[], rows: (string | number | bigint | boolean | null)[][],
+ * @typedef {{columns: {name: string, type: string}[], rows: Cell[][],
  *   total: number, total_columns: number}} Rows
  */
 
@@ -139,11 +141,19 @@ function Cells({ table }) {
             ${row.map(
               (cell) =>
                 html`<td class=${typeof cell === "number" || typeof cell === "bigint" ? "number" : ""}>
-                  ${typeof cell === "number" && !Number.isInteger(cell) ? number(cell) : display(cell)}
+                  ${contentOf(cell)}
                   </td>`,
             )}</tr>`,
       )}</tbody>
   </table>`;
+}
+
+/** @param {Cell} cell */
+function contentOf(cell) {
+  // Only pictures inside of the answer: a table's cell must not make the page ask another address.
+  if (typeof cell === "object" && cell?.picture?.startsWith("data:image/"))
+    return html`<img src=${cell.picture} alt="" />`;
+  return typeof cell === "number" && !Number.isInteger(cell) ? number(cell) : display(cell);
 }
 
 /** @param {Rows} rows */
