@@ -24,8 +24,9 @@ from commands import (
     sweeps,
     trials,
 )
-from commands.runs import change_run as change_run  # The SDK imports both from this module.
+from commands.runs import change_run as change_run  # The SDK imports these three from this module.
 from commands.runs import tag_run as tag_run
+from commands.studies import open_local_studies as open_local_studies
 
 
 def add_commands(commands: Any) -> None:

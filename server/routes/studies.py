@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from resources.catalog import IntentRow, utcnow
+from resources.datasets.no_data import NO_DATA, names_no_data
 from resources.datasets.over_http import check_over_http
 from resources.datasets.snapshot_catalog import dataset_of, find_snapshot, refuse_deprecated
 from resources.datasets.snapshots import find_or_take_snapshot
@@ -79,7 +80,8 @@ def launch(
     """Launch a sweep. It is recorded at once, also while Dagster is down, which opens it.
 
     A spec with a `snapshot` needs no `dataset`, and with `driver=api` it needs no `trainable`. With that
-    driver, a `snapshot` and no `predictor` nothing is left for Dagster to do, and the study is open at once.
+    driver, no `predictor`, and a `snapshot` or no `dataset` (loops that read their own data) nothing is left
+    for Dagster to do, and the study is open at once.
     """
     # Its runs go to its project, and its winner to the model of its name. What is no name is refused below.
     for name in (spec.get("name"), spec.get("project")):
@@ -87,7 +89,11 @@ def launch(
             caller.check(name)
     if stored := run_once.find_stored():
         return stored
-    checked = parse_spec(_with_dataset(state, caller, spec), trains=driver != "api")
+    completed = _with_dataset(state, caller, spec)
+    reads_own_data = driver == "api" and names_no_data(completed)
+    if reads_own_data:
+        completed = {**completed, "dataset": NO_DATA}
+    checked = parse_spec(completed, trains=driver != "api")
     check_over_http(checked, listed_places(), trains=driver != "api")
     if checked.restored_from is not None:
         caller.check(checked.restored_from.project)
@@ -100,7 +106,8 @@ def launch(
     else:
         check_study(checked)
     check_gpu_hours(state.catalog, checked)
-    here = driver == "api" and checked.snapshot is not None and checked.judged_by is None
+    is_taken = checked.snapshot is not None or reads_own_data
+    here = driver == "api" and is_taken and checked.judged_by is None
     # Before the transaction, too: within it a second connection would be waited for while this one is held.
     snapshot = ""
     if here:

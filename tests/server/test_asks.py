@@ -25,6 +25,20 @@ REPORTS = {
 }
 
 
+def test_a_study_whose_loops_read_their_own_data_needs_no_dataset(
+    client: TestClient, external: Small
+) -> None:
+    spec = external(max_trials=1)
+    del spec["dataset"], spec["snapshot"]
+    study = open_study(client, spec)
+    assert ask(client, study)["trial"] == 0
+    assert client.get(f"/hpo/studies/{study}").json()["spec"]["dataset"]["name"] == "no-data"
+    judged = client.post("/hpo/studies?driver=api", json={**spec, "predictor": "my_project:predict"})
+    assert (judged.status_code, "dataset is missing" in judged.text) == (422, True), judged.text
+    launched = client.post("/hpo/studies", json={**spec, "trainable": "my_project:train"})
+    assert (launched.status_code, "dataset is missing" in launched.text) == (422, True), launched.text
+
+
 def test_two_loops_at_once_share_the_trials_and_take_none_twice(
     client: TestClient, either_backend: Backend, external: Small
 ) -> None:

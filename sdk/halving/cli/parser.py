@@ -70,6 +70,30 @@ def add_commands(commands: Any) -> None:
         "--limit", "-n", type=_count, default=50, metavar="N", help="at most N runs (default 50; 0: all)"
     )
 
+    started = _command(
+        commands,
+        "run",
+        "run a script that is written for W&B, unchanged: its wandb is halving.wandb",
+        "run:run_run",
+    )
+    started.usage = (
+        "halving run --as-wandb [--root ROOT] (train.py ARGS… | -m package.module ARGS… | -- COMMAND ARGS…)"
+    )
+    started.add_argument(
+        "--as-wandb",
+        action="store_true",
+        help="`import wandb` is `import halving.wandb`, also in processes that the script starts",
+    )
+    started.add_argument(
+        "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="a module and its arguments"
+    )
+    started.add_argument(
+        "script",
+        nargs=argparse.REMAINDER,
+        metavar="SCRIPT",
+        help="train.py and its arguments, or -- and a command such as torchrun --nproc-per-node 2 train.py",
+    )
+
     show = _command(
         commands,
         "show",

@@ -459,6 +459,8 @@ def _packages() -> dict[str, dict[str, str]]:
         version = _VERSION.search(about)
         if not name or not version or name[1] in versions:
             continue
+        if name[1] == "wandb" and (dist.read_text("INSTALLER") or "").strip() == "halving":
+            continue  # What `halving run --as-wandb` puts in its place is no package that could be installed.
         versions[name[1]] = version[1]
         direct_url = dist.read_text("direct_url.json")
         if direct_url:

@@ -56,10 +56,35 @@ class ServerStore(Store):
         """
         self._calls.call("POST", "/ingest", query, batch, headers)
 
-    def post(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+    def post(
+        self, path: str, body: Mapping[str, object], headers: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
         """Send the API a request about something other than files, and return its answer.
 
         Sending it again must do no harm.
+
+        Args:
+            path: after ``/api/v1``, with its parts quoted.
+            headers: more of them, such as an ``Idempotency-Key``.
+
+        Returns:
+            The answer; without fields where it has no content (204).
+
+        Raises:
+            NotFound, InvalidInput, StoreError: as :meth:`halving.store.http_calls.HttpCalls.call`.
+        """
+        answer = self._calls.call(
+            "POST",
+            path,
+            None,
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json", **(headers or {})},
+        )
+        content: dict[str, Any] = json.loads(answer.body or b"{}")
+        return content
+
+    def get(self, path: str, query: Mapping[str, object] | None = None) -> dict[str, Any]:
+        """Ask the API about something other than files.
 
         Args:
             path: after ``/api/v1``, with its parts quoted.
@@ -67,10 +92,7 @@ class ServerStore(Store):
         Raises:
             NotFound, InvalidInput, StoreError: as :meth:`halving.store.http_calls.HttpCalls.call`.
         """
-        answer = self._calls.call(
-            "POST", path, None, json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
-        content: dict[str, Any] = json.loads(answer.body)
+        content: dict[str, Any] = json.loads(self._calls.call("GET", path, query).body)
         return content
 
     def put_blob(self, content: Content) -> str:

@@ -1,6 +1,7 @@
 """The environment variables of W&B, by the names that scripts use; docs/wandb.md has those with an effect."""
 
 import os
+from collections.abc import MutableMapping
 
 AGENT_DISABLE_FLAPPING = "WANDB_AGENT_DISABLE_FLAPPING"
 AGENT_KILL_DELAY = "WANDB_AGENT_KILL_DELAY"
@@ -105,3 +106,19 @@ def get_run(default: str | None = None) -> str | None:
 def get_dir(default: str | None = None) -> str | None:
     """The folder that the environment names."""
     return os.environ.get(DIR, default)
+
+
+def set_project(value: str, env: MutableMapping[str, str] | None = None) -> None:
+    """Set the project of the runs that this process opens from now on."""
+    _variables(env)[PROJECT] = value or "uncategorized"
+
+
+def set_entity(value: str, env: MutableMapping[str, str] | None = None) -> None:
+    """Set the entity of the runs that this process opens from now on."""
+    _variables(env)[ENTITY] = value
+
+
+def _variables(env: MutableMapping[str, str] | None) -> MutableMapping[str, str]:
+    if env is None:
+        return os.environ
+    return env

@@ -21,6 +21,7 @@ from halving.wandb.run_labels import Labels
 from halving.wandb.session import default_settings
 from halving.wandb.settings import Settings, project_of, settings_of_environment
 from halving.wandb.stored_run import StoredRun, read_next_step, read_stored_run
+from halving.wandb.sweep_trial import assigned_trial
 from halving.wandb.util import generate_id
 
 _RESUMES = ("allow", "must", "auto")
@@ -91,6 +92,9 @@ def init(
         .merged(own.as_dict())
         .merged({field: value for field, value in passed.items() if value is not None})
     )
+    trial = assigned_trial()
+    if trial is not None:
+        chosen = chosen.merged(trial.settings())
     _refuse_missing(chosen, monitor_gym)
     termsetup(chosen)
     values = {
@@ -176,6 +180,9 @@ def _open(settings: Settings, values: Mapping[str, Any]) -> Run:
         labels = labels.completed(stored.tags)
         config.update(stored.params)
     config.update(dict(values), allow_val_change=True)
+    trial = assigned_trial()
+    if trial is not None:
+        config.update_locked(trial.params, "sweep")
     interval = float(settings.x_stats_sampling_interval)
     run = halving.init(
         project,
@@ -195,6 +202,8 @@ def _open(settings: Settings, values: Mapping[str, Any]) -> Run:
     if stored is not None and is_resumed:
         opened._history.values.update(stored.summary)
     opened._resume_file = resume_file
+    if trial is not None:
+        trial.follow(opened)
     if resume_file is not None:
         _write_id(resume_file, run_id)
     vars(config)["_on_change"] = opened._note_config

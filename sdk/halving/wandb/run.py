@@ -52,6 +52,7 @@ class Run(RunFacts, MissingCalls):
         self._process = os.getpid()
         self._start_time = time.time()
         self._is_finished = False
+        self._is_stopped = False  # by the sweep whose trial it is
         self._history = History(run, first_step)
         self._writer: Any = None
         if run is not None:
@@ -134,6 +135,8 @@ class Run(RunFacts, MissingCalls):
         status = "finished"
         if exit_code:
             status = "failed"
+        if self._is_stopped:
+            status = "stopped"
         if self._run is not None:
             self._run.finish(status)
         self._is_finished = True
@@ -148,7 +151,7 @@ class Run(RunFacts, MissingCalls):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:
+        if kind is not None and not self._is_stopped:
             traceback.print_exception(kind, error, trace)
         self.finish(int(kind is not None))
 

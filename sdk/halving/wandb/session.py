@@ -1,8 +1,7 @@
 """Module-level functions that need no run: logging in, setting up, finishing, restoring a file."""
 
-import io
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from halving.wandb import current
 from halving.wandb.errors import NotSupported
@@ -100,5 +99,5 @@ def restore(name: str, run_path: str | None = None, replace: bool = False, root:
         return None
     from halving.wandb.api import Api
 
-    content: io.IOBase = Api().run(run_path).file(name).download(root=root, replace=True)
+    content: IO[str] = Api().run(run_path).file(name).download(root=root, replace=True)
     return content

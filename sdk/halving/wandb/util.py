@@ -15,6 +15,11 @@ def generate_id(length: int = 8) -> str:
     return "".join(secrets.choice(_ID_CHARACTERS) for _ in range(length))
 
 
+def generate_fast_id(length: int = 8) -> str:
+    """The same as :func:`generate_id`."""
+    return generate_id(length)
+
+
 def random_string(length: int = 12) -> str:
     """A random text of lowercase letters and digits, which need not be secret."""
     return "".join(random.choice(_ID_CHARACTERS) for _ in range(length))

@@ -1,0 +1,5 @@
+"""``wandb.sdk.artifacts``: the artifact again."""
+
+from halving.wandb.artifacts import Artifact
+
+__all__ = ["Artifact"]

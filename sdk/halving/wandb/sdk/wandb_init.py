@@ -1,0 +1,5 @@
+"""``wandb.sdk.wandb_init``: ``init`` again."""
+
+from halving.wandb.opening import init
+
+__all__ = ["init"]
