@@ -1,9 +1,12 @@
 """``halving import``: runs that TensorBoard, W&B, MLflow, Neptune or trackio recorded."""
 
 import argparse
+import signal
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -13,6 +16,7 @@ from halving.identifiers import check_name
 from halving.imports.copying import copy_run
 from halving.imports.foreign_run import ForeignRun, Skipped
 from halving.imports.reading import Unreadable
+from halving.imports.wandb_following import LOOK_SECONDS, WandbFollower
 from halving.records.redaction import without_password
 from halving.store.store import Store
 
@@ -41,6 +45,8 @@ def run_import(arguments: argparse.Namespace) -> int:
     project = arguments.project
     if project is not None:
         check_name("--project", project)
+    if arguments.follow:
+        return _follow(store, arguments)
     read: Reader = import_module(f"halving.imports.{TOOLS[arguments.tool]}").read_runs
     skipped = Skipped()
     taken: Counter[str] = Counter()
@@ -49,12 +55,69 @@ def run_import(arguments: argparse.Namespace) -> int:
         rows.append(_copy(store, run, skipped, taken))
         if not arguments.json:
             print(_line(rows[-1]), file=sys.stderr, flush=True)
+    return _report(store, arguments, rows, taken, skipped)
+
+
+def _report(
+    store: Store,
+    arguments: argparse.Namespace,
+    rows: list[dict[str, Any]],
+    taken: Counter[str],
+    skipped: Skipped,
+) -> int:
     if arguments.json:
         places = {"store": store.root, "tool": arguments.tool, "source": without_password(arguments.source)}
         print_json({**places, "runs": rows, "taken": dict(+taken), "not_taken": dict(skipped.reasons)})
     else:
         _print_counts(rows, taken, skipped)
     return int(any(row["error"] for row in rows))
+
+
+def _follow(store: Store, arguments: argparse.Namespace) -> int:
+    """Copy what W&B's runs write, until the command is stopped or a single run has ended."""
+    if arguments.tool != "wandb":
+        raise InvalidInput(
+            f"--follow is not accepted for {arguments.tool}: it follows the offline runs of wandb; run the "
+            "same command without it again to take what is new"
+        )
+    _options(arguments)
+
+    def say(line: str) -> None:
+        if not arguments.json:
+            print(line, file=sys.stderr, flush=True)
+
+    follower = WandbFollower(store, arguments.source, arguments.project, say)
+    with _stopped_by_signals(follower.wake) as stopped:
+        say(f"following {arguments.source}; Ctrl-C ends it")
+        while not stopped.is_set() and not follower.is_done:
+            follower.look()
+            follower.wake.wait(LOOK_SECONDS)
+            follower.wake.clear()
+        follower.stop()
+    status = _report(store, arguments, follower.rows, follower.taken, follower.skipped)
+    if follower.unreached:
+        say(f"{follower.unreached} runs that were there before were not copied yet: run the command again")
+    return status
+
+
+@contextmanager
+def _stopped_by_signals(wake: threading.Event) -> Iterator[threading.Event]:
+    """Set an event at the first SIGINT or SIGTERM in the block; a second one ends the process as ever."""
+    stopped = threading.Event()
+
+    def stop(number: int, frame: object) -> None:
+        signal.signal(number, before[number])
+        stopped.set()
+        wake.set()
+
+    before: dict[int, Any] = {
+        number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, str]:

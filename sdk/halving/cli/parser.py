@@ -224,6 +224,11 @@ def add_commands(commands: Any) -> None:
         metavar="NAME",
         help="put every run into this project (default: as the tool has it)",
     )
+    imported.add_argument(
+        "--follow",
+        action="store_true",
+        help="wandb: go on copying what its offline runs write, until Ctrl-C or until a single run has ended",
+    )
 
 
 def _add_how_to_rerun(command: argparse.ArgumentParser) -> None:

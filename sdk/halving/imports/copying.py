@@ -8,28 +8,24 @@ continued.
 import contextlib
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from halving.errors import AlreadyExists, NotFound
 from halving.identifiers import artifact_record, is_artifact_name
+from halving.imports.copied import Progress, compare_facts, read_progress, read_record
 from halving.imports.foreign_run import ForeignRun, MediaPoint, Piece, Position, Skipped, iso
 from halving.imports.reading import T, reading
-from halving.metrics.manifest import run_files
-from halving.metrics.position import position_in_store
 from halving.metrics.segments import DRAINED, encode, live_folder, points_table, segment_name
 from halving.query.curve_stats import fill_last
 from halving.query.runs import read_run
 from halving.records.provenance import NOT_CAPTURED
 from halving.records.run_record import RunRecords
-from halving.records.typed_text import typed_params
 from halving.store.json_files import to_json
 from halving.store.store import Store
 
 _PLURALS = {"audio": "audio clips", "html": "HTML"}
-_ATTEMPT_FILE = re.compile(r"(start|end)-(\d{4,})\.json")
 
 
 class CopyOutcome(NamedTuple):
@@ -45,23 +41,33 @@ class CopyOutcome(NamedTuple):
     artifacts: int
 
 
-def copy_run(store: Store, run: ForeignRun, skipped: Skipped, taken: Counter[str]) -> CopyOutcome:
+class CopiedMeanwhile(AlreadyExists):
+    """Another process copies the same run at this moment; what it copies is not copied here."""
+
+
+def copy_run(
+    store: Store, run: ForeignRun, skipped: Skipped, taken: Counter[str], *, following: bool = False
+) -> CopyOutcome:
     """Copy what the store does not have of a run. It may be killed and called again.
 
     Args:
+        following: the run is copied while it is written: until it has ended, its params and new tags are as
+            its tool has them, and its files come with its end.
         taken: the counts of what is copied, by kind (``points``, ``images``, ``artifacts``, …), are added to
             it, also if an error ends the copying.
 
     Raises:
-        AlreadyExists: another run has this name, or another process copies this one.
+        AlreadyExists: another run has this name.
+        CopiedMeanwhile: another process copies this one.
         SourceUnreadable: something of the run cannot be read; what came before it is copied.
         StoreError: the store refuses, or is unavailable.
     """
     records = RunRecords(store, run.project, run.run)
-    record = _read_record(records, run, skipped)
-    before = _Progress(1, 0, {}, ended=False)
+    record = read_record(records, run)
+    before = Progress(1, 0, {}, ended=False)
     if record:
-        before = _read_progress(store, records)
+        before = read_progress(store, records)
+        compare_facts(records, record, run, skipped, amending=following and not before.ended)
     pieces = _read(run, run.pieces(before.position))
     piece = next(pieces, None)
     if record and before.ended and piece is None:
@@ -79,7 +85,9 @@ def copy_run(store: Store, run: ForeignRun, skipped: Skipped, taken: Counter[str
     while piece is not None:
         copy.write(piece)
         piece = next(pieces, None)
-    artifacts = _copy_artifacts(records, run, skipped, taken)
+    artifacts = 0
+    if not following or run.status is not None:
+        artifacts = _copy_artifacts(records, run, skipped, taken)
     if run.status is not None:
         copy.end(run.status, run.ended or run.started, run.summary)
     elif record and not copy.points + copy.media + artifacts:
@@ -93,67 +101,11 @@ def _read(run: ForeignRun, parts: Iterable[T]) -> Iterator[T]:
         yield from parts
 
 
-class _Progress(NamedTuple):
-    """How much of a run the store has.
-
-    It is the last attempt, its next segment, how far the source was read, and whether the attempt has its
-    end.
-    """
-
-    attempt: int
-    sequence: int
-    position: Position
-    ended: bool
-
-
-def _read_record(records: RunRecords, run: ForeignRun, skipped: Skipped) -> dict[str, Any] | None:
-    """Read the run's record, if there is one, and count what has changed since it was written.
-
-    Raises:
-        AlreadyExists: it is the record of another run.
-    """
-    try:
-        record = records.read()
-    except NotFound:
-        return None
-    origin = record["parent"].get("imported")
-    if not origin or any(origin.get(field) != run.origin[field] for field in ("tool", "run")):
-        owner = "a run that was trained here"
-        if origin:
-            owner = f"{origin['tool']}'s run {origin['run']!r}"
-        raise AlreadyExists(
-            f"run {run.run!r} of project {run.project!r} is {owner} already; take another project with "
-            "--project NAME"
-        )
-    if to_json(typed_params(record["params"], record["parent"])) != to_json(run.params):
-        # They are compared as text, in which NaN equals itself.
-        skipped.add("runs' later changes of params: a run's params never change here")
-    if record["parent"].get("tags", {}) != run.tags:
-        skipped.add("runs' later changes of tags: what a run began with never changes here")
-    return record
-
-
-def _read_progress(store: Store, records: RunRecords) -> _Progress:
-    files = _ATTEMPT_FILE.findall("\n".join(store.names(records.folder)))
-    last = max((int(number) for kind, number in files if kind == "start"), default=1)
-    ends = [int(number) for kind, number in files if kind == "end"]
-    position: Position = {}
-    for number in ends:
-        position |= json.loads(store.read(f"{records.folder}/end-{number:04d}.json")).get("imported", {})
-    sequence, later = position_in_store(store, last, run_files(store, records.project, records.run))
-    return _Progress(
-        last,
-        sequence,
-        {part: max(later.get(part, []), position.get(part, [])) for part in position | later},
-        last in ends,
-    )
-
-
 def _begin(
     records: RunRecords,
     run: ForeignRun,
     record: dict[str, Any] | None,
-    before: _Progress,
+    before: Progress,
     piece: Piece | None,
 ) -> int:
     """The attempt to write: a new run's first, the one that has not ended, or a new one."""
@@ -180,7 +132,7 @@ def _begin(
     return records.start(params, parent, None, began)
 
 
-def _compare_summary(records: RunRecords, run: ForeignRun, reached: _Progress, skipped: Skipped) -> None:
+def _compare_summary(records: RunRecords, run: ForeignRun, reached: Progress, skipped: Skipped) -> None:
     """Count a summary that has changed since the run's attempt was copied with its end."""
     end = json.loads(records.store.read(f"{records.folder}/end-{reached.attempt:04d}.json"))
     copied = end.get("summary") or {}
@@ -246,7 +198,13 @@ class _AttemptCopy:
             table = _table(self._records.run, self._attempt, piece)
             segment = encode(table, {DRAINED: json.dumps(piece.position).encode()})
             folder = live_folder(self._records.project, self._records.run)
-            self._store.create(f"{folder}/{segment_name(self._attempt, self._sequence)}", segment)
+            try:
+                self._store.create(f"{folder}/{segment_name(self._attempt, self._sequence)}", segment)
+            except AlreadyExists:
+                raise CopiedMeanwhile(
+                    f"run {self._records.run!r} of project {self._records.project!r} is being copied by "
+                    "another process"
+                ) from None
             self._sequence += 1
             self._taken["points"] += len(piece.values)
             self._last |= zip((piece.keys[code] for code in piece.codes), piece.values, strict=True)

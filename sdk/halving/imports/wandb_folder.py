@@ -4,59 +4,21 @@ The run's files are beside the log. A run that was resumed has a folder for each
 run here, too.
 """
 
-import contextlib
-import hashlib
 import re
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from halving.errors import InvalidInput
-from halving.identifiers import sanitize_name
-from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilder, Position, Skipped, iso
-from halving.imports.reading import LEFT_BEHIND, Unreadable, files_below, is_left_behind, local_file, readable
-from halving.imports.step_values import LogPosition, number_of, parse_json
-from halving.imports.wandb_facts import Facts, logged_at
-from halving.imports.wandb_log import LogRecord, read_log
-from halving.imports.wandb_messages import NoMessage, milliseconds, parse, record_class
-from halving.imports.wandb_values import HistoryValues, tree_of
-from halving.query.liveness import RECENT_SECONDS
+from halving.imports.foreign_run import ForeignRun, Skipped
+from halving.imports.reading import Unreadable, files_below, readable
+from halving.imports.wandb_facts import Facts
+from halving.imports.wandb_messages import record_class
+from halving.imports.wandb_run import Log, describe, identify, learn
 
-_NO_PROJECT = "uncategorized"  # what W&B calls it
-# Types of artifacts that W&B makes of a history's tables, and of the history itself.
-_OWN_ARTIFACTS = frozenset({"run_table", "wandb-history"})
-_UNREAD = {
-    "alert": "alerts",
-    "tbrecord": "TensorBoard folders that were synced (import these)",
-    "use_artifact": "artifacts that runs used",
-}
 _NAMED = re.compile(r"(?:offline-)?run-(?:\d{8}_\d{6}-)?(.+?)(?:\.wandb)?")
-_ACCEPTED = "give a folder that has W&B's runs (offline-run-…/run-ID.wandb), one of them, or its .wandb file"
-
-
-class _Log(NamedTuple):
-    """A log file of a run, after its records were looked through once.
-
-    Attributes:
-        mark: identifies the content, wherever the file is moved: a digest of its first record of the run.
-        run: the run's id; ``entity``, ``project`` and ``started`` (ms since 1970) are as this file says.
-        until: where the last whole record ended; what is written later comes with the next import.
-    """
-
-    path: Path
-    mark: str
-    run: str
-    entity: str
-    project: str
-    started: int
-    until: int
-
-    @property
-    def files(self) -> Path:
-        """The folder with the run's files, beside the log."""
-        return self.path.parent / "files"
+NAMELESS = "files that end before they say which run they are of"
+ACCEPTED = "give a folder that has W&B's runs (offline-run-…/run-ID.wandb), one of them, or its .wandb file"
 
 
 def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[ForeignRun | Unreadable]:
@@ -75,7 +37,7 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
     unread: dict[str, Unreadable] = {}
 
     def note(path: Path, error: object) -> None:
-        run = _run_of(path)
+        run = run_of(path)
         unread.setdefault(run, Unreadable(run, f"{path} cannot be read: {error}"))
 
     if top.is_file():
@@ -84,26 +46,27 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
         below = files_below(top, lambda error: note(Path(error.filename), error.strerror))
         paths = sorted({path.resolve() for path in below if path.suffix == ".wandb" and path.is_file()})
     if not paths and not unread:
-        raise InvalidInput(f"source {source!r} is not accepted: {_ACCEPTED}")
-    logs: dict[str, _Log] = {}
+        raise InvalidInput(f"source {source!r} is not accepted: {ACCEPTED}")
+    logs: dict[str, tuple[int, Log]] = {}
     for path in paths:
         try:
-            log = _look_for_run(path)
+            size = path.stat().st_size
+            log = identify(path)
         except InvalidInput as error:
             if top.is_file():
-                raise InvalidInput(f"source {source!r} is not accepted: {error}; {_ACCEPTED}") from None
-            skipped.add(f"files, such as {path.name}: {error}")
+                raise InvalidInput(f"source {source!r} is not accepted: {error}; {ACCEPTED}") from None
+            skipped.add(not_wandbs(path, error))
         except (OSError, ValueError) as error:  # ValueError: texts that are not UTF-8
             note(path, getattr(error, "strerror", None) or error)
         else:
             if log is None:
-                skipped.add("files that end before they say which run they are of")
-            elif log.mark not in logs or log.until > logs[log.mark].until:
+                skipped.add(NAMELESS)
+            elif log.mark not in logs or size > logs[log.mark][0]:
                 # Of copies of a file the one that has most counts.
-                logs[log.mark] = log
-    runs: dict[tuple[str, str, str], list[_Log]] = {}
-    for log in sorted(logs.values(), key=lambda log: (log.started, log.mark)):
-        runs.setdefault((log.entity, log.project, log.run), []).append(log)
+                logs[log.mark] = (size, log)
+    runs: dict[tuple[str, str, str], list[Log]] = {}
+    for _, log in sorted(logs.values(), key=lambda sized: sized[1].order):
+        runs.setdefault(log.whose, []).append(log)
     for (_, _, run), own in runs.items():
         if run in unread:
             yield unread[run]
@@ -113,7 +76,12 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
     yield from (unreadable for run, unreadable in unread.items() if run not in copied)
 
 
-def _run_of(path: Path) -> str:
+def not_wandbs(path: Path, error: InvalidInput) -> str:
+    """The reason why a file that is named like W&B's is not taken."""
+    return f"files, such as {path.name}: {error}"
+
+
+def run_of(path: Path) -> str:
     """The id of the run that a path belongs to, by W&B's names.
 
     A part of a run that cannot be read makes the run unreadable.
@@ -122,173 +90,6 @@ def _run_of(path: Path) -> str:
     return next((match[1] for match in matches if match), path.name)
 
 
-def _look_for_run(path: Path) -> _Log | None:
-    """Find the run that a file is of; None if the file does not say so yet.
-
-    Raises:
-        InvalidInput: it is not W&B's.
-    """
-    until = 0
-    mark = ""
-    run: Any = None
-    for record in read_log(path, Skipped()):
-        until = record.end
-        if run is None:
-            with contextlib.suppress(NoMessage):  # counted when the run's points are read
-                message = parse(record.data)
-                if message.HasField("run"):
-                    mark = hashlib.sha256(record.data).hexdigest()[:16]
-                    run = message.run
-    if run is None:
-        return None
-    return _Log(path, mark, run.run_id, run.entity, run.project, milliseconds(run.start_time), until)
-
-
-def _messages(
-    path: Path, skipped: Skipped, start: int = 0, until: int | None = None
-) -> Iterator[tuple[LogRecord, Any]]:
-    for record in read_log(path, skipped, start, until):
-        try:
-            message = parse(record.data)
-        except NoMessage:
-            skipped.add("records that are not of W&B's form")
-        else:
-            yield record, message
-
-
-def _foreign_run(logs: list[_Log], project: str | None, skipped: Skipped) -> ForeignRun:
+def _foreign_run(logs: list[Log], project: str | None, skipped: Skipped) -> ForeignRun:
     facts = Facts()
-    for log in logs:
-        facts.exit_code = None  # the run went on after an earlier file's exit
-        for _, record in _messages(log.path, Skipped(), 0, log.until):
-            facts.learn(record)
-        facts.learn_files(log.files)
-    run = facts.run
-    theirs = run.project or _NO_PROJECT
-    tags = {
-        "name": run.display_name,
-        "group": run.run_group,
-        "job_type": run.job_type,
-        "notes": run.notes,
-        "entity": run.entity,
-        "wandb_sweep": run.sweep_id,
-    }
-    facts_by_tag = {name: value for name, value in tags.items() if value}
-    ended = None
-    if facts.last:
-        ended = iso(facts.last)
-    if taken := facts_by_tag.keys() & set(run.tags):
-        skipped.add("tags with the name of another fact of the run (name, group, job_type, …)", len(taken))
-    return ForeignRun(
-        project=project or sanitize_name(theirs, otherwise=_NO_PROJECT),
-        run=sanitize_name(logs[0].run, otherwise="run"),
-        origin={
-            "tool": "wandb",
-            "run": "/".join(part for part in (run.entity, theirs, logs[0].run) if part),
-            "path": str(logs[0].path.parent),
-        },
-        params=facts.params(skipped),
-        tags={tag: "true" for tag in run.tags if tag} | facts_by_tag,
-        started=iso(facts.started),
-        ended=ended,
-        status=_status(logs[-1].path, facts.exit_code),
-        pieces=partial(_pieces, logs, facts.started, skipped),
-        provenance=facts.provenance(),
-        artifacts=partial(_artifacts, logs, skipped),
-        summary=facts.summary_values(skipped),
-    )
-
-
-def _status(log: Path, exit_code: int | None) -> str | None:
-    """How a run ended: without an exit code it has crashed, or goes on (None) if it was written just now."""
-    if exit_code == 0:
-        return "finished"
-    if exit_code is not None:
-        return "failed"
-    if time.time() - log.stat().st_mtime < RECENT_SECONDS:
-        return None
-    return "crashed"
-
-
-def _pieces(logs: list[_Log], started: int, skipped: Skipped, position: Position) -> Iterator[Piece]:
-    """Read what the files have after a position, which is ``[0, bytes]`` for each file's mark.
-
-    A file's exit makes a piece even without points, because a run that was copied while it ran has ended
-    since.
-    """
-    builder = PieceBuilder(skipped, position)
-    exited = False
-    for log in logs:
-        time_ms = log.started
-        begin = position.get(log.mark, [0, 0])[1]
-        for record, message in _messages(log.path, skipped, begin, log.until):
-            if message.HasField("history"):
-                history = message.history
-                time_ms = logged_at(history) or time_ms
-                place = LogPosition(f"{log.mark}-{record.start:012d}", _step_of(history), time_ms)
-                HistoryValues(builder, place, log.files, skipped).add(tree_of(history.item))
-            elif message.HasField("stats"):
-                _add_stats(builder, message.stats, started, skipped)
-            elif reason := _not_taken(message):
-                skipped.add(reason)
-            exited = exited or message.HasField("exit")
-            builder.position[log.mark] = [0, record.end]
-            if builder.full:
-                yield builder.take()
-                exited = False
-    if len(builder) or exited:
-        yield builder.take()
-
-
-def _not_taken(record: Any) -> str | None:
-    """The reason why a record that W&B shows is not taken; None if it is not of that kind."""
-    if record.HasField("artifact") and record.artifact.type not in _OWN_ARTIFACTS:
-        return "artifacts logged with log_artifact (their files are not in the run's folder)"
-    if record.HasField("metric") and record.metric.step_metric and not record.metric.expanded_from_glob:
-        return "x axes of their own (define_metric with step_metric; the values are taken)"
-    return next((reason for kind, reason in _UNREAD.items() if record.HasField(kind)), None)
-
-
-def _step_of(history: Any) -> int:
-    for item in history.item:
-        if (list(item.nested_key) or [item.key]) == ["_step"]:
-            step = item.integer
-            if item.value_json:
-                step = parse_json(item.value_json)
-            if isinstance(step, int):
-                return step
-            break
-    return int(history.step.num)
-
-
-def _add_stats(builder: PieceBuilder, stats: Any, started: int, skipped: Skipped) -> None:
-    """Add metrics of the machine, by whole seconds since the run's start."""
-    time_ms = milliseconds(stats.timestamp)
-    for item in stats.item:
-        number = number_of(parse_json(item.value_json))
-        if number is None:
-            skipped.add("system metrics that are no numbers")
-        else:
-            builder.add(f"system/{item.key}", max(0, (time_ms - started) // 1000), time_ms, number)
-
-
-def _artifacts(logs: list[_Log], skipped: Skipped) -> Iterator[Artifact]:
-    """The files that W&B keeps with the run, except the media of its history.
-
-    Those of a folder that resumed the run are named below that folder's name.
-    """
-    for log in logs:
-        for path in files_below(log.files, left_behind=True):
-            inner = path.relative_to(log.files).as_posix()
-            if inner.startswith("media/"):
-                continue
-            if is_left_behind(inner):
-                skipped.add(LEFT_BEHIND)
-                continue
-            if not path.is_file():  # W&B links to files that were saved; they may be gone
-                skipped.add("saved files that are gone")
-                continue
-            name = inner
-            if log is not logs[0]:
-                name = f"{log.path.parent.name}/{inner}"
-            yield Artifact(name, partial(local_file, path), path.stat().st_size)
+    return describe([learn(facts, log) for log in logs], facts, project, skipped)

@@ -17,6 +17,7 @@ from halving.ingest.media import Text
 from halving.query.curve_stats import fill_last
 from halving.query.run_details import details_of
 from halving.query.runs import read_run
+from halving.records.amendments import amend
 from halving.store.store import Store
 from tests.sdk.imports.copies import small_disk
 
@@ -122,6 +123,14 @@ def test_an_import_that_is_stopped_at_any_write_ends_with_the_whole_summary(
     assert taken["points"] == 6, "each counted once, also where the import ended with an error"
     assert (taken["params"], taken["tags"], taken["artifacts"], taken["summary values"]) == (2, 1, 2, 2)
     assert len(read_run(store, "p", "r").attempts) == 1
+
+
+def test_a_run_whose_tags_were_changed_here_goes_on(store: Store) -> None:
+    copy(store, foreign(4))
+    amend(store, "runs/project=p/r", lambda before: {**before, "tags": {"mine": "true"}})
+    assert copy(store, foreign(6))[0] == "continued"
+    assert last_values(store) == {"loss": 1 / 6}
+    assert read_run(store, "p", "r").tags == {"mine": "true"}
 
 
 def test_files_are_artifacts_by_their_paths_and_unusable_names_are_counted(
