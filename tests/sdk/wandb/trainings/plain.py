@@ -6,7 +6,6 @@ import sys
 import numpy as np
 import wandb
 
-
 CONFIG = {"lr": 0.1, "opt": {"name": "sgd", "betas": [0.9, 0.99]}, "none": None, "t": (1, 2)}
 
 
