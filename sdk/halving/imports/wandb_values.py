@@ -6,7 +6,7 @@ from typing import Any
 
 from halving.errors import InvalidInput
 from halving.imports.step_values import StepValues, parse_json
-from halving.ingest.media import Histogram, Table
+from halving.ingest.media import Histogram, Table, edges_around
 
 
 def tree_of(items: Iterable[Any]) -> dict[str, Any]:
@@ -101,7 +101,10 @@ _GONE = "media whose file is not in the run's folder"
 def _edges(value: Mapping[str, Any]) -> Iterator[float]:
     packed = value.get("packedBins")
     if packed is None:
-        yield from value["bins"]
+        bins = value["bins"]
+        if len(bins) == 2 and bins[0] == bins[1]:  # W&B's histogram of one gradient, or of equal ones
+            bins = edges_around(bins[0])
+        yield from bins
         return
     for number in range(len(value["values"]) + 1):
         yield packed["min"] + packed["size"] * number

@@ -179,6 +179,12 @@ class Histogram(Media):
         super().__init__(encoded, facts, caption)
 
 
+def edges_around(value: float) -> list[float]:
+    """The edges of the one bin of equal values, where a tool has two equal edges."""
+    half = max(0.5, abs(value) * 1e-6)
+    return [value - half, value + half]
+
+
 class Text(Media):
     """A piece of text, stored as UTF-8.
 

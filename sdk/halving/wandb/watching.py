@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from halving.ingest.media import Histogram
+from halving.ingest.media import Histogram, edges_around
 from halving.wandb.errors.term import termwarn
 
 if TYPE_CHECKING:
@@ -199,19 +199,24 @@ def histogram_of(tensor: "torch.Tensor") -> Histogram | None:
         low = min(low, 0.0)
         high = max(high, 0.0)
     if low == high:
-        return Histogram(counts=[int(count) + zeros], edges=_around(low))
+        return Histogram(counts=[int(count) + zeros], edges=edges_around(low))
     # What is not finite lies outside of both ends, so it is not counted.
     counts = torch.histc(torch.where(finite, flat, high + abs(high) + 1), _BINS, low, high).tolist()
-    edges = torch.linspace(low, high, _BINS + 1, dtype=torch.float64).tolist()
+    edges = _edges(low, high)
     if zeros:
         counts[_bin_of_zero(edges)] += zeros
     return Histogram(counts=counts, edges=edges)
 
 
-def _around(value: float) -> list[float]:
-    """The edges of the one bin of equal values; W&B's are equal, which is no bin."""
-    half = max(0.5, abs(value) * 1e-6)
-    return [value - half, value + half]
+def _edges(low: float, high: float) -> list[float]:
+    """The edges of the bins in float32, as W&B has them, unless some are equal then."""
+    import torch
+
+    edges: list[float] = torch.linspace(low, high, _BINS + 1, dtype=torch.float32).tolist()
+    if all(begin < end for begin, end in pairwise(edges)):
+        return edges
+    finer: list[float] = torch.linspace(low, high, _BINS + 1, dtype=torch.float64).tolist()
+    return finer
 
 
 def _bin_of_zero(edges: list[float]) -> int:

@@ -339,3 +339,14 @@ def test_a_run_that_may_not_be_read_is_reported_and_imported_later(
     )
     assert [row["kind"] for row in documents(store, "digits", "a", "media/*.json")] == ["table"]
     assert len(logged_of(store, "digits", "a")) == 1 + others
+
+
+def test_a_histogram_of_equal_values_has_one_bin_around_them(
+    tmp_path: Path, store: Store, importer: Import
+) -> None:
+    equal = {"_type": "histogram", "values": [3], "bins": [-1.5, -1.5]}
+    write_run(tmp_path, "a", [run_record("a"), history_record(0, {"gradient": equal}), exit_record(0)])
+    assert importer(tmp_path)["not_taken"] == {}
+    (medium,) = documents(store, "digits", "a", "media/*.json")
+    histogram = json.loads(store.get_blob(medium["digest"]))
+    assert (histogram["counts"], histogram["edges"]) == ([3], [-2.0, -1.0])

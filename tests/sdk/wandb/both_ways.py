@@ -12,9 +12,9 @@ from PIL import Image
 
 import halving
 from halving import Store
-from halving.query.curve_stats import fill_last
+from halving.query.curve_stats import fill_last, keys_of, read_curve
 from halving.query.runs import list_runs
-from tests.sdk.imports.wandb_files import documents, points_of
+from tests.sdk.imports.wandb_files import documents
 
 TRAININGS = Path(__file__).parent / "trainings"
 SDK = str(Path(halving.__file__).parent.parent)
@@ -52,11 +52,19 @@ def recorded(root: str) -> dict[str, dict[str, Any]]:
     store = Store(root)
     runs = {}
     for info in fill_last(store, list_runs(store)):
-        points = [
-            (row["key"], row["step"], _value(row["key"], row["value"]))
-            for row in points_of(store, info.project, info.run)
-            if not row["key"].startswith("system/")
-        ]
+        # The last value of each step: ours has also those that a script replaced before the step was over.
+        curves = {
+            key: read_curve(store, info.project, info.run, key)
+            for key in keys_of(store, info.project, info.run)
+            if not key.startswith("system/")
+        }
+        points = {
+            key: [
+                (step, _value(key, value))
+                for step, value in zip(curve.step.tolist(), curve.value.tolist(), strict=True)
+            ]
+            for key, curve in curves.items()
+        }
         media = [
             (row["key"], row["step"], row["kind"], row["caption"], _content(store, row))
             for row in documents(store, info.project, info.run, "media/*.json")

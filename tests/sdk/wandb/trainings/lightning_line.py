@@ -44,7 +44,7 @@ def main() -> None:
         enable_model_summary=False,
     )
     model = Line()
-    logger.watch(model, log="all", log_freq=2)
+    logger.watch(model, log="all", log_freq=2, log_graph=False)
     trainer.fit(model)
     logger.log_text("samples", columns=["in", "out"], data=[["a", "b"]])
     logger.experiment.finish()
