@@ -13,6 +13,7 @@ from commands import (
     datasets,
     features,
     index,
+    journal,
     launch,
     leaderboard,
     models,
@@ -24,7 +25,8 @@ from commands import (
     sweeps,
     trials,
 )
-from commands.runs import change_run as change_run  # The SDK imports these three from this module.
+from commands.journal import note_run as note_run  # The SDK imports all of these from this module.
+from commands.runs import change_run as change_run
 from commands.runs import tag_run as tag_run
 from commands.studies import open_local_studies as open_local_studies
 
@@ -40,6 +42,7 @@ def add_commands(commands: Any) -> None:
     models.add_models_commands(commands)
     projects.add_projects_commands(commands)
     index.add_index_command(commands)
+    journal.add_journal_commands(commands)
     runs.add_runs_commands(commands.choices["runs"].inner)
     datasets.add_datasets_commands(commands)
     features.add_features_commands(commands)

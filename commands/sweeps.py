@@ -93,14 +93,16 @@ def run_control(arguments: argparse.Namespace) -> int:
     JSON: ``{"sweep", "status", "control", "max_trials"}``, ``max_trials`` null unless it was extended.
     """
     from resources.catalog import IntentRow
+    from resources.registry.by_hand import user
     from resources.scheduling import intents
     from resources.scheduling.sweeps import extend_sweep, pause_sweep, resume_sweep
 
+    actor = user()
     controls: dict[str, Any] = {
-        "pause": pause_sweep,
-        "resume": resume_sweep,
-        "stop": lambda catalog, sweep: intents.stop_sweep(catalog, sweep, "halving stop"),
-        "extend": lambda catalog, sweep: extend_sweep(catalog, sweep, arguments.max_trials),
+        "pause": lambda catalog, sweep: pause_sweep(catalog, sweep, actor=actor),
+        "resume": lambda catalog, sweep: resume_sweep(catalog, sweep, actor=actor),
+        "stop": lambda catalog, sweep: intents.stop_sweep(catalog, sweep, actor),
+        "extend": lambda catalog, sweep: extend_sweep(catalog, sweep, arguments.max_trials, actor=actor),
     }
     row = controls[arguments.command](backend_of(arguments).catalog, arguments.sweep)
     if isinstance(row, IntentRow):

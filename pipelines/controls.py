@@ -25,7 +25,7 @@ class Extension(SearchingSweep):
 def hand_out_no_more(context: dg.OpExecutionContext, config: SearchingSweep, backend: Backend) -> None:
     """Pause a sweep."""
     with expected_failures():
-        sweeps.pause_sweep(backend.catalog, config.sweep)
+        sweeps.pause_sweep(backend.catalog, config.sweep, actor=_actor(context))
     context.log.info(
         f"sweep {config.sweep} is paused: running trials save a checkpoint and stop; the job resume_sweep "
         "continues it"
@@ -36,7 +36,7 @@ def hand_out_no_more(context: dg.OpExecutionContext, config: SearchingSweep, bac
 def hand_out_again(context: dg.OpExecutionContext, config: SearchingSweep, backend: Backend) -> None:
     """Resume a paused sweep."""
     with expected_failures():
-        sweeps.resume_sweep(backend.catalog, config.sweep)
+        sweeps.resume_sweep(backend.catalog, config.sweep, actor=_actor(context))
     context.log.info(f"sweep {config.sweep} goes on")
 
 
@@ -44,7 +44,7 @@ def hand_out_again(context: dg.OpExecutionContext, config: SearchingSweep, backe
 def end_search(context: dg.OpExecutionContext, config: SearchingSweep, backend: Backend) -> None:
     """Stop a sweep."""
     with expected_failures():
-        stopped = intents.stop_sweep(backend.catalog, config.sweep, f"Dagster's run {context.run_id}")
+        stopped = intents.stop_sweep(backend.catalog, config.sweep, _actor(context))
     if isinstance(stopped, IntentRow):
         context.log.info(f"sweep {config.sweep} was not open yet: it never will be")
         return
@@ -58,8 +58,12 @@ def end_search(context: dg.OpExecutionContext, config: SearchingSweep, backend: 
 def allow_more_trials(context: dg.OpExecutionContext, config: Extension, backend: Backend) -> None:
     """Extend a sweep."""
     with expected_failures():
-        sweeps.extend_sweep(backend.catalog, config.sweep, config.max_trials)
+        sweeps.extend_sweep(backend.catalog, config.sweep, config.max_trials, actor=_actor(context))
     context.log.info(f"sweep {config.sweep} may start {config.max_trials} trials in all")
+
+
+def _actor(context: dg.OpExecutionContext) -> str:
+    return f"Dagster's run {context.run_id}"
 
 
 @dg.job(

@@ -36,6 +36,7 @@ PATHS = {
     "/models/{name}": ("pages/model.js",),
     "/datasets": ("pages/datasets.js",),
     "/datasets/{name}": ("pages/dataset.js",),
+    "/journal": ("pages/journal.js",),
     "/login": ("pages/login.js",),
 }
 """What the page's router (``static/app.js``) knows, each with its module and what else is always run there,

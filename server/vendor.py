@@ -28,6 +28,8 @@ FILES = {
     "signals.LICENSE": ("@preact/signals", "LICENSE"),
     "signals-core.js": ("@preact/signals-core", "dist/signals-core.module.js"),
     "signals-core.LICENSE": ("@preact/signals-core", "LICENSE"),
+    "markdown-it.js": ("markdown-it", "dist/browser/markdown-it.esm.min.mjs"),
+    "markdown-it.LICENSE": ("markdown-it", "LICENSE"),
     "uplot.js": ("uplot", "dist/uPlot.esm.js"),
     "uplot.css": ("uplot", "dist/uPlot.min.css"),
     "uplot.LICENSE": ("uplot", "LICENSE"),

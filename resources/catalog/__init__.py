@@ -7,6 +7,7 @@ from resources.catalog.access_tables import AnswerRow, SecretRow, TokenRow, Writ
 from resources.catalog.catalog import Catalog, mask_password, utcnow
 from resources.catalog.clock import AHEAD_SECONDS
 from resources.catalog.index_tables import RunAttemptRow, RunIndexRow, RunNameRow, RunRow, RunValueRow
+from resources.catalog.journal_tables import NoteRow, SweepControlRow
 from resources.catalog.tables import (
     AttemptRow,
     Base,
@@ -41,6 +42,7 @@ __all__ = [
     "IntentRow",
     "LoggedModelRow",
     "ModelVersionRow",
+    "NoteRow",
     "ProjectRow",
     "PublishedModelRow",
     "RegisteredModelRow",
@@ -55,6 +57,7 @@ __all__ = [
     "SecretRow",
     "SnapshotRow",
     "SplitLookRow",
+    "SweepControlRow",
     "SweepRow",
     "TokenRow",
     "TrackedArtifactRow",

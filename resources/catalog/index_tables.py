@@ -21,6 +21,18 @@ BOOL = 2
 
 _HAS_SEGMENTS = text("segments <> 0")
 _IS_PAUSED = text("status = 'paused'")
+_INDEXES_OF_THE_JOURNAL = {
+    "lone_runs_by_start": ("started", "project", "run"),
+    "lone_runs_by_end": ("ended", "project", "run"),
+    "lone_runs_of_project_by_start": ("project", "started", "run"),
+    "lone_runs_of_project_by_end": ("project", "ended", "run"),
+}
+IS_LONE_AND_ACTIVE = "coalesce(sweep, '') = '' AND lifecycle NOT IN ('archived', 'deleted')"
+"""The condition on runs that are no trials, written so that SQLite finds no other index for it.
+
+It has no statistics of this table. For ``lifecycle = 'active'`` it would sort all active runs.
+"""
+_IS_ALONE = text(IS_LONE_AND_ACTIVE)
 
 
 class RunIndexRow(Base):
@@ -62,6 +74,11 @@ class RunRow(Base):
         # Nearly every query is for active runs.
         Index("runs_by_start", "lifecycle", "started", "project", "run"),
         Index("runs_of_project_by_start", "project", "lifecycle", "started", "run"),
+        # The journal has the begin and the end of runs that are no trials, in their order.
+        *(
+            Index(name, *columns, sqlite_where=_IS_ALONE, postgresql_where=_IS_ALONE)
+            for name, columns in _INDEXES_OF_THE_JOURNAL.items()
+        ),
     )
 
     # Postgres uses a number for each row that is written, even if the run has a row already, so that 32 bits

@@ -21,6 +21,7 @@ from sqlalchemy.types import TypeDecorator
 
 _MAX_EXCERPT = 20_000  # characters
 _IS_CHAMPION = text("stage = 'champion'")
+_HAS_FAILED = text("outcome IN ('fail', 'retry')")
 
 
 class UtcTime(TypeDecorator[datetime]):
@@ -145,7 +146,11 @@ class SweepRow(Base):
     """
 
     __tablename__ = "sweeps"
-    __table_args__ = (UniqueConstraint("spec_digest", "snapshot", "driver", "ordinal"),)
+    __table_args__ = (
+        UniqueConstraint("spec_digest", "snapshot", "driver", "ordinal"),
+        Index("sweeps_by_creation", "created_at"),
+        Index("sweeps_by_end", "finished_at"),
+    )
 
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(index=True)
@@ -216,6 +221,7 @@ class IntentRow(Base):
     """
 
     __tablename__ = "intents"
+    __table_args__ = (Index("intents_by_time", "created_at"),)
 
     id: Mapped[str] = mapped_column(primary_key=True)
     kind: Mapped[str]
@@ -289,6 +295,7 @@ class AttemptRow(Base):
     __table_args__ = (
         ForeignKeyConstraint(["sweep", "trial"], ["trials.sweep", "trials.number"]),
         Index("attempts_by_worker", "sweep", "worker"),
+        Index("attempts_that_failed", "ended_at", sqlite_where=_HAS_FAILED, postgresql_where=_HAS_FAILED),
     )
 
     sweep: Mapped[str] = mapped_column(primary_key=True)
@@ -381,6 +388,7 @@ class ReportRow(Base):
     """
 
     __tablename__ = "reports"
+    __table_args__ = (Index("reports_by_time", "created_at"),)
 
     sweep: Mapped[str] = mapped_column(ForeignKey("sweeps.id"), primary_key=True)
     digest: Mapped[str]
@@ -436,7 +444,10 @@ class RegistryEventRow(Base):
     """
 
     __tablename__ = "registry_events"
-    __table_args__ = (Index("registry_events_by_model", "model", "id"),)
+    __table_args__ = (
+        Index("registry_events_by_model", "model", "id"),
+        Index("registry_events_by_time", "at"),
+    )
 
     id: Mapped[int] = mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)
     model: Mapped[str]

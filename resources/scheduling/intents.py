@@ -296,7 +296,7 @@ def stop_sweep(
     with catalog.write(within=within) as session:
         intent = withdraw(catalog, sweep, actor, session)
         if intent is None:
-            return sweeps.stop_sweep(catalog, sweep, session)
+            return sweeps.stop_sweep(catalog, sweep, session, actor=actor)
         if intent.status != CANCELED:
             raise NotOpen(why_not_open(intent))
         return intent

@@ -1,6 +1,7 @@
 """Opening a sweep, and controlling it while it runs: pause, resume, stop, extend.
 
 Nothing here deletes anything. A control is a transaction of its own, or a part of the caller's (``within``).
+One that changes something is written down with its time and who asked for it (``actor``; None: not known).
 """
 
 from hashlib import sha256
@@ -9,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from halving.errors import AlreadyExists, HalvingError, InvalidInput
-from resources.catalog import Catalog, SweepRow, TrialRow, utcnow
+from resources.catalog import Catalog, SweepControlRow, SweepRow, TrialRow, utcnow
 from resources.scheduling.checkpoint_sources import hold_source
 from resources.scheduling.warm_start import warm_start_sources
 from resources.search.rules import max_trials as planned_trials
@@ -143,37 +144,50 @@ def _is_of(row: SweepRow, spec: SweepSpec) -> bool:
         return False
 
 
-def pause_sweep(catalog: Catalog, sweep: str, within: Session | None = None) -> SweepRow:
+def pause_sweep(
+    catalog: Catalog, sweep: str, within: Session | None = None, *, actor: str | None = None
+) -> SweepRow:
     """Pause a sweep: it starts no trials, and running ones save a checkpoint and free their workers.
 
     Raises:
         NotFound: no such sweep.
         SweepEnded: its search is over.
     """
-    return _control(catalog, sweep, Control.PAUSE, within)
+    return _control(catalog, sweep, Control.PAUSE, within, actor)
 
 
-def resume_sweep(catalog: Catalog, sweep: str, within: Session | None = None) -> SweepRow:
+def resume_sweep(
+    catalog: Catalog, sweep: str, within: Session | None = None, *, actor: str | None = None
+) -> SweepRow:
     """Let a paused sweep go on, or take a stop back while its last trials are still ending.
 
     Raises:
         NotFound: no such sweep.
         SweepEnded: its search is over.
     """
-    return _control(catalog, sweep, Control.RUN, within)
+    return _control(catalog, sweep, Control.RUN, within, actor)
 
 
-def stop_sweep(catalog: Catalog, sweep: str, within: Session | None = None) -> SweepRow:
+def stop_sweep(
+    catalog: Catalog, sweep: str, within: Session | None = None, *, actor: str | None = None
+) -> SweepRow:
     """End the search now; the best trial so far is evaluated as usual.
 
     Raises:
         NotFound: no such sweep.
         SweepEnded: its search is over.
     """
-    return _control(catalog, sweep, Control.STOP, within)
+    return _control(catalog, sweep, Control.STOP, within, actor)
 
 
-def extend_sweep(catalog: Catalog, sweep: str, max_trials: int, within: Session | None = None) -> SweepRow:
+def extend_sweep(
+    catalog: Catalog,
+    sweep: str,
+    max_trials: int,
+    within: Session | None = None,
+    *,
+    actor: str | None = None,
+) -> SweepRow:
     """Let a sweep start up to ``max_trials`` trials in all.
 
     Raises:
@@ -200,14 +214,26 @@ def extend_sweep(catalog: Catalog, sweep: str, max_trials: int, within: Session 
                 f"{MAX_TRIALS}"
             )
         row.max_trials = max_trials
+        _write_down(session, sweep, "extend", actor, max_trials)
         return row
 
 
-def _control(catalog: Catalog, sweep: str, control: Control, within: Session | None) -> SweepRow:
+def _control(
+    catalog: Catalog, sweep: str, control: Control, within: Session | None, actor: str | None
+) -> SweepRow:
     with catalog.write(within=within) as session:
         row = _searching(catalog, session, sweep)
-        row.control = control
+        if row.control != control:
+            row.control = control
+            _write_down(session, sweep, control, actor)
         return row
+
+
+def _write_down(
+    session: Session, sweep: str, control: str, actor: str | None, max_trials: int | None = None
+) -> None:
+    row = SweepControlRow(sweep=sweep, at=utcnow(), control=str(control), max_trials=max_trials, actor=actor)
+    session.add(row)
 
 
 def _searching(catalog: Catalog, session: Session, sweep: str) -> SweepRow:

@@ -139,7 +139,7 @@ def cancel(catalog: Catalog, project: str, run: str, actor: str, session: Sessio
         intents.withdraw(catalog, sweep_id, actor, session) is None
         and catalog.sweep(session, sweep_id, lock=True).status == "searching"
     ):
-        stop_sweep(catalog, sweep_id, session)
+        stop_sweep(catalog, sweep_id, session, actor=actor)
 
 
 def first_run(sweep: str) -> str:

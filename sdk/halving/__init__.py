@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from halving.query.api import best, curves, last, leaderboard, sql
     from halving.run.evaluation import Evaluation
     from halving.run.init import init
-    from halving.run.lifecycle import archive_run, delete_run, restore_run, tag_run
+    from halving.run.lifecycle import archive_run, delete_run, note, restore_run, tag_run
     from halving.run.run import Run
     from halving.run.trained_run import TrainedRun
     from halving.store.store import Store
@@ -64,6 +64,7 @@ __all__ = [
     "last",
     "leaderboard",
     "load_model",
+    "note",
     "resolve",
     "restore_run",
     "sql",
@@ -75,7 +76,7 @@ _MODULES = {
     **dict.fromkeys(["Histogram", "Image", "Table", "Text"], "halving.ingest.media"),
     **dict.fromkeys(["Model", "load_model"], "halving.models.model"),
     **dict.fromkeys(["ResolvedModel", "resolve"], "halving.models.published"),
-    **dict.fromkeys(["archive_run", "delete_run", "restore_run", "tag_run"], "halving.run.lifecycle"),
+    **dict.fromkeys(["archive_run", "delete_run", "note", "restore_run", "tag_run"], "halving.run.lifecycle"),
     "Audio": "halving.ingest.audio",
     "Dataset": "halving.data.dataset",
     "Evaluation": "halving.run.evaluation",

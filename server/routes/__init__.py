@@ -13,6 +13,7 @@ from server.routes import (
     files,
     health,
     ingest,
+    journal,
     live,
     media,
     models,
@@ -49,6 +50,7 @@ ROUTERS: list[APIRouter] = [
     models.signed,
     datasets.router,
     reports.router,
+    journal.router,
 ]
 
 POLICIES: list[RoutePolicy] = [

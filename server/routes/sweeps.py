@@ -188,14 +188,18 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, if_none_match: IfNo
 def pause(study: StudyId, state: Shared, caller: Viewer, run_once: Idempotent) -> Response:
     """Hand out no more trials; running ones save a checkpoint and free their workers within seconds."""
     _open_study(state, caller, study)
-    return run_once(lambda session: _control_answer(pause_sweep(state.catalog, study, session)))
+    return run_once(
+        lambda session: _control_answer(pause_sweep(state.catalog, study, session, actor=caller.actor))
+    )
 
 
 @router.post("/{study}/resume", response_model=ControlledStudy)
 def resume(study: StudyId, state: Shared, caller: Viewer, run_once: Idempotent) -> Response:
     """Let a paused sweep go on, or revoke a stop while its last trials are still being ended."""
     _open_study(state, caller, study)
-    return run_once(lambda session: _control_answer(resume_sweep(state.catalog, study, session)))
+    return run_once(
+        lambda session: _control_answer(resume_sweep(state.catalog, study, session, actor=caller.actor))
+    )
 
 
 @router.post("/{study}/stop", response_model=ControlledStudy)
@@ -238,7 +242,11 @@ def extend(
 ) -> Response:
     """Let a sweep start more trials."""
     _open_study(state, caller, study)
-    return run_once(lambda session: _control_answer(extend_sweep(state.catalog, study, max_trials, session)))
+    return run_once(
+        lambda session: _control_answer(
+            extend_sweep(state.catalog, study, max_trials, session, actor=caller.actor)
+        )
+    )
 
 
 def sweep_of(state: State, caller: Caller, study: str) -> SweepRow:

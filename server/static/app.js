@@ -1,7 +1,7 @@
 /** The page's shell: its header, the page of the URL, the help. */
 import { signal } from "@preact/signals";
 import { render } from "preact";
-import { useEffect, useErrorBoundary, useLayoutEffect } from "preact/hooks";
+import { useEffect, useErrorBoundary, useLayoutEffect, useRef } from "preact/hooks";
 import { KeyHelp } from "./components/key-help.js";
 import { Later } from "./components/later.js";
 import { Problem } from "./components/problem.js";
@@ -30,6 +30,7 @@ const ROUTES = /** @type {Route[]} */ ([
   { pattern: /^\/models\/([^/]+)$/, names: ["name"], load: () => import("./pages/model.js") },
   { pattern: /^\/datasets$/, names: [], load: () => import("./pages/datasets.js") },
   { pattern: /^\/datasets\/([^/]+)$/, names: ["name"], load: () => import("./pages/dataset.js") },
+  { pattern: /^\/journal$/, names: [], load: () => import("./pages/journal.js") },
   { pattern: /^\/login$/, names: [], load: () => import("./pages/login.js") },
 ]);
 
@@ -38,6 +39,7 @@ const SECTIONS = [
   { href: "/sweeps", name: "Sweeps", under: /^\/sweeps/ },
   { href: "/models", name: "Models", under: /^\/models/ },
   { href: "/datasets", name: "Datasets", under: /^\/datasets/ },
+  { href: "/journal", name: "Journal", under: /^\/journal/ },
 ];
 
 /** What went wrong with the session: it is not known while the server is away, or could not be ended. */
@@ -60,6 +62,11 @@ function App() {
 }
 
 function Header() {
+  const nav = useRef(/** @type {HTMLElement | null} */ (null));
+  // On a phone not all pages fit; the one that is shown does.
+  useEffect(() => {
+    nav.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [path.value]);
   return html`
     <header class="top">
       <a class="brand" href="/" aria-label="Halving, Compare">
@@ -69,7 +76,7 @@ function Header() {
         </svg>
         <span>Halving</span>
       </a>
-      <nav aria-label="Pages">
+      <nav aria-label="Pages" ref=${nav}>
         ${SECTIONS.map(
           (section) =>
             html`<a href=${section.href} aria-current=${section.under.test(path.value) ? "page" : undefined}>

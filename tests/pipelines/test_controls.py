@@ -11,6 +11,7 @@ import pytest
 from halving.cli import main as cli
 from pipelines.controls import extend_sweep, pause_sweep, resume_sweep, stop_sweep
 from resources.backend import Backend
+from resources.registry.by_hand import user
 from resources.scheduling import intents
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
@@ -114,7 +115,7 @@ def test_stop_withdraws_a_sweep_that_waits_for_dagster_and_says_so(
     assert execute(stop_sweep, backend, sweep=sweep).success
     intent = intents.of_sweep(backend.catalog, sweep)
     assert intent is not None
-    assert "halving stop before it began" in str(intent.error)
+    assert f"canceled by {user()} before it began" in str(intent.error)
 
 
 def test_check_tells_what_may_be_unwise_and_what_is_wrong(

@@ -115,6 +115,7 @@ def test_a_run_by_a_server_has_all_that_a_run_by_the_store_has(
     assert blob.content == b"as trained"
     name = f"p/{run.id}"
     assert halving.tag_run(name, {"paper": "3", "team": None}, url=server.address) == {"paper": "3"}
+    assert halving.note(name, "**kept**", url=server.address) == "note:1"
     changed = [
         change(name, url=server.address)
         for change in (halving.archive_run, halving.delete_run, halving.delete_run)

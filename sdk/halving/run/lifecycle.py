@@ -1,8 +1,8 @@
-"""Tagging, archiving, deleting and restoring runs from notebooks and scripts.
+"""Notes on runs, and tagging, archiving, deleting and restoring them, from notebooks and scripts.
 
-``halving runs tag|archive|delete|restore`` does the same. The catalog decides what may be deleted, and the
-SDK knows no catalog: it calls the server that the runs are sent to, or the application where that is
-installed.
+``halving journal note`` and ``halving runs tag|archive|delete|restore`` do the same. The catalog has notes
+and decides what may be deleted, and the SDK knows no catalog: it calls the server that the runs are sent to,
+or the application where that is installed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +11,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 from halving.errors import ExtraMissing, InvalidInput
 from halving.query.api import Root
@@ -47,6 +48,29 @@ def tag_run(
         if isinstance(store, ServerStore):
             return dict(_post_action(store, run, "tags", {"tags": dict(tags)})["tags"])
         return dict(_find_in_application("tag_run")(store, run, tags))
+
+
+def note(run: str, text: str, *, root: Root = None, url: str | None = None, token: str | None = None) -> str:
+    """Write a note on a run: ``halving.note("digits-7f3a.0007", "*overfits* from epoch 40 on")``.
+
+    It is in the run's journal from then on, with who wrote it and when, and cannot be changed.
+
+    Args:
+        text: Markdown, of 1 to 20,000 characters.
+        run, root, url, token: as in :func:`tag_run`.
+
+    Returns:
+        The note's id in the journal, such as ``note:17``.
+
+    Raises:
+        NotFound, InvalidInput, StoreError, ExtraMissing: as in :func:`tag_run`; or the text is not accepted.
+    """
+    with _open(root, url, token) as store:
+        if isinstance(store, ServerStore):
+            _split(run)
+            body = {"kind": "run", "subject": run, "text": text}
+            return str(store.post("/journal", body, once=uuid4().hex)["id"])
+        return str(_find_in_application("note_run")(store, run, text)["id"])
 
 
 def archive_run(run: str, *, root: Root = None, url: str | None = None, token: str | None = None) -> bool:
@@ -106,10 +130,15 @@ def _open(root: Root, url: str | None, token: str | None) -> Iterator[Store]:
 
 
 def _post_action(store: ServerStore, run: str, action: str, body: dict[str, Any]) -> dict[str, Any]:
+    project, name = _split(run)
+    return store.post(f"/runs/{quote(project, safe='')}/{quote(name, safe='')}/{action}", body)
+
+
+def _split(run: str) -> tuple[str, str]:
     project, slash, name = run.partition("/")
     if not slash:
         raise InvalidInput(f"run {run!r} is not accepted with a server: give project/run")
-    return store.post(f"/runs/{quote(project, safe='')}/{quote(name, safe='')}/{action}", body)
+    return project, name
 
 
 def _find_in_application(name: str) -> Callable[..., Any]:

@@ -56,16 +56,14 @@ class ServerStore(Store):
         """
         self._calls.call("POST", "/ingest", query, batch, headers)
 
-    def post(
-        self, path: str, body: Mapping[str, object], headers: Mapping[str, str] | None = None
-    ) -> dict[str, Any]:
+    def post(self, path: str, body: Mapping[str, object], *, once: str | None = None) -> dict[str, Any]:
         """Send the API a request about something other than files, and return its answer.
 
-        Sending it again must do no harm.
+        Without ``once``, sending it again must do no harm.
 
         Args:
             path: after ``/api/v1``, with its parts quoted.
-            headers: more of them, such as an ``Idempotency-Key``.
+            once: the ``Idempotency-Key``, with which the server does it once however often it is sent.
 
         Returns:
             The answer; without fields where it has no content (204).
@@ -73,13 +71,10 @@ class ServerStore(Store):
         Raises:
             NotFound, InvalidInput, StoreError: as :meth:`halving.store.http_calls.HttpCalls.call`.
         """
-        answer = self._calls.call(
-            "POST",
-            path,
-            None,
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json", **(headers or {})},
-        )
+        headers = {"Content-Type": "application/json"}
+        if once is not None:
+            headers["Idempotency-Key"] = once
+        answer = self._calls.call("POST", path, None, json.dumps(body).encode(), headers)
         content: dict[str, Any] = json.loads(answer.body or b"{}")
         return content
 

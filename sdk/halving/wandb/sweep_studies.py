@@ -128,7 +128,7 @@ class _OfServer:
 
     def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         # An answer may be lost: with the same key the same request is answered as before.
-        headers = {"Idempotency-Key": token_hex(16)}
+        once = token_hex(16)
         return retry_while_unavailable(
-            self._store, "the sweep", lambda: self._store.post(f"/hpo/studies{path}", body, headers)
+            self._store, "the sweep", lambda: self._store.post(f"/hpo/studies{path}", body, once=once)
         )

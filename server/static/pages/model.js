@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { Badge, Copy, DagsterLink, Facts, Loaded, Timestamp, Section, useTitle } from "../components/bits.js";
 import { Confirm } from "../components/dialog.js";
+import { Notes } from "../components/notes.js";
 import { Problem } from "../components/problem.js";
 import { may, session, trouble, useWatched } from "../lib/api.js";
 import { NONE, number, shortDigest } from "../lib/format.js";
@@ -91,6 +92,7 @@ function ModelView({ model, look }) {
       </div>
     <//>
     ${chosen && html`<${Origin} key=${chosen.version} version=${chosen} />`}
+    <${Notes} kind="model" subject=${model.model} />
     <${History} model=${model.model} />
   `;
 }

@@ -3,6 +3,7 @@
  */
 import { useEffect, useRef } from "preact/hooks";
 import { Badge, Copy, DagsterLink, Facts, Loaded, Timestamp, Section, useTitle } from "../components/bits.js";
+import { Notes } from "../components/notes.js";
 import { session, useWatched } from "../lib/api.js";
 import { NONE, counted, duration, sentence, shortDigest, display } from "../lib/format.js";
 import { html } from "../lib/html.js";
@@ -142,6 +143,7 @@ function RunView({ run, training, look }) {
     </dl>
     ${isTroubled && attempts}
     <${Metrics} run=${run} look=${look} />
+    <${Notes} kind="run" subject=${`${run.project}/${run.run}`} />
     <div class="columns">
       <div class="stack">
         <${Params} params=${run.params} />

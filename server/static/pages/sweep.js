@@ -4,6 +4,7 @@ import { Badge, Copy, DagsterLink, Facts, Loaded, Timestamp, Section, useTitle }
 import { Confirm } from "../components/dialog.js";
 import { Ladder } from "../components/ladder.js";
 import { BestSoFar } from "../components/lines.js";
+import { Notes } from "../components/notes.js";
 import { SortHead, ordered } from "../components/sorting.js";
 import { may, session, useWatched } from "../lib/api.js";
 import {
@@ -151,6 +152,7 @@ function SweepView({ sweep, look }) {
     <${Progress} sweep=${sweep} />
     <${Final} sweep=${sweep} />
     <${Trials} sweep=${sweep} />
+    <${Notes} kind="sweep" subject=${sweep.id} />
     <div class="columns">
       <${Section} title="What was launched">
         <${Facts} pairs=${[
