@@ -1,4 +1,4 @@
-"""``halving serve``: start the server; ``halving tokens``: who may use it."""
+"""``halving serve`` and ``tokens``: the server and who may use it; ``halving share``: a page as a file."""
 
 import argparse
 import os
@@ -9,6 +9,7 @@ from halving.cli.output import console, print_json, print_table
 from halving.cli.parser import add_command, add_group
 from halving.text import NONE
 from server.settings import PORT, WRITE_LOG_DAYS, Settings
+from server.sharing.arguments import add_share_arguments
 
 if TYPE_CHECKING:
     from resources.catalog import Catalog
@@ -80,6 +81,13 @@ def add_commands(commands: Any) -> None:
         _revoke,
     )
     revoke.add_argument("name", help="as `halving tokens list` shows it")
+    share = add_command(
+        commands,
+        "share",
+        "write runs, curves and tables as one HTML file that opens without a network",
+        _share,
+    )
+    add_share_arguments(share)
 
 
 def _serve(arguments: argparse.Namespace) -> int:
@@ -165,6 +173,13 @@ def _revoke(arguments: argparse.Namespace) -> int:
             f"the token {token.name} holds no longer: within seconds no server takes it", highlight=False
         )
     return 0
+
+
+def _share(arguments: argparse.Namespace) -> int:
+    """Write a page; :func:`server.sharing.command.run_share` has its JSON."""
+    from server.sharing.command import run_share
+
+    return run_share(arguments)
 
 
 def _catalog(arguments: argparse.Namespace) -> "Catalog":

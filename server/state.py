@@ -29,6 +29,9 @@ _ACCESS_CONNECTIONS = 2
 # Concurrent queries of the index of runs, in all and of one token.
 INDEX_QUERIES = 6
 INDEX_QUERIES_EACH = 3
+PAGES = 2
+PAGES_EACH = 1
+"""Pages that are built at a time, in all and for one token: each reads many curves."""
 
 LOOPS = 16
 LOOPS_EACH = 4
@@ -57,6 +60,7 @@ class State:
         access_catalog: the same catalog by connections of their own: to find out who asks, and to record it,
             waits for no route's queries.
         index_queue: questions to the index of runs take turns.
+        page_queue: so do pages that are built to be shared.
         loop_queue: external loops take turns, those of one study among themselves.
         signing_key: what sessions and addresses are signed with; the same in all replicas.
         studies: those that external loops train.
@@ -73,6 +77,7 @@ class State:
     catalog: Catalog
     access_catalog: Catalog
     index_queue: FairQueue
+    page_queue: FairQueue
     loop_queue: FairQueue
     signing_key: str = field(repr=False)
     curves: CurveService
@@ -104,6 +109,7 @@ class State:
             catalog=catalog,
             access_catalog=access_catalog,
             index_queue=FairQueue(INDEX_QUERIES, INDEX_QUERIES_EACH),
+            page_queue=FairQueue(PAGES, PAGES_EACH),
             loop_queue=FairQueue(LOOPS, loops_each, waiting=LOOPS_WAITING, seconds=LOOP_SECONDS),
             signing_key=signing_key(catalog),
             curves=CurveService(store),

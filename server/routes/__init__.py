@@ -22,6 +22,7 @@ from server.routes import (
     run_records,
     runs,
     session,
+    shared_page,
     studies,
     sweeps,
     training_runs,
@@ -50,6 +51,7 @@ ROUTERS: list[APIRouter] = [
     models.signed,
     datasets.router,
     reports.router,
+    shared_page.router,
     journal.router,
 ]
 

@@ -10,7 +10,7 @@ from benchmarks.results import load
 from tests.benchmarks.preloaded import EVERYTHING, METRICS, Preloaded
 
 SERVED = {"outage", "objects", "decisions", "catalog", "shares", "driver", "dagster"}  # by S3 or Postgres
-IN_A_BROWSER = {"page", "pages"}
+IN_A_BROWSER = {"page", "pages", "shared"}
 ZERO = {"points lost", "lost points", "points twice", "twice", "missing", "different"}  # columns
 
 

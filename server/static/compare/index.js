@@ -3,10 +3,12 @@ import { effect, useSignal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
 import { Later } from "../components/later.js";
 import { Problem } from "../components/problem.js";
+import { ShareAsFile } from "../components/share.js";
 import { dress } from "../lib/colours.js";
 import { counted } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { useShortcuts } from "../lib/keyboard.js";
+import { query, readable } from "../lib/url-state.js";
 import { Columns, GroupBy } from "./choosers.js";
 import * as curves from "./curve-store.js";
 import { FilterLine } from "./filter-line.js";
@@ -74,6 +76,7 @@ export default function Compare() {
           ${(tab === "curves" || tab === "system") && html`<${MetricSearch} />`}
           ${tab === "curves" && html`<${AxisTools} />`}
           ${tab === "system" && html`<${SystemTools} />`}
+          <${ShareAsFile} small=${true} what=${() => ({ view: readable(query.peek()) })} />
           <${Waiting} />
         </div>
         <div id="tab-panel" role="tabpanel" aria-labelledby=${`tab-${tab}`}>

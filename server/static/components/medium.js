@@ -126,7 +126,7 @@ export function Table({ url, name }) {
 }
 
 /** @param {{table: Rows}} props */
-function Cells({ table }) {
+export function Cells({ table }) {
   return html`<table>
     <thead>
       <tr>${table.columns.map(
@@ -157,7 +157,7 @@ function contentOf(cell) {
 }
 
 /** @param {Rows} rows */
-function partsOf({ rows, total, columns, total_columns }) {
+export function partsOf({ rows, total, columns, total_columns }) {
   const lines =
     rows.length < total ? `The first ${rows.length} of ${counted(total, "row")}` : counted(total, "row");
   return columns.length < total_columns
@@ -188,7 +188,7 @@ function histogramOf(text) {
  * Each bar as wide as its bin, and as high as its count.
  * @param {{histogram: Counted, name: string}} props
  */
-function Bars({ histogram, name }) {
+export function Bars({ histogram, name }) {
   const { counts, edges } = histogram;
   const [low, high] = [edges[0] ?? 0, edges.at(-1) ?? 1];
   const highest = Math.max(...counts, 1);

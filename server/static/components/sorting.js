@@ -4,6 +4,7 @@
  */
 import { computed } from "@preact/signals";
 import { html } from "../lib/html.js";
+import { compared } from "../lib/order.js";
 import { query, setQuery } from "../lib/url-state.js";
 
 const order = computed(() => query.value.get("order") ?? "");
@@ -42,14 +43,4 @@ export function ordered(rows, valueOf) {
     return (down ? -1 : 1) * compared(left.value, right.value);
   });
   return keyed.map(({ row }) => row);
-}
-
-/** @param {unknown} value @returns {value is number | bigint} */
-const isNumber = (value) => typeof value === "number" || typeof value === "bigint";
-
-/** Numbers by size and before all else, which is by its text. @param {unknown} left @param {unknown} right */
-function compared(left, right) {
-  if (isNumber(left) && isNumber(right)) return Number(left > right) - Number(left < right);
-  if (isNumber(left) || isNumber(right)) return isNumber(left) ? -1 : 1;
-  return String(left).localeCompare(String(right), undefined, { numeric: true });
 }

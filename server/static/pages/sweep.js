@@ -5,6 +5,7 @@ import { Confirm } from "../components/dialog.js";
 import { Ladder } from "../components/ladder.js";
 import { BestSoFar } from "../components/lines.js";
 import { Notes } from "../components/notes.js";
+import { ShareAsFile } from "../components/share.js";
 import { SortHead, ordered } from "../components/sorting.js";
 import { may, session, useWatched } from "../lib/api.js";
 import {
@@ -121,6 +122,7 @@ function SweepView({ sweep, look }) {
           sweep.report &&
           html`<a class="button" href=${`/api/v1/reports/${sweep.id}/page`} target="_blank">Report ↗</a>`
         }
+        <${ShareAsFile} what=${() => ({ sweep: sweep.id })} />
         <${DagsterLink} base=${dagster} asset="sweep" partition=${sweep.id} />
       </div>
     </div>

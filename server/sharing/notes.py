@@ -1,0 +1,42 @@
+"""The notes on a page's runs and sweeps, newest first."""
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from sqlalchemy import select
+
+from resources.catalog import Catalog, NoteRow
+from resources.journal.notes import entry_of
+
+MAX_NOTES = 200
+"""On a page."""
+_MAX_LETTERS = 200_000  # of all of them
+_FIELDS = ("at", "kind", "subject", "actor", "text")
+
+
+class PackedNotes(NamedTuple):
+    """Notes of a page, and why others are not on it."""
+
+    notes: list[dict[str, Any]]
+    left_out: list[str]
+
+
+def read_notes(catalog: Catalog, runs: Collection[str], sweeps: Collection[str]) -> PackedNotes:
+    """The newest notes on some runs, ``project/run``, and sweeps; whose projects were checked before."""
+    is_of_run = (NoteRow.kind == "run") & NoteRow.subject.in_(sorted(runs))
+    is_of_sweep = (NoteRow.kind == "sweep") & NoteRow.subject.in_(sorted(sweeps))
+    query = select(NoteRow).where(is_of_run | is_of_sweep).order_by(NoteRow.at.desc(), NoteRow.id.desc())
+    with catalog.read() as session:
+        rows = session.scalars(query.limit(MAX_NOTES + 1)).all()
+    notes: list[dict[str, Any]] = []
+    letters = 0
+    for row in rows[:MAX_NOTES]:
+        letters += len(row.text)
+        if letters > _MAX_LETTERS:
+            break
+        entry = entry_of(row).as_dict()
+        notes.append({name: entry[name] for name in _FIELDS})
+    left_out = []
+    if len(notes) < len(rows):
+        left_out.append(f"older notes than the newest {len(notes)}: halving journal has them")
+    return PackedNotes(notes, left_out)

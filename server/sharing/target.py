@@ -1,0 +1,111 @@
+"""What a shared page shows: a run, a view of runs, or a sweep; from its name, a filter, or an address."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import unquote, urlencode, urlsplit
+
+from halving.errors import InvalidInput, NotFound
+from halving.query.run_filter_parser import parse_filter
+from halving.query.runs import find_run
+from halving.store.store import Store
+from resources.catalog import Catalog, SweepRow
+from server.sharing.view import MAX_RUNS, parse_view
+
+ACCEPTED = (
+    "give a filter such as 'project = digits order by metrics.loss limit 20', a run, a sweep's id, or the "
+    "address of the Compare page, a run or a sweep"
+)
+# Spaces, signs and quotes are a filter's; a name has none of them.
+_NAME = re.compile(r"[\w./:@+-]+")
+_RUN_PATH = re.compile(r"/runs/([^/]+)/([^/]+)/?")
+_SWEEP_PATH = re.compile(r"/sweeps/([^/]+)/?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What a page is made of.
+
+    Attributes:
+        kind: ``view`` is the runs that a query of the Compare page shows.
+        name: ``project/run``, the query, or the sweep's id.
+        metrics: the curves to show; none: those of the view, else those that most runs have.
+        projects: the only ones that may be on the page, because its maker or its readers see no others; None
+            is all.
+        title: the page's heading; empty: what it shows.
+        made_by: who made it, as the page says it; empty: it does not.
+    """
+
+    kind: Literal["run", "view", "sweep"]
+    name: str
+    metrics: tuple[str, ...] = ()
+    projects: frozenset[str] | None = None
+    title: str = ""
+    made_by: str = ""
+
+    def check(self, project: str | None, subject: str) -> None:
+        """Refuse what is of no project that may be on the page, as if it did not exist.
+
+        Raises:
+            NotFound: the project is not among them.
+        """
+        if self.projects is not None and project not in self.projects:
+            raise NotFound(f"no {subject} in the projects {', '.join(sorted(self.projects))}")
+
+
+def filter_query(text: str) -> str:
+    """The query of the Compare page for the runs that a filter chooses, as many of them as a page takes.
+
+    Raises:
+        InvalidFilter: it is not accepted.
+    """
+    limit = parse_filter(text).limit
+    top = MAX_RUNS
+    if limit is not None:
+        top = min(limit, MAX_RUNS)
+    return urlencode({"filter": text, "top": top})
+
+
+def parse_target(
+    text: str, store: Store, catalog: Catalog, saved_view: Callable[[str], str | None] | None = None
+) -> tuple[Literal["run", "view", "sweep"], str]:
+    """The kind and the name of what a person names, for a :class:`Target`.
+
+    Args:
+        saved_view: the query of a view that was saved under a name, None where there is none.
+
+    Raises:
+        InvalidInput: it is nothing that can be shown.
+        NotFound: there is no such run or sweep.
+    """
+    text = text.strip()
+    if "://" in text or text.startswith(("/", "?")):
+        return _parse_address(text)
+    query = None
+    if saved_view is not None:
+        query = saved_view(text)
+    if query is not None:
+        return "view", query
+    if not _NAME.fullmatch(text):
+        return "view", filter_query(text)
+    with catalog.read() as session:
+        if session.get(SweepRow, text) is not None:
+            return "sweep", text
+    try:
+        return "run", "/".join(find_run(store, text))
+    except NotFound as error:
+        raise NotFound(f"{error}; nor is there a sweep {text!r}: {ACCEPTED}") from None
+
+
+def _parse_address(text: str) -> tuple[Literal["run", "view", "sweep"], str]:
+    address = urlsplit(text)
+    if match := _RUN_PATH.search(address.path):
+        return "run", f"{unquote(match[1])}/{unquote(match[2])}"
+    if match := _SWEEP_PATH.search(address.path):
+        return "sweep", unquote(match[1])
+    last = address.path.rstrip("/").rpartition("/")[2]
+    if last in ("sweeps", "models", "datasets", "login") or "/models/" in address.path:
+        raise InvalidInput(f"the address {text!r} is not accepted, since it shows no curves: {ACCEPTED}")
+    parse_view(address.query)
+    return "view", address.query
