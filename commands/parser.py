@@ -16,6 +16,7 @@ from commands import (
     journal,
     launch,
     leaderboard,
+    links,
     models,
     projects,
     replay,
@@ -24,6 +25,7 @@ from commands import (
     runs,
     sweeps,
     trials,
+    views,
 )
 from commands.journal import note_run as note_run  # The SDK imports all of these from this module.
 from commands.runs import change_run as change_run
@@ -41,6 +43,8 @@ def add_commands(commands: Any) -> None:
     cost.add_cost_command(commands)
     models.add_models_commands(commands)
     projects.add_projects_commands(commands)
+    views.add_views_commands(commands)
+    links.add_links_commands(commands)
     index.add_index_command(commands)
     journal.add_journal_commands(commands)
     runs.add_runs_commands(commands.choices["runs"].inner)

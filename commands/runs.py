@@ -46,10 +46,15 @@ def add_runs_commands(inner: Any) -> None:
 def run_list(arguments: argparse.Namespace) -> int:
     """List runs by the SDK's command, with what the catalog knows. JSON: as there.
 
-    A renamed project is listed by each of its names, and a trial that never goes on is stopped, not paused.
+    ``--view`` has the filter, order and columns of a saved view. A renamed project is listed by each of its
+    names, and a trial that never goes on is stopped, not paused.
     """
     from halving.cli.runs import run_runs
 
+    if arguments.view is not None:
+        from commands.views import apply_view
+
+        apply_view(arguments)
     return run_runs(arguments, _with_all_names, _with_outcomes)
 
 

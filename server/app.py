@@ -29,6 +29,7 @@ from server.base_path import BasePath
 from server.daily_retention import begin_retention
 from server.errors import AnswerErrors, add_error_handlers, error_responses
 from server.index_refresher import keep_index_fresh
+from server.links.opening import SharedLinks
 from server.mlflow import routes as mlflow
 from server.mlflow.refusals import MlflowProblems
 from server.pages import PageFiles, Pages
@@ -107,6 +108,8 @@ def _middleware(app: FastAPI, settings: Settings) -> list[Middleware]:
         Middleware(LogWrites, write_log=app.state.write_log),
         Middleware(AnswerErrors),
         Middleware(LocalHosts, authentication=authentication),
+        # It answers by itself: what stands further inside never sees what was sent to a view-only link.
+        Middleware(SharedLinks, state=app.state.halving, authentication=authentication),
         Middleware(ReadableAddresses),
         Middleware(BodyLimit),
         Middleware(SameOrigin, authentication=authentication),

@@ -8,6 +8,7 @@ from resources.catalog.catalog import Catalog, mask_password, utcnow
 from resources.catalog.clock import AHEAD_SECONDS
 from resources.catalog.index_tables import RunAttemptRow, RunIndexRow, RunNameRow, RunRow, RunValueRow
 from resources.catalog.journal_tables import NoteRow, SweepControlRow
+from resources.catalog.sharing_tables import SavedViewRow, SharedLinkRow
 from resources.catalog.tables import (
     AttemptRow,
     Base,
@@ -54,7 +55,9 @@ __all__ = [
     "RunRow",
     "RunValueRow",
     "RungResultRow",
+    "SavedViewRow",
     "SecretRow",
+    "SharedLinkRow",
     "SnapshotRow",
     "SplitLookRow",
     "SweepControlRow",

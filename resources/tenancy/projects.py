@@ -261,6 +261,11 @@ def all_names_of(session: Session, projects: Iterable[str]) -> list[str]:
     return sorted(wanted.union(*(names for names in named if names & wanted)))
 
 
+def project_exists(session: Session, name: str) -> bool:
+    """Whether a project has a row, a sweep or a run, by any of its names."""
+    return row_of(session, name) is not None or _has_sweeps(session, name) or _has_runs(session, name)
+
+
 def _new(name: str) -> ProjectRow:
     return ProjectRow(name=name, owners=[], weight=1.0, former_names=[], created_at=utcnow())
 

@@ -16,6 +16,7 @@ from sqlalchemy import or_, select, update
 from halving.errors import AlreadyExists, InvalidInput, NotFound
 from halving.identifiers import check_name
 from resources.catalog import Catalog, TokenRow, utcnow
+from resources.links.shared_links import PREFIX as LINK_PREFIX
 from resources.tenancy.projects import all_names_of
 from server.identity.caller import SCOPES, Caller, Scope
 
@@ -23,7 +24,7 @@ PREFIX = "hlv_"
 """What every token begins with, so that scanners of code and logs find one that was lost."""
 
 _BYTES = 32
-_LOOKS_LIKE_ONE = re.compile(rf"{PREFIX}[\w-]+")
+_LOOKS_LIKE_ONE = re.compile(rf"({PREFIX}|{LINK_PREFIX})[\w-]+")
 _COARSE = timedelta(minutes=10)  # of when it was last used: more often would be a write for each request
 _MAX_DAYS = 3650
 
@@ -172,8 +173,8 @@ def digest_of(token: str) -> str:
 
 
 def without_tokens(text: str) -> str:
-    """A text with everything hidden that could be a token."""
-    return _LOOKS_LIKE_ONE.sub(f"{PREFIX}…", text)
+    """A text with everything hidden that could be a token, or the secret of a view-only link."""
+    return _LOOKS_LIKE_ONE.sub(r"\1…", text)
 
 
 def _token_of(row: TokenRow) -> Token:

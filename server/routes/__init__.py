@@ -14,6 +14,7 @@ from server.routes import (
     health,
     ingest,
     journal,
+    links,
     live,
     media,
     models,
@@ -26,6 +27,7 @@ from server.routes import (
     studies,
     sweeps,
     training_runs,
+    views,
 )
 
 PREFIX = "/api/v1"
@@ -53,6 +55,8 @@ ROUTERS: list[APIRouter] = [
     reports.router,
     shared_page.router,
     journal.router,
+    views.router,
+    links.router,
 ]
 
 POLICIES: list[RoutePolicy] = [

@@ -9,7 +9,8 @@ from sqlalchemy import select
 
 from halving.errors import NotFound
 from resources.catalog import ReportRow, SweepRow
-from resources.evaluation.report import load_report, report_path
+from resources.evaluation.report import load_report
+from resources.evaluation.report_page import read_page
 from resources.registry.gates.judge import judge_lineage_again
 from resources.registry.leaderboard import outcome_of
 from resources.tenancy.projects import all_names_of
@@ -168,13 +169,7 @@ def page(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
     A sweep without a winner has a page, too, which shows what happened.
     """
     sweep_of(state, caller, sweep)
-    report, _ = outcome_of(state.catalog, sweep)
-    if report is not None:
-        content = state.store.get_blob(report.html)
-    elif state.store.exists(report_path(sweep)):
-        content = state.store.read(report_path(sweep))
-    else:
-        raise NotFound(f"sweep {sweep} has no evaluation report yet")
+    content = read_page(state.store, state.catalog, sweep)
     return Response(content, media_type="text/html; charset=utf-8", headers=_INERT)
 
 

@@ -15,6 +15,7 @@ from halving.errors import InvalidInput
 from resources.backend import Backend
 from server.app import create_app
 from server.base_path import OWN
+from server.links.opening import ROOT
 from server.pages import PATHS, STATIC
 from server.settings import Settings
 from tests.sdk.imports.tools import python_with, run_script
@@ -315,7 +316,9 @@ def test_it_is_known_what_the_servers_own_addresses_begin_with(backend: Backend)
     app = create_app(Settings(root=backend.store.root))
     routes = [route.path_format or "/" for route in iter_route_contexts(app.routes)]
     folders = [f"/{path.name}" for path in STATIC.iterdir() if path.is_dir()]
-    begun = {path.split("/")[1].partition("{")[0] for path in [*routes, *PATHS, *folders, "/static/"]} - {""}
+    begun = {
+        path.split("/")[1].partition("{")[0] for path in [*routes, *PATHS, *folders, "/static/", ROOT]
+    } - {""}
     assert begun == OWN
 
 

@@ -12,11 +12,14 @@ from httpx2 import Response
 
 from resources.analysis.run_index import Refresher
 from resources.backend import Backend
-from resources.catalog import IntentRow, SweepRow
+from resources.catalog import IntentRow, ModelVersionRow, SweepRow
 from resources.datasets.snapshots import take_snapshot
+from resources.links.shared_links import create_link
+from resources.links.targets import Target
 from resources.scheduling import intents
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec, parse_spec
+from resources.views.saved_views import save_view
 from server.identity.tokens import create_token
 from server.settings import Settings
 from tests.backends import SMALL, snapshot_row
@@ -142,10 +145,25 @@ REQUESTS: list[tuple[str, str, str, Any]] = [
     ("POST", "/journal", "", {"kind": "model", "subject": "{model}@{version}", "text": "n"}),
     ("POST", "/journal", "", {"kind": "project", "subject": "{project}", "text": "n"}),
     ("GET", "/write-log", "", None),
+    ("GET", "/views", "", None),
+    ("GET", "/views", "project={project}", None),
+    ("PUT", "/views/{project}/{view}", "", {"query": "tab=diff"}),
+    ("GET", "/views/{project}/{view}", "", None),
+    ("POST", "/links", "", {"kind": "view", "target": "{project}/{view}"}),
+    ("DELETE", "/views/{project}/{view}", "", None),
+    ("GET", "/links", "", None),
+    ("GET", "/links", "project={project}", None),
+    ("POST", "/links", "", {"kind": "run", "target": "{project}/{run}"}),
+    ("POST", "/links", "", {"kind": "sweep", "target": "{study}"}),
+    ("POST", "/links", "", {"kind": "report", "target": "{study}"}),
+    ("POST", "/links", "", {"kind": "view", "target": "tab=diff", "projects": ["{project}"]}),
+    ("POST", "/links", "", {"kind": "view", "target": "tab=diff", "projects": ["mine", "{project}"]}),
+    ("DELETE", "/links/{link}", "", None),
 ]
 """Method, path, query and body; what is in braces is filled in with what is the caller's, what is another's,
 and what nobody has.
 """
+OTHERS_VIEW = {"mine": "loss", "secretproj": "secretview"}
 OF_NOBODY = {"/health", "/ready", "/signed/{address}", "/signed/parts/{address}", "/openapi.json"}
 
 
@@ -175,6 +193,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         session.add(snapshot_row(OTHER_DATA, name="secretdata"))
     open_sweep(backend.catalog, OTHER, OTHER_DATA, driver="job", commit=None)
     Refresher(backend.store, backend.catalog).refresh()
+    links = [shared(backend, project, study) for project, study in (("mine", mine), ("secretproj", other))]
     token = create_token(backend.catalog, "ada", scope="write", projects=["mine", "empty"])
     studies = [mine.sweep, other.sweep, UNKNOWN, *(row.sweep for row in waiting)]
     their_runs = [(MINE, mine.sweep), (OTHER, other.sweep), (OTHER, UNKNOWN)]
@@ -197,6 +216,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         ],
         "epoch": ["1"],
         "number": ["0"],
+        "view": ["kept", "nothing"],
+        "link": [*links, "0" * 16],
     }
     secret = [
         "secretproj",
@@ -207,6 +228,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         waiting[1].sweep,
         other.checkpoint,
         OTHER_DATA,
+        links[1],
+        "secretview",
     ]
     with client_of(Settings(root=backend.store.root, tokens=True), f"{ADDRESS}/api/v1") as client:
         client.headers["Authorization"] = f"Bearer {token}"
@@ -217,6 +240,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 def asked_for(backend: Backend, spec: SweepSpec) -> IntentRow:
     with backend.catalog.write() as session:
         return intents.add(session, spec, kind="study", driver="sensors", actor="ada")
+
+
+def shared(backend: Backend, project: str, version: ModelVersionRow) -> str:
+    """A saved view and a link of a project; returns the link's id."""
+    with backend.catalog.write() as session:
+        save_view(session, project, "kept", f"metrics={OTHERS_VIEW[project]}", revision=None, by="ben")
+        target = Target("sweep", version.sweep, [project])
+        return create_link(session, target, by="ben", token=None)[0].id
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,16 @@ def run_runs(
     except InvalidFilter as error:
         raise InvalidInput(f"{error}\n{point_at(text, error.column)}") from None
     infos = chosen[: arguments.limit or None]
+    view_columns: tuple[Field, ...] = getattr(
+        arguments, "columns", ()
+    )  # of a view that the application knows
     named = [
-        field for field in wanted.fields if not (field.kind == "run" and field.name in (*_COLUMNS, "seconds"))
+        field
+        for field in dict.fromkeys([*view_columns, *wanted.fields])
+        if not (field.kind == "run" and field.name in (*_COLUMNS, "seconds"))
     ]
+    if view_columns and metrics is None:
+        metrics = []
     filter_metrics = [field.name for field in named if _is_last(field)]
     columns = None
     if metrics is not None:

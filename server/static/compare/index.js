@@ -23,6 +23,7 @@ import * as runs from "./runs.js";
 import { SideHandle, width } from "./side-handle.js";
 import { AxisTools, MetricSearch, open, SystemTools, Tabs } from "./toolbar.js";
 import * as view from "./view.js";
+import { ViewsButton } from "./views-button.js";
 
 /** Tabs that are not there at first: their modules are fetched when they are opened. */
 const LATER = {
@@ -56,7 +57,10 @@ export default function Compare() {
     <div class="compare" data-folded=${folded.value} style=${{ "--side": width.value && `${width.value}px` }}>
       <h1 class="sr-only">Compare</h1>
       <section class="side" aria-label="Runs">
-        <${FilterLine} />
+        <div class="filter-row">
+          <${FilterLine} />
+          <${ViewsButton} />
+        </div>
         <div class="side-line">
           <button class="quiet fold" type="button"
             aria-expanded=${!folded.value} onClick=${() => (folded.value = !folded.value)}>

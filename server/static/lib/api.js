@@ -145,7 +145,7 @@ export async function get(path, options = {}) {
  * Change something.
  * @param {string} path
  * @param {unknown} [body]
- * @param {{method?: "POST" | "DELETE", key?: string}} [options] key: the server does once what is sent with
+ * @param {{method?: "POST" | "PUT" | "DELETE", key?: string}} [options] key: the server does once what is sent with
  *   it again; see `sender`
  * @returns {Promise<any>}
  */

@@ -5,6 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { Badge, Copy, DagsterLink, Facts, Loaded, Timestamp, Section, useTitle } from "../components/bits.js";
 import { Notes } from "../components/notes.js";
 import { ShareAsFile } from "../components/share.js";
+import { ShareLink } from "../components/share-link.js";
 import { session, useWatched } from "../lib/api.js";
 import { NONE, counted, duration, sentence, shortDigest, display } from "../lib/format.js";
 import { html } from "../lib/html.js";
@@ -103,6 +104,8 @@ function RunView({ run, training, look }) {
           html`<${DagsterLink} base=${session.value?.dagster_url} asset="trial" partition=${run.run} />`
         }
         <${ShareAsFile} what=${() => ({ run: `${run.project}/${run.run}` })} />
+        <${ShareLink} project=${run.project}
+          offers=${[{ kind: "run", target: `${run.project}/${run.run}`, words: "this run" }]} />
         <${Lifecycle} run=${run} look=${look} />
         ${
           run.parent.dagster_run &&

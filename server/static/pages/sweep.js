@@ -6,6 +6,7 @@ import { Ladder } from "../components/ladder.js";
 import { BestSoFar } from "../components/lines.js";
 import { Notes } from "../components/notes.js";
 import { ShareAsFile } from "../components/share.js";
+import { ShareLink } from "../components/share-link.js";
 import { SortHead, ordered } from "../components/sorting.js";
 import { may, session, useWatched } from "../lib/api.js";
 import {
@@ -123,6 +124,7 @@ function SweepView({ sweep, look }) {
           html`<a class="button" href=${`/api/v1/reports/${sweep.id}/page`} target="_blank">Report ↗</a>`
         }
         <${ShareAsFile} what=${() => ({ sweep: sweep.id })} />
+        <${ShareLink} project=${sweep.project} offers=${offersOf(sweep)} />
         <${DagsterLink} base=${dagster} asset="sweep" partition=${sweep.id} />
       </div>
     </div>
@@ -439,6 +441,12 @@ function valueOf(trial, by, sweep, rank) {
   const value = trial.params[by.slice("params.".length)];
   return typeof value === "object" && value !== null ? display(value) : value;
 }
+
+/** What a view-only link can show of a sweep. @param {any} sweep */
+const offersOf = (sweep) => [
+  { kind: "sweep", target: sweep.id, words: "this sweep with its runs" },
+  ...(sweep.report ? [{ kind: "report", target: sweep.id, words: "its report" }] : []),
+];
 
 /**
  * The report's own figures, which bring Plotly with them: only when they are asked for.
