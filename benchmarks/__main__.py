@@ -26,6 +26,7 @@ PARTS = (
     "queries",
     "runs",
     "server",
+    "agents",
     "ingest",
     "page",
     "pages",

@@ -17,6 +17,7 @@ from commands import (
     launch,
     leaderboard,
     links,
+    mcp,
     models,
     projects,
     replay,
@@ -52,6 +53,7 @@ def add_commands(commands: Any) -> None:
     features.add_features_commands(commands)
     retention.add_retention_command(commands)
     backup.add_backup_commands(commands)
+    mcp.add_mcp_command(commands)
     compaction.add_workers(commands.choices["compact"])
     # These commands of the SDK do more where the application is installed.
     commands.choices["rerun"].set_defaults(run=reruns.run_rerun)

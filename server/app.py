@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 
 from halving import __version__
-from server import routes
+from server import agents, routes
 from server.access.addresses import ReadableAddresses
 from server.access.authentication import Authentication
 from server.access.body_limit import BodyLimit
@@ -100,7 +100,7 @@ def _middleware(app: FastAPI, settings: Settings) -> list[Middleware]:
     authentication = app.state.authentication
     middleware = [
         Middleware(MlflowProblems),  # translates the refusals of all others
-        Middleware(FindPolicy, policies=[*routes.POLICIES, *mlflow.POLICIES]),
+        Middleware(FindPolicy, policies=[*routes.POLICIES, *mlflow.POLICIES, *agents.POLICIES]),
         Middleware(EndStreams, streams=app.state.streams),
         Middleware(SecurityHeaders, content_policy=content_policy(page.html)),
         Middleware(HeadAsGet),
@@ -138,7 +138,7 @@ def _routes() -> list[BaseRoute]:
     )
     for router in routes.ROUTERS:
         api.include_router(router, max_body_size=MAX_BODY)
-    root = APIRouter()
+    root = APIRouter(routes=[agents.ROUTE])
     root.include_router(api)
     root.include_router(mlflow.text)
     root.include_router(mlflow.page)  # before the API, whose paths would take some of its

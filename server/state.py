@@ -43,6 +43,10 @@ On SQLite a study has one: more threads would only keep the interpreter's lock f
 LOOPS_WAITING = 2_000
 LOOP_SECONDS = 5.0
 
+AGENT_CALLS = 4
+AGENT_CALLS_EACH = 2
+"""Concurrent calls of agents' tools, in all and of one token: each may read millions of points."""
+
 INGEST_THREADS = 8
 INGEST_SECONDS = 20.0
 """Batches, records and blobs that are written into the store at a time, and seconds that others wait for
@@ -62,6 +66,7 @@ class State:
         index_queue: questions to the index of runs take turns.
         page_queue: so do pages that are built to be shared.
         loop_queue: external loops take turns, those of one study among themselves.
+        agent_queue: agents' calls take turns.
         signing_key: what sessions and addresses are signed with; the same in all replicas.
         studies: those that external loops train.
         records: of runs' media, artifacts and checkpoints, as far as they were read.
@@ -79,6 +84,7 @@ class State:
     index_queue: FairQueue
     page_queue: FairQueue
     loop_queue: FairQueue
+    agent_queue: FairQueue
     signing_key: str = field(repr=False)
     curves: CurveService
     live: Hub
@@ -111,6 +117,7 @@ class State:
             index_queue=FairQueue(INDEX_QUERIES, INDEX_QUERIES_EACH),
             page_queue=FairQueue(PAGES, PAGES_EACH),
             loop_queue=FairQueue(LOOPS, loops_each, waiting=LOOPS_WAITING, seconds=LOOP_SECONDS),
+            agent_queue=FairQueue(AGENT_CALLS, AGENT_CALLS_EACH),
             signing_key=signing_key(catalog),
             curves=CurveService(store),
             live=Hub(store),

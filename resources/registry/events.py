@@ -29,6 +29,7 @@ DESCRIPTION = "description"
 CREATED = "created"
 RENAMED = "renamed"
 MANIFEST = "manifest written"
+REQUESTED = "promotion requested"
 
 _CROWNED = (PROMOTED, FORCED, ROLLED_BACK)
 

@@ -303,9 +303,10 @@ def test_every_api_route_limits_itself_to_projects_and_is_behind_the_guard(
     # MLflow's lie by its prefixes, behind the guard as well; tests/server/mlflow/test_access.py asks them for
     # other projects.
     mlflows = {path for path in others if path.startswith(PREFIXES)}
-    assert others - mlflows == {"/health", "/version"}, "outside of the API is the page alone"
+    # tests/server/test_agents.py asks /mcp for other projects.
+    assert others - mlflows == {"/health", "/version", "/mcp"}, "outside of the API is the page alone"
     assert mlflows
-    for path in (*mlflows, *OUTSIDE_OF_THE_PREFIXES, *(f"{prefix}/anything" for prefix in PREFIXES)):
+    for path in ("/mcp", *mlflows, *OUTSIDE_OF_THE_PREFIXES, *(f"{prefix}/anything" for prefix in PREFIXES)):
         assert {guarded.get(path).status_code, guarded.post(path).status_code} <= {401, 403}, path
 
 

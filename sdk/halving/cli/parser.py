@@ -109,6 +109,20 @@ def add_commands(commands: Any) -> None:
     compare.add_argument("run_names", nargs="+", metavar="RUN", help=f"two or more; {_RUN_HELP}")
     compare.add_argument("--all", "-a", action="store_true", help="show also what is equal")
 
+    summary = _command(
+        commands,
+        "summary",
+        "say what stands out in a run's curves: best, trend, plateau, spikes, NaN, gaps, resumes",
+        "summary:run_summary",
+    )
+    summary.add_argument("run_name", metavar="RUN", help=_RUN_HELP)
+    summary.add_argument("metrics", nargs="*", metavar="METRIC", help="only these (default: all)")
+    summary.add_argument(
+        "--direction",
+        choices=("minimize", "maximize"),
+        help="which value is the best (default: guessed from each metric's name)",
+    )
+
     rerun = _command(
         commands, "rerun", "train a run or a trial again and say whether the same came out", "rerun:run_rerun"
     )

@@ -15,42 +15,107 @@ read depends on ``key``, ``run`` and ``step`` in the query's WHERE, so give a ke
 has dropped are in no view.
 """
 
-import json
 import re
-from datetime import datetime
+import threading
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from halving.errors import InvalidInput, StoreError
-from halving.metrics.manifest import project_folder, projects_of, run_files, runs_of
-from halving.query.curve_table import as_text, is_number
-from halving.query.duckdb_paths import PROTOCOL, duckdb_paths
-from halving.query.runs import list_names, list_runs, read_all
-from halving.query.tail import tail
+from halving.query.confined_sql import check_confined
+from halving.query.duckdb_paths import PROTOCOL
+from halving.query.sql_views import VIEWS, TookTooLong, make_views, quoted
 from halving.store.store import Store
 
 _LISTINGS = 10  # tries while compactions delete the files that were listed
-_COLUMNS = {
-    "runs": (
-        "project run status started ended seconds attempts epoch seed sweep trial git_commit git_dirty "
-        "lifecycle tags parent summary"
-    ),
-    "params": "project run name value number",
-    "media": "project run key step wall_time attempt kind digest bytes media_type",
-}
-_KINDS = {  # of columns that are not text
-    **dict.fromkeys(("attempts", "epoch", "seed", "trial", "step", "attempt", "bytes"), pa.int64()),
-    **dict.fromkeys(("started", "ended", "wall_time"), pa.timestamp("ms", tz="UTC")),
-    **dict.fromkeys(("seconds", "number"), pa.float64()),
-    "git_dirty": pa.bool_(),
-}
-_NO_POINTS = """
-    SELECT NULL::VARCHAR AS project, NULL::VARCHAR AS run, NULL::INTEGER AS attempt, NULL::VARCHAR AS key,
-        NULL::BIGINT AS step, NULL::TIMESTAMPTZ AS wall_time, NULL::DOUBLE AS value,
-        0::BIGINT AS place, 0::BIGINT AS line
-    WHERE false"""
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """What a query of somebody who is not trusted with the store may read and take.
+
+    Attributes:
+        projects: whose runs and points the views have; None is all.
+        rows: of the result, at most.
+        seconds: for making the views and running the query.
+        memory_mb: of DuckDB.
+    """
+
+    projects: Collection[str] | None = None
+    rows: int = 1_000
+    seconds: float = 10.0
+    memory_mb: int = 512
+
+
+def ask_confined(store: Store, query: str, confinement: Confinement) -> tuple[list[str], list[Any], bool]:
+    """Run a query that may read the five views and nothing else, for a bounded time.
+
+    Beyond what :func:`ask` refuses, it refuses every table but the views, every function that looks at
+    files, settings or DuckDB's own tables, and everything but SELECT.
+
+    Returns:
+        The names of the columns, the rows as tuples, and whether there are more rows.
+
+    Raises:
+        InvalidInput: the query is not accepted, or takes longer or more memory than it may.
+        StoreError: the store cannot be read.
+    """
+    deadline = time.monotonic() + confinement.seconds
+    with duckdb.connect(config={"memory_limit": f"{confinement.memory_mb}MB", "threads": 2}) as connection:
+        connection.execute("SET temp_directory = ''")
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET python_enable_replacements = false")
+        _check(connection, query, explains=False)
+        [(syntax,)] = connection.execute("SELECT json_serialize_sql($1::VARCHAR)", [query]).fetchall()
+        check_confined(syntax, set(VIEWS))
+        with _ends_at(connection, deadline, confinement.seconds):
+            try:
+                names = {word.lower() for word in re.findall(r"\w+", query)}
+                paths = make_views(connection, store, names, confinement.projects, deadline)
+                _lock_to_files(connection, paths)
+                result = connection.execute(query)
+                rows = result.fetchmany(confinement.rows + 1)
+            except (FileNotFoundError, duckdb.IOException) as error:
+                raise StoreError(
+                    "files of runs were compacted meanwhile, or cannot be read: ask again"
+                ) from error
+            except duckdb.OutOfMemoryException:
+                raise InvalidInput(
+                    f"the query takes more than {confinement.memory_mb} MB: ask for fewer rows, or give run "
+                    "and key"
+                ) from None
+        columns = [column[0] for column in result.description or []]
+    return columns, rows[: confinement.rows], len(rows) > confinement.rows
+
+
+@contextmanager
+def _ends_at(connection: duckdb.DuckDBPyConnection, deadline: float, seconds: float) -> Iterator[None]:
+    """Interrupt what runs at the deadline.
+
+    Raises:
+        InvalidInput: it was interrupted, or DuckDB does not accept the query.
+    """
+    timer = threading.Timer(max(deadline - time.monotonic(), 0), connection.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (duckdb.InterruptException, TookTooLong):
+        raise InvalidInput(
+            f"the query takes longer than {seconds:g} s: ask for less, and give project, run and key in its "
+            "WHERE"
+        ) from None
+    except duckdb.IOException:
+        raise
+    except duckdb.Error as error:
+        raise InvalidInput(f"the query is not accepted: {error}") from None
+    finally:
+        timer.cancel()
 
 
 def ask(store: Store, query: str) -> pa.Table:
@@ -69,7 +134,7 @@ def ask(store: Store, query: str) -> pa.Table:
             connection.execute("SET python_enable_replacements = false")
             _check(connection, query)
             try:
-                _make_views(connection, store, {word.lower() for word in re.findall(r"\w+", query)})
+                make_views(connection, store, {word.lower() for word in re.findall(r"\w+", query)})
                 _lock(connection, store)
                 return connection.sql(query).to_arrow_table()
             except (FileNotFoundError, duckdb.IOException) as error:
@@ -81,13 +146,14 @@ def ask(store: Store, query: str) -> pa.Table:
     raise AssertionError("unreachable")
 
 
-def _check(connection: duckdb.DuckDBPyConnection, query: str) -> None:
+def _check(connection: duckdb.DuckDBPyConnection, query: str, *, explains: bool = True) -> None:
     try:
         statements = connection.extract_statements(query)
     except duckdb.Error as error:
         raise InvalidInput(f"the query is not accepted: {error}") from None
     kinds = [statement.type for statement in statements]
-    if kinds not in ([duckdb.StatementType.SELECT], [duckdb.StatementType.EXPLAIN]):
+    explained = explains and kinds == [duckdb.StatementType.EXPLAIN]
+    if kinds != [duckdb.StatementType.SELECT] and not explained:
         raise InvalidInput(
             f"the query {query!r:.80} is not accepted: give one SELECT; the store is only read"
         )
@@ -98,7 +164,15 @@ def _lock(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     folder = store.path("")
     if store.folder is None:
         folder = f"{PROTOCOL}://{folder}"
-    connection.execute(f"SET allowed_directories = [{_text(folder.rstrip('/') + '/')}]")
+    connection.execute(f"SET allowed_directories = [{quoted(folder.rstrip('/') + '/')}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def _lock_to_files(connection: duckdb.DuckDBPyConnection, paths: list[str]) -> None:
+    """Restrict the connection to reading the files of its views."""
+    connection.execute("SET allowed_directories = []")
+    connection.execute(f"SET allowed_paths = [{', '.join(map(quoted, paths))}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 
@@ -107,139 +181,3 @@ def _is_gone(error: Exception) -> bool:
     return (
         isinstance(error, FileNotFoundError) or "No such file" in str(error) or "No files found" in str(error)
     )
-
-
-def _make_views(connection: duckdb.DuckDBPyConnection, store: Store, words: set[str]) -> None:
-    if words & {"metrics", "points"}:
-        _make_points(connection, store)
-    if words & {"runs", "params"}:
-        _make_runs(connection, store)
-    if "media" in words:
-        _make_media(connection, store)
-
-
-def _make_points(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    """Make the views of points.
-
-    Among points of equal attempt and step, the one that is last in the order of the run's files (``place``)
-    and of the rows in a file (``line``) counts.
-    """
-    named: list[tuple[str, str, str, int]] = []
-    tails = []
-    for project in projects_of(store):
-        for run in runs_of(store, project):
-            files = run_files(store, project, run)
-            if files.manifest.full:
-                named.append((f"{project_folder(project)}/{files.manifest.full}", project, run, 0))
-            named += [(name, project, run, place) for place, name in enumerate(files.segments, 1)]
-            unwritten = tail(store, project, run, files)
-            if unwritten is not None:
-                place = pa.array([len(files.segments) + 1] * len(unwritten), pa.int64())
-                tails.append(
-                    unwritten.replace_schema_metadata(None)
-                    .append_column("project", pa.array([project] * len(unwritten), pa.string()))
-                    .append_column("place", place)
-                    .append_column("line", pa.array(range(len(unwritten)), pa.int64()))
-                )
-    parts = [_NO_POINTS]
-    if named:
-        paths = duckdb_paths(connection, store, [name for name, *_ in named])
-        listing = {"filename": paths, "project": [row[1] for row in named], "run": [row[2] for row in named]}
-        connection.register(
-            "_listing", pa.table({**listing, "place": pa.array([row[3] for row in named], pa.int64())})
-        )
-        parts.append(f"""
-    SELECT l.project, l.run, f.attempt, f.key, f.step, f.wall_time, f.value,
-        l.place, f.file_row_number AS line
-    FROM read_parquet(
-        [{", ".join(map(_text, paths))}],
-        hive_partitioning = false, filename = true, file_row_number = true
-    ) f
-    JOIN _listing l ON f.filename = l.filename""")
-    if tails:
-        connection.register(
-            "_tail",
-            pa.concat_tables([part.unify_dictionaries() for part in tails], promote_options="permissive"),
-        )
-        parts.append(
-            "SELECT project, run::VARCHAR, attempt, key::VARCHAR, step, wall_time, value, place, line FROM "
-            "_tail"
-        )
-    connection.execute(f"CREATE VIEW _points AS {' UNION ALL '.join(parts)}")
-    connection.execute(
-        "CREATE VIEW points AS SELECT project, run, attempt, key, step, wall_time, value FROM _points"
-    )
-    connection.execute(
-        """CREATE VIEW metrics AS SELECT project, run, key, step, wall_time, value FROM _points
-        QUALIFY row_number() OVER (
-            PARTITION BY project, run, key, step ORDER BY attempt DESC, place DESC, line DESC
-        ) = 1"""
-    )
-
-
-def _make_runs(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    runs: list[dict[str, Any]] = []
-    params: list[dict[str, Any]] = []
-    for info in list_runs(store):
-        git = info.provenance.get("git") or {}
-        newest = info.attempts[-1]
-        runs.append(
-            {
-                "project": info.project,
-                "run": info.run,
-                "status": info.status,
-                "started": _parse_time(info.started),
-                "ended": _parse_time(newest.ended),
-                "seconds": info.seconds,
-                "attempts": len(info.attempts),
-                "epoch": newest.epoch,
-                "seed": info.seed,
-                "sweep": info.parent.get("sweep"),
-                "trial": info.parent.get("trial"),
-                "git_commit": git.get("commit"),
-                "git_dirty": git.get("dirty"),
-                "lifecycle": info.lifecycle,
-                **{
-                    name: json.dumps(getattr(info, name), sort_keys=True)
-                    for name in ("tags", "parent", "summary")
-                },
-            }
-        )
-        for name, value in info.flat_params.items():
-            number = None
-            if is_number(value) and not (isinstance(value, int) and abs(value) >= 2**1023):
-                number = float(value)
-            params.append(
-                {
-                    "project": info.project,
-                    "run": info.run,
-                    "name": name,
-                    "value": as_text(value),
-                    "number": number,
-                }
-            )
-    _register(connection, "runs", runs)
-    _register(connection, "params", params)
-
-
-def _make_media(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    rows = [
-        {**file, "project": project, "run": run, "wall_time": _parse_time(file.get("wall_time"))}
-        for project, run in list_names(store)
-        for file in read_all(store, f"runs/project={project}/{run}/media")
-    ]
-    _register(connection, "media", rows)
-
-
-def _register(connection: duckdb.DuckDBPyConnection, view: str, rows: list[dict[str, Any]]) -> None:
-    """Make a view of rows with the columns of ``_COLUMNS``; a column that a row lacks is null."""
-    schema = pa.schema([(name, _KINDS.get(name, pa.string())) for name in _COLUMNS[view].split()])
-    connection.register(view, pa.Table.from_pylist(rows, schema=schema))
-
-
-def _parse_time(written: str | None) -> datetime | None:
-    return datetime.fromisoformat(written) if written else None
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

@@ -27,6 +27,12 @@ _SETTINGS_FILE = re.compile(
 )
 # Every name of a secret has one of these words, which are quick to search for.
 _WORDS = ("secret", "token", "pass", "pwd", "auth", "credential", "string", "key")
+# Tokens that their own beginnings tell, wherever they stand.
+_TOKEN = re.compile(
+    r"""\b(?:hlv_[\w-]{16,}|sk-[\w-]{16,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_\w{20,}
+    |xox[abeprs]-[\w-]{10,}|A(?:KIA|SIA)[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,})""",
+    re.VERBOSE,
+)
 _MAX_LINE = 10_000  # characters: a longer one is data, not code
 _HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _SECRET_FILE = re.compile(
@@ -38,6 +44,24 @@ _SECRET_FILE = re.compile(
 def without_password(address: str) -> str:
     """Remove user and password before the host of an address, even if the password has a slash in it."""
     return re.sub(r"(?<=://)(?:[^/\s]+@|[^/\s:@]*:(?!\d+(?:[/?#,]|$))(?:(?!://)\S)*@)", "", address)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether what has this name, such as a param, is named like a secret."""
+    return _SECRET_VARIABLE.fullmatch(name) is not None
+
+
+def text_without_secrets(text: str) -> str:
+    """Hide in any text what looks like a secret.
+
+    These are passwords in addresses, values that are assigned to names like secrets', and tokens that are
+    told by their beginnings.
+    """
+    text = _TOKEN.sub(HIDDEN, without_password(text))
+    lowered = text.lower()
+    if not any(word in lowered for word in _WORDS):
+        return text
+    return _UNQUOTED.sub(rf"\1{HIDDEN}", _QUOTED.sub(rf"\1\2{HIDDEN}\2", text))
 
 
 def without_secrets(command: Iterable[str], environment: Mapping[str, str]) -> list[str]:
