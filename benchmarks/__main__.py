@@ -34,6 +34,7 @@ PARTS = (
     "mlflow",
     "search",
     "gates",
+    "alerts",
     "rollback",
     "objects",
     "compaction",

@@ -7,6 +7,7 @@ import argparse
 from typing import Any
 
 from commands import (
+    alerts,
     backup,
     compaction,
     cost,
@@ -46,6 +47,7 @@ def add_commands(commands: Any) -> None:
     projects.add_projects_commands(commands)
     views.add_views_commands(commands)
     links.add_links_commands(commands)
+    alerts.add_alerts_commands(commands)
     index.add_index_command(commands)
     journal.add_journal_commands(commands)
     runs.add_runs_commands(commands.choices["runs"].inner)

@@ -25,6 +25,7 @@ from server.access.policy import MAX_BODY, FindPolicy
 from server.access.project_limits import Routes, check_projects
 from server.access.streams import EndStreams, OpenStreams
 from server.access.write_log import LogWrites, WriteLog
+from server.alert_service import send_alerts
 from server.base_path import BasePath
 from server.daily_retention import begin_retention
 from server.errors import AnswerErrors, add_error_handlers, error_responses
@@ -54,6 +55,7 @@ SERVICES: list[Callable[[State], AbstractAsyncContextManager[object]]] = [
     keep_index_fresh,
     publish_models,
     begin_retention,
+    send_alerts,
 ]
 """What runs beside requests: entered when the server starts, left when it stops, the last one first."""
 

@@ -54,6 +54,20 @@ def add_commands(commands: Any) -> None:
             "a hundred years)"
         ),
     )
+    serve.add_argument(
+        "--page-url",
+        metavar="URL",
+        default=os.environ.get("HALVING_PAGE_URL") or None,
+        help="where people reach the page, for links in messages of alerts (default: HALVING_PAGE_URL)",
+    )
+    serve.add_argument(
+        "--alert-network",
+        dest="alert_networks",
+        metavar="NETWORK",
+        action="append",
+        default=[],
+        help="a private network that messages of alerts may be sent to, such as 10.1.0.0/16; repeatable",
+    )
     actions = add_group(commands, "tokens", "make, list and revoke the server's tokens")
     create = add_command(actions, "create", "make a token and print it, this once", _create)
     create.add_argument("name", help="who or what uses it, for example ada or ci; each name is used once")
@@ -97,8 +111,10 @@ def _serve(arguments: argparse.Namespace) -> int:
     """
     from server.serving import serve
 
-    names = ("root", "host", "port", "tokens", "base_path", "dagster_url", "write_log_days")
-    return serve(Settings(**{name: getattr(arguments, name) for name in names}), as_json=arguments.json)
+    names = ("root", "host", "port", "tokens", "base_path", "dagster_url", "write_log_days", "page_url")
+    options = {name: getattr(arguments, name) for name in names}
+    settings = Settings(**options, alert_networks=tuple(arguments.alert_networks))
+    return serve(settings, as_json=arguments.json)
 
 
 def _create(arguments: argparse.Namespace) -> int:

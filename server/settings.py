@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from halving.errors import InvalidInput
+from resources.alerts.addresses import parse_networks
 from server.base_path import base_path_of
 from server.identity.origins import is_loopback
 
@@ -28,9 +29,11 @@ class Settings:
             dropped.
         dagster_url: where Dagster's UI is, for links into it; None shows none.
         write_log_days: after which the write log forgets a write; None keeps all.
+        page_url: where people reach the page, for links in messages of alerts; None: they have none.
+        alert_networks: private networks that messages of alerts may be sent to, such as ``10.1.0.0/16``.
 
     Raises:
-        InvalidInput: ``port``, ``write_log_days`` or ``base_path`` is not accepted.
+        InvalidInput: ``port``, ``write_log_days``, ``base_path`` or a network is not accepted.
     """
 
     root: str | None = None
@@ -41,6 +44,8 @@ class Settings:
     base_path: str = ""
     dagster_url: str | None = None
     write_log_days: float | None = WRITE_LOG_DAYS
+    page_url: str | None = None
+    alert_networks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.port <= _MAX_PORT:  # the system takes a larger number for another port
@@ -50,6 +55,7 @@ class Settings:
                 f"write_log_days = {self.write_log_days:g} is not accepted: give more than 0, at most "
                 f"{_MAX_DAYS}"
             )
+        parse_networks(self.alert_networks)
         object.__setattr__(self, "base_path", base_path_of(self.base_path))
 
     @property

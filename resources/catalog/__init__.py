@@ -4,6 +4,15 @@ It knows tables, statements, migrations and retries; it must not know what a dec
 """
 
 from resources.catalog.access_tables import AnswerRow, SecretRow, TokenRow, WriteLogRow
+from resources.catalog.alert_tables import (
+    AlertChannelRow,
+    AlertConditionRow,
+    AlertDeliveryRow,
+    AlertMessageRow,
+    AlertRow,
+    AlertRuleRow,
+    AlertWatchRow,
+)
 from resources.catalog.catalog import Catalog, mask_password, utcnow
 from resources.catalog.clock import AHEAD_SECONDS
 from resources.catalog.index_tables import RunAttemptRow, RunIndexRow, RunNameRow, RunRow, RunValueRow
@@ -32,6 +41,13 @@ from resources.catalog.tracking_tables import ExperimentRow, LoggedModelRow, Tra
 
 __all__ = [
     "AHEAD_SECONDS",
+    "AlertChannelRow",
+    "AlertConditionRow",
+    "AlertDeliveryRow",
+    "AlertMessageRow",
+    "AlertRow",
+    "AlertRuleRow",
+    "AlertWatchRow",
     "AnswerRow",
     "AttemptRow",
     "Base",

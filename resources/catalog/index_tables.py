@@ -63,6 +63,11 @@ class RunRow(Base):
     for compaction. ``compact_at`` is the time, by the database's clock, from which on it may be compacted. A
     process that compacts it sets a later time, so that no other process does the same, but one will if this
     process dies.
+
+    ``progress`` is the digest of how far its own metrics have come, those of its machine left out, and
+    ``progressed_at`` when the index first saw that, by the database's clock: no clock of a machine that
+    trains decides whether a run is silent. ``silent_after`` is the run's own limit in seconds. ``alerts`` is
+    the number of its alert files that were read.
     """
 
     __tablename__ = "runs"
@@ -104,6 +109,10 @@ class RunRow(Base):
     signature: Mapped[str]
     segments: Mapped[int] = mapped_column(default=-1, server_default="-1")
     compact_at: Mapped[float] = mapped_column(default=0.0, server_default="0")
+    progress: Mapped[str] = mapped_column(default="", server_default="")
+    progressed_at: Mapped[float] = mapped_column(default=0.0, server_default="0")
+    silent_after: Mapped[float | None]
+    alerts: Mapped[int] = mapped_column(default=0, server_default="0")
 
 
 class RunAttemptRow(Base):

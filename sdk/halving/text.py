@@ -1,9 +1,12 @@
 """Values, names, numbers and times as people write and read them."""
 
 import difflib
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
+
+from halving.errors import InvalidInput
 
 NONE = "-"  # What is shown where there is no value.
 
@@ -59,6 +62,19 @@ def duration(seconds: float | None) -> str:
     if seconds == 0 or seconds >= 10:
         return f"{seconds:.0f} s"
     return f"{seconds:.1f} s"
+
+
+def parse_duration(field: str, text: str) -> float:
+    """The seconds of ``90s``, ``15m``, ``2h`` or ``1d``.
+
+    Raises:
+        InvalidInput: it is none of these; names the field.
+    """
+    units = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", text.strip(), re.ASCII)
+    if match is None:
+        raise InvalidInput(f"{field} = {text!r:.80} is not accepted: give a time such as 90s, 15m, 2h or 1d")
+    return float(match[1]) * units[match[2]]
 
 
 def local_time(time: datetime | str | None) -> str:

@@ -7,6 +7,7 @@ from fastapi import APIRouter
 
 from server.access.policy import RoutePolicy
 from server.routes import (
+    alerts,
     ask_tell,
     curves,
     datasets,
@@ -57,13 +58,14 @@ ROUTERS: list[APIRouter] = [
     journal.router,
     views.router,
     links.router,
+    alerts.router,
 ]
 
 POLICIES: list[RoutePolicy] = [
     RoutePolicy("/api/"),  # of all routes that hand in none, and of addresses without a route
     *(
         policy.below(PREFIX)
-        for module in (curves, files, health, ingest, models, session)
+        for module in (alerts, curves, files, health, ingest, models, session)
         for policy in module.POLICIES
     ),
 ]

@@ -1,19 +1,21 @@
 """Reading a run's entry of the index from the store."""
 
+import contextlib
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from halving.errors import InvalidInput
+from halving.errors import Damaged, InvalidInput, NotFound
 from halving.metrics.last_point import last_point
 from halving.metrics.segments import parse_segment_name
-from halving.query.curve_stats import read_extremes
+from halving.query.curve_stats import Extremes, read_extremes
 from halving.query.curve_table import as_text
 from halving.query.run_filter import known_text
-from halving.query.runs import RUNNING, UNFINISHED, RunInfo, read_run, seconds_of
+from halving.query.runs import RUNNING, UNFINISHED, RunInfo, read_json, read_run, seconds_of
 from halving.store.store import Store
 from resources.analysis.run_index.attempt_rows import AttemptColumns, attempt_rows
 from resources.analysis.run_index.exact_numbers import MAX_DIGITS, key_of, nearest
@@ -32,6 +34,10 @@ _MIN_PAUSE = 10.0
 _MAX_PAUSE = 86_400.0
 _MAX_NAME = 500  # characters: at four bytes each they fit into an index of Postgres
 _INTEGERS = 2**63  # integers of a database are below it
+ALERT_PREFIX = "alert-"
+"""Of the names of files in which runs record their alerts (:mod:`halving.run.alerts`)."""
+_MAX_ALERTS = 100  # of a run that are told at a time
+_OF_MACHINE = "system/"  # metrics of the machine, which go on while the training hangs
 
 
 class Value(NamedTuple):
@@ -53,11 +59,13 @@ class Entry:
         row: the columns of its row in ``runs``, without id, revision and ``look_again``.
         values: by kind (params, metrics, tags) and name.
         attempts: the rows of its attempts in ``run_attempts``, without the run's id.
+        alerts: those that it has raised since its row was written, by the names of their files.
     """
 
     row: dict[str, Any]
     values: dict[tuple[str, str], Value]
     attempts: list[AttemptColumns]
+    alerts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def next_look(row: dict[str, Any], now: float) -> float:
@@ -78,7 +86,7 @@ def read_entry(store: Store, project: str, run: str, row: dict[str, Any] | None 
     """Read a run's entry; None if it has not changed since its row was written.
 
     Args:
-        row: ``signature`` and ``status`` of its row, if it has one that can be trusted.
+        row: ``signature``, ``status`` and ``alerts`` of its row, if it has one that can be trusted.
 
     Raises:
         NotFound: it has no record: it was killed while it started, or its folder is being deleted.
@@ -95,8 +103,16 @@ def read_entry(store: Store, project: str, run: str, row: dict[str, Any] | None 
     info = read_run(listed, project, run)
     if unchanged_status == info.status:
         return None
-    columns = {**_row(info), "signature": signature, "segments": segments}
-    return Entry(columns, _values(listed, info), attempt_rows(info, partial(last_point, store, project, run)))
+    alerts = sorted(name for name in listed.records if name.startswith(ALERT_PREFIX))
+    columns = {**_row(info), "signature": signature, "segments": segments, "alerts": len(alerts)}
+    extremes = read_extremes(listed, info)
+    columns["progress"] = _progress(info, extremes)
+    read_before = 0
+    if row is not None:
+        read_before = row["alerts"]
+    new_alerts = _read_alerts(store, project, run, alerts[read_before:])
+    attempts = attempt_rows(info, partial(last_point, store, project, run))
+    return Entry(columns, _values(info, extremes), attempts, new_alerts)
 
 
 def _signature(run: ListedRun) -> str:
@@ -130,10 +146,27 @@ def _row(info: RunInfo) -> dict[str, Any]:
         "snapshot": _text(parent.get("snapshot")),
         "commit": _text(git.get("commit")),
         "seed": _integer(info.seed),
+        "silent_after": _seconds(info.starts.get(newest.number, info.record).get("silent_after")),
     }
 
 
-def _values(store: Store, info: RunInfo) -> dict[tuple[str, str], Value]:
+def _progress(info: RunInfo, extremes: Mapping[str, Extremes]) -> str:
+    """The digest of how far the run has come: its attempt and epoch, and the points of its own metrics."""
+    newest = info.attempts[-1]
+    points = sorted((name, end.points) for name, end in extremes.items() if not name.startswith(_OF_MACHINE))
+    return hashlib.sha256(json.dumps([newest.number, newest.epoch, points]).encode()).hexdigest()[:32]
+
+
+def _read_alerts(store: Store, project: str, run: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Read the newest alerts of a run; one that is damaged or gone is left out, as it tells nothing."""
+    alerts = {}
+    for name in names[-_MAX_ALERTS:]:
+        with contextlib.suppress(Damaged, NotFound):
+            alerts[name] = read_json(store, f"runs/project={project}/{run}/{name}")
+    return alerts
+
+
+def _values(info: RunInfo, extremes: Mapping[str, Extremes]) -> dict[tuple[str, str], Value]:
     values: dict[tuple[str, str], Value] = {}
     for name, param in info.flat_params.items():
         value = param_value(param)
@@ -141,10 +174,8 @@ def _values(store: Store, info: RunInfo) -> dict[tuple[str, str], Value]:
             values["params", _name(name)] = value
     for name, tag in info.tags.items():
         values["tags", _name(str(name))] = _text_value(str(tag))
-    for name, extremes in read_extremes(store, info).items():
-        values["metrics", _name(name)] = Value(
-            NUMBER, _number(extremes.last), None, extremes.min, extremes.max
-        )
+    for name, end in extremes.items():
+        values["metrics", _name(name)] = Value(NUMBER, _number(end.last), None, end.min, end.max)
     return values
 
 
@@ -179,6 +210,12 @@ def _text(value: Any) -> str | None:
     if value is None:
         return None
     return known_text(str(value))
+
+
+def _seconds(value: Any) -> float | None:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf:
+        return float(value)
+    return None
 
 
 def _attempt(number: int) -> int:

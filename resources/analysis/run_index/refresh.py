@@ -255,7 +255,7 @@ class Refresher:
         now = self._clock()
         try:
             decided = with_outcomes(self._catalog, [self._with_best(entry) for entry in entries])
-            write_entries(self._catalog, decided, [next_look(entry.row, now) for entry in entries])
+            write_entries(self._catalog, decided, [next_look(entry.row, now) for entry in entries], now)
         except _REFUSALS as error:
             if len(entries) > 1:  # a run that the database refuses must not keep the others out
                 for entry in entries:
@@ -311,7 +311,18 @@ class Refresher:
 def _looks(session: Session, limit: int, condition: Any, stale_below: int = 0) -> list[Look]:
     columns = [
         RunRow.__table__.c[name]
-        for name in ("id", "project", "run", "status", "started", "ended", "seconds", "signature", "revision")
+        for name in (
+            "id",
+            "project",
+            "run",
+            "status",
+            "started",
+            "ended",
+            "seconds",
+            "signature",
+            "revision",
+            "alerts",
+        )
     ]
     rows = session.execute(select(*columns).where(condition).order_by(RunRow.look_again).limit(limit))
     return [Look(row.project, row.run, dict(row._mapping), row.revision < stale_below) for row in rows]

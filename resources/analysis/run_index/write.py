@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from resources.analysis.run_index.attempt_rows import AttemptColumns
 from resources.analysis.run_index.entry import Entry, Value, next_look
+from resources.analysis.run_index.run_alerts import raise_run_alerts
 from resources.catalog import (
     AHEAD_SECONDS,
     Catalog,
@@ -31,12 +32,17 @@ _INDEX, _RUNS, _ATTEMPTS, _NAMES, _VALUES = _TABLES
 _Item = TypeVar("_Item")
 
 
-def write_entries(catalog: Catalog, entries: Sequence[Entry], looks: Sequence[float]) -> int:
-    """Add or replace runs; return how many rows of values changed.
+def write_entries(
+    catalog: Catalog, entries: Sequence[Entry], looks: Sequence[float], now: float | None = None
+) -> int:
+    """Add or replace runs, and raise the alerts that they have; return how many rows of values changed.
 
     Args:
         looks: the time of each run's next look.
+        now: by the database's clock (default: the catalog's).
     """
+    if now is None:
+        now = catalog.now()
     if not entries:
         return 0
     with catalog.write() as session:
@@ -44,7 +50,7 @@ def write_entries(catalog: Catalog, entries: Sequence[Entry], looks: Sequence[fl
         ids = _put_runs(
             session,
             [
-                {**entry.row, "revision": revision, "look_again": look}
+                {**entry.row, "revision": revision, "look_again": look, "progressed_at": now}
                 for entry, look in zip(entries, looks, strict=True)
             ],
         )
@@ -57,6 +63,7 @@ def write_entries(catalog: Catalog, entries: Sequence[Entry], looks: Sequence[fl
             for key, value in entry.values.items():
                 values[names[key], run_id] = value
         _put_attempts(session, attempts)
+        raise_run_alerts(session, entries, now)
         return _put_values(session, list(ids.values()), values)
 
 
@@ -159,7 +166,9 @@ def _take_turn(session: Session) -> None:
 def _put_runs(session: Session, rows: list[dict[str, Any]]) -> dict[tuple[str, str], int]:
     """Add or replace rows of runs; return their ids by project and run."""
     put = _insert(session, _RUNS)
-    changed = {name: put.excluded[name] for name in rows[0] if name not in ("project", "run")}
+    changed: dict[str, Any] = {name: put.excluded[name] for name in rows[0] if name not in ("project", "run")}
+    goes_on = _RUNS.c.progress != put.excluded["progress"]
+    changed["progressed_at"] = case((goes_on, put.excluded["progressed_at"]), else_=_RUNS.c.progressed_at)
     session.execute(put.on_conflict_do_update(index_elements=["project", "run"], set_=changed), rows)
     ids: dict[tuple[str, str], int] = {}
     for part in _parts((row["project"], row["run"]) for row in rows):

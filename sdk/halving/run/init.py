@@ -23,6 +23,8 @@ from halving.trial.context import Controller, TrialContext
 
 # The ordinal of a run among those that this process begins, by which a rerun of its script recognizes it.
 _ORDINALS = count(1)
+# Points are in the store a few seconds after they are logged, and are read there every few seconds.
+_MIN_SILENT_SECONDS = 30.0
 
 
 def init(
@@ -39,6 +41,7 @@ def init(
     system_metrics: float | None = 30.0,
     deterministic: bool = False,
     distributed: bool = True,
+    silent_after: float | None = None,
 ) -> Run:
     """Start a run, or the next attempt of the run ``id``.
 
@@ -72,13 +75,17 @@ def init(
             on one rank only.
         system_metrics: seconds between samples of CPU, memory, disk, network and GPUs (extras ``system`` and
             ``gpu``); None for none.
+        silent_after: seconds, at least 30, after which people are told that the run has logged nothing
+            (``docs/alerts.md``); None: its project's rule decides.
 
     Raises:
-        InvalidInput: a name, a hyperparameter, the seed or the address is not accepted.
+        InvalidInput: a name, a hyperparameter, the seed, the address or ``silent_after`` is not accepted.
         AlreadyExists: the run ``id`` exists with other hyperparameters.
         StoreError: the store cannot be written, or was unavailable for ten minutes.
     """
     seed = _check_seed(seed)
+    if silent_after is not None:
+        _check_silent_after(silent_after)
     ranks = ranks_of_process() if distributed else ALONE
     number = next(_ORDINALS)
     parent: dict[str, Any] = {}
@@ -108,6 +115,9 @@ def init(
         )
     run = ranks.together("halving.init()", lambda: id or new_id())
     store = open_store(root, url, token, f"{project}/{run}")
+    recorded = how_begun(number)
+    if silent_after is not None:
+        recorded = {**recorded, "silent_after": silent_after}
     settings = ranks.together("halving.init()", lambda: _common_settings(store, project, id, config, seed))
     return Run(
         store,
@@ -119,7 +129,7 @@ def init(
         strict=strict,
         system_metrics=system_metrics,
         deterministic=deterministic,
-        recorded=how_begun(number),
+        recorded=recorded,
         ranks=ranks,
     )
 
@@ -156,6 +166,14 @@ def _check_seed(seed: Any) -> int | None:
         if not isinstance(seed, bool) and 0 <= number < 2**63:
             return number
     raise InvalidInput(f"seed = {seed!r:.200} is not accepted: give a whole number from 0 to 2**63 - 1")
+
+
+def _check_silent_after(seconds: Any) -> None:
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not is_number or not _MIN_SILENT_SECONDS <= seconds < float("inf"):
+        raise InvalidInput(
+            f"silent_after = {seconds!r:.80} is not accepted: give seconds, at least {_MIN_SILENT_SECONDS:g}"
+        )
 
 
 def _common_settings(

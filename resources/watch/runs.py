@@ -1,0 +1,84 @@
+"""Alerts of scripts' runs, by the index of runs; those of trials come from their sweeps."""
+
+from collections.abc import Iterator, Mapping
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from halving.text import duration
+from resources.alerts.alert import Alert
+from resources.analysis.run_index.run_alerts import MAX_AGE_SECONDS
+from resources.catalog import AlertConditionRow, RunRow
+from resources.watch.conditions import Condition, Ended
+
+FAILED = "failed"
+_SAVED = "Its record and its points: halving show {run}"
+_UNSAVED = (
+    "Its last points may still be on the machine that trained it: halving recover saves them there, and so "
+    "does its next attempt"
+)
+# By status: the event, and what to do. A run that has no end is unfinished until its journal is recovered.
+_ENDS = {
+    "crashed": ("crashed", _SAVED),
+    "unfinished": ("crashed", _UNSAVED),
+    "failed": ("failed", _SAVED),
+}
+
+
+def find_failed(session: Session, revision: int, since: float) -> Iterator[Condition]:
+    """Runs of scripts that the index has read as failed or crashed since a revision.
+
+    Args:
+        revision: that of the last look.
+        since: runs that ended before that are left out; in seconds since the epoch.
+    """
+    ended = func.coalesce(RunRow.ended, RunRow.started + func.coalesce(RunRow.seconds, 0.0))
+    rows = session.scalars(
+        select(RunRow)
+        .where(RunRow.revision > revision, RunRow.sweep.is_(None), RunRow.lifecycle == "active")
+        .where(RunRow.status.in_(list(_ENDS)))
+        .where(ended >= since)
+        .order_by(RunRow.revision)
+    )
+    for row in rows:
+        alert = _alert(row)
+        yield Condition(f"{FAILED}:{alert.subject}:{row.attempt}", alert, row.attempt, repeats=False)
+
+
+def find_recovered(
+    session: Session, open_rows: Mapping[str, AlertConditionRow], now: float
+) -> Iterator[Ended]:
+    """Runs that failed or crashed, and have gone on since."""
+    for key, open_row in open_rows.items():
+        if not key.startswith(f"{FAILED}:"):
+            continue
+        project, _, run = open_row.subject.partition("/")
+        row = session.scalar(select(RunRow).where(RunRow.project == project, RunRow.run == run))
+        if row is None or row.lifecycle != "active" or open_row.since < now - MAX_AGE_SECONDS:
+            yield Ended(key, None)
+        elif row.attempt > (open_row.attempt or 0):
+            yield Ended(key, f"{open_row.subject} goes on in attempt {row.attempt}")
+        elif row.status == "running":
+            yield Ended(key, f"{open_row.subject} is running: its machine was only not reached")
+
+
+def _alert(row: RunRow) -> Alert:
+    event, advice = _ENDS[row.status]
+    run = f"{row.project}/{row.run}"
+    title = f"{run} {event}"
+    if row.seconds is not None:
+        title += f" after {duration(row.seconds)}"
+    if row.epoch:
+        title += f", at epoch {row.epoch}"
+    if row.attempt > 1:
+        title += f", in attempt {row.attempt}"
+    return Alert(
+        key=f"run:{run}:{row.attempt}:{event}",
+        event=event,
+        kind="run",
+        subject=run,
+        title=title,
+        text=advice.format(run=run),
+        level="error",
+        project=row.project,
+    )
