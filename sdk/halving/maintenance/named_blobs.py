@@ -29,7 +29,7 @@ from halving.store.store import Store
 _DIGEST = re.compile(rb"sha256:([0-9a-f]{64})")
 _SHARDED = re.compile(rb'"sharded":\s*true')  # The blob of such a checkpoint record is a manifest.
 _RERUN_OF = re.compile(rb'"rerun_of":\s*"([^"]+)"')
-_NAMES_NOTHING = ("end-", "amend-", "image-")  # how the records begin that name no blob
+_NAMES_NOTHING = ("end-", "amend-", "alert-", "image-")  # how the records begin that name no blob
 _READERS = 16  # requests to an object store at the same time
 _CHUNK_RECORDS = 2_000
 

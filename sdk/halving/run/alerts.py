@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from halving.errors import InvalidInput, StoreError
+from halving.errors import InvalidInput
 from halving.store.json_files import now, to_json
 from halving.store.retry import warn
 from halving.store.store import Store
@@ -73,7 +73,7 @@ class Alerts:
         content = to_json({**alert._asdict(), "attempt": attempt, "time": now()})
         try:
             self._store.create(f"{self._folder}/{name}", content, sole=True)
-        except StoreError as error:
+        except OSError as error:  # among them StoreError
             warn(f"the alert {alert.title!r} is not recorded: {error}")
             return False
         return True

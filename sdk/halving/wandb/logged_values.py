@@ -5,6 +5,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from halving.errors import InvalidInput
+
 INTERNAL = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 """Names that are W&B's own, which a script may log and which are not recorded."""
 
@@ -40,7 +42,10 @@ def converted(value: Any) -> Any:
     convert = _converters.get(kind)
     if convert is None:
         convert = _converters[kind] = _converter_of(value)
-    return convert(value)
+    try:
+        return convert(value)
+    except InvalidInput:
+        return value  # The run refuses, counts and warns about it.
 
 
 def _converter_of(value: Any) -> Callable[[Any], Any]:
@@ -87,20 +92,15 @@ def _media(value: Any) -> Any:
 
 
 def _text(value: str) -> Any:
-    from halving.errors import InvalidInput
     from halving.ingest.media import Text
 
     if value in _NUMBERS:
         return _NUMBERS[value]
-    try:
-        return Text(value)
-    except InvalidInput:
-        return value  # The run refuses and counts it.
+    return Text(value)
 
 
 def _array(value: Any) -> Any:
     """An array or tensor: a number if it has one value, and a histogram if it has many."""
-    from halving.errors import InvalidInput
     from halving.ingest.media import Histogram
 
     if not value.ndim:
@@ -112,10 +112,7 @@ def _array(value: Any) -> Any:
         return value.reshape(())
     if count <= _MAX_LISTED:
         return value
-    try:
-        return Histogram(value, bins=_MAX_LISTED)
-    except InvalidInput:
-        return value
+    return Histogram(value, bins=_MAX_LISTED)
 
 
 def _of_library(value: Any) -> Any:

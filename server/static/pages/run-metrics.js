@@ -116,7 +116,7 @@ function definitionOf(run, key) {
   const exact = defined[key] ?? defined[key.replaceAll("/", ".")];
   if (exact) return exact;
   const fitting = Object.keys(defined).filter((name) => name.endsWith("*") && key.startsWith(name.slice(0, -1)));
-  fitting.sort((one, other) => other.length - one.length);
+  fitting.sort((first, second) => second.length - first.length);
   return defined[fitting[0] ?? ""] ?? {};
 }
 

@@ -143,3 +143,12 @@ def test_charts_have_the_values_that_wandb_gives_them(wandb: ModuleType) -> None
     assert _rows(matrix) == [["cat", "cat", 1], ["cat", "dog", 0], ["dog", "cat", 1], ["dog", "dog", 1]]
     lines = wandb.plot.line_series([1, 2], [[3, 4], [5, 6]], keys=["a", "b"])
     assert _rows(lines) == [[1, "a", 3], [2, "a", 4], [1, "b", 5], [2, "b", 6]]
+
+
+def test_a_text_that_has_no_form_is_counted_and_training_goes_on(wandb: ModuleType, store: Store) -> None:
+    run = wandb.init(project="p")
+    with pytest.warns(UserWarning, match="half"):
+        run.log({"half": "\ud800", "loss": 1.0})
+    with pytest.warns(UserWarning, match="1 values of"):
+        run.finish()
+    assert curves_of(store, run) == {"loss": [(0, 1.0)]}
