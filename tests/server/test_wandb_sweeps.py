@@ -161,6 +161,24 @@ def test_a_run_that_is_opened_again_within_the_function_is_the_trials_run(place:
     assert [trial.results[-1].values for trial in trials(place, sweep)] == [(0.25,)]
 
 
+def test_ctrl_c_gives_the_trial_back_and_ends_the_agent(place: Backend) -> None:
+    sweep = wandb.sweep(config(run_cap=1), project="mnist")
+    trained = []
+
+    def train() -> None:
+        trained.append(wandb.init().id)
+        if len(trained) == 1:
+            raise KeyboardInterrupt
+        wandb.log({"loss": 0.5})
+
+    wandb.agent(sweep, train)
+    assert trained == [f"{sweep}.0000"]
+    assert wandb.run is None
+    wandb.agent(sweep, train)
+    assert trained == [f"{sweep}.0000"] * 2
+    assert [trial.results[-1].values for trial in trials(place, sweep)] == [(0.5,)]
+
+
 AGENT = """
 import sys, time
 import halving.wandb as wandb

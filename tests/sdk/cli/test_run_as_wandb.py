@@ -219,7 +219,8 @@ def test_each_rank_of_torchrun_gets_our_module(tmp_path: Path, start: Started) -
     (tmp_path / "train.py").write_text(WHICH)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
     done = start(*launcher)
-    assert (done.returncode, done.stdout.split()) == (0, ["halving.wandb", "halving.wandb"]), done.stderr
+    # The ranks may write into each other's line.
+    assert (done.returncode, done.stdout.count("halving.wandb")) == (0, 2), done.stderr
 
 
 @pytest.mark.slow
