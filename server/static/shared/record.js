@@ -17,6 +17,7 @@ export function Record({ record }) {
         ["ended", timeTitle(record.ended)],
         ["duration", duration(record.seconds)],
         ["epoch", record.epoch],
+        ["checkpoints", record.checkpoints.length || null],
         ["seed", record.seed],
         ["sweep", record.parent.sweep],
         ["trial", record.parent.trial],

@@ -1,5 +1,6 @@
 """A shared page in a real browser, from a file and without a network."""
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,23 @@ def test_the_curve_under_the_pointer_is_named(backend: Backend, opened: Callable
     expect(tip).to_contain_text("run-0")
     expect(tip).to_contain_text("step 39")
     assert 0.97 < float(tip.locator("span").first.inner_text().split()[0]) < 0.98
+
+
+def test_values_of_many_decades_keep_their_digits_and_infinity_stays(
+    backend: Backend, opened: Callable[..., Page]
+) -> None:
+    with halving.init("demo", {}, backend.store.root, id="r0", system_metrics=None) as run:
+        for step in range(40):
+            run.log({"norm": math.inf if step == 5 else 10 ** (-step / 4)}, step=step)
+    page = opened("view", "logy=1")
+    wait_for(lambda: _drawn(page) >= 1, 60, "the chart is drawn")
+    box = panel_of(page, "norm").locator(".u-over").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] - 12)
+    tip = panel_of(page, "norm").locator(".tip")
+    expect(tip).to_contain_text("step 39")
+    value = tip.locator("span").first.inner_text().split()[0].replace("\N{MINUS SIGN}", "-")
+    assert float(value) == pytest.approx(10 ** (-39 / 4), rel=2e-3)
 
 
 def test_grouped_runs_are_one_line_for_each_group(backend: Backend, opened: Callable[..., Page]) -> None:
