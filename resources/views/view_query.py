@@ -86,6 +86,12 @@ def _check_fields(name: str, value: str) -> None:
         raise _error(name, value, str(error)) from None
 
 
+def _check_group(name: str, value: str) -> None:
+    _check_fields(name, value)
+    if len(parse_fields(value)) > 1:
+        raise _error(name, value, "give one field, such as params.optimizer")
+
+
 def _check_text(name: str, value: str) -> None:
     """Any text is a search, or the name of what one run may have tomorrow."""
 
@@ -149,7 +155,7 @@ def _error(name: str, value: str, reason: str) -> InvalidInput:
 _CHECKS: dict[str, Callable[[str, str], None]] = {
     "filter": _check_filter,
     "columns": _check_fields,
-    "group": _check_text,
+    "group": _check_group,
     "metrics": _check_text,
     "show": _check_ids,
     "hide": _check_ids,

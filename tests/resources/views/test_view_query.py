@@ -41,6 +41,7 @@ def test_what_is_empty_is_left_out_and_an_empty_view_is_all_runs() -> None:
         ("filter=status+==", "filter = 'status =='"),
         ("filter=a&filter=b", "filter is there twice"),
         ("columns=params.", "columns = 'params.'"),
+        ("group=params.a,params.b", "group = 'params.a,params.b' is not accepted: give one field"),
         ("top=1001", "top = '1001' is not accepted: give a whole number from 0 to 1000"),
         ("top=-1", "top = '-1'"),
         ("tab=secrets", "tab = 'secrets' is not accepted: give curves or"),
