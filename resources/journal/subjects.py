@@ -131,7 +131,7 @@ def resolve_subject(
         if kind in (None, each) and _is_text(name):
             subjects += _named(session, each, name)
     if not subjects and kind in (None, "run") and _is_text(name):
-        subjects = _runs_that_begin(session, name)
+        subjects = _runs_that_begin(session, name, projects)
     if projects is not None:
         subjects = [subject for subject in subjects if subject.project in projects]
     if len(subjects) == 1:
@@ -164,8 +164,8 @@ def _named(session: Session, kind: str, name: str) -> list[Subject]:
     return [subject] if subject is not None else []
 
 
-def _runs_that_begin(session: Session, name: str) -> list[Subject]:
-    """Runs whose id begins with a text, within a project if it is named."""
+def _runs_that_begin(session: Session, name: str, projects: Collection[str] | None) -> list[Subject]:
+    """Runs of these projects whose id begins with a text, within a project if it is named."""
     project, slash, beginning = name.rpartition("/")
     if not beginning:
         return []
@@ -173,6 +173,8 @@ def _runs_that_begin(session: Session, name: str) -> list[Subject]:
     query = query.where(RunRow.run.startswith(beginning, autoescape=True))
     if slash:
         query = query.where(RunRow.project.in_(names_of(session, project)))
+    if projects is not None:
+        query = query.where(RunRow.project.in_(projects))
     pairs = session.execute(query.order_by(RunRow.project, RunRow.run).limit(50)).all()
     # SQLite's LIKE takes a letter in either case for the same.
     runs = [_run(session, f"{project}/{run}") for project, run in pairs if run.startswith(beginning)]

@@ -177,6 +177,14 @@ def test_a_name_means_one_subject(full: Catalog, name: str, kind: str | None, me
         assert subject_of(session, subject.kind, subject.name) == subject
 
 
+def test_many_runs_of_other_projects_do_not_hide_the_run_that_is_meant(catalog: Catalog) -> None:
+    with catalog.write() as session:
+        add_all(session, *(run_row(f"a{number:03d}", 0, project="digits") for number in range(60)))
+        add_all(session, run_row("a-mine", 0, project="words"))
+    with catalog.read() as session:
+        assert resolve_subject(session, "a", projects=["words"]).name == "words/a-mine"
+
+
 @pytest.mark.parametrize(
     ("name", "options", "error", "message"),
     [
