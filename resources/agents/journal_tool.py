@@ -27,7 +27,7 @@ def journal(desk: Desk, reply: Reply, asked_for: Mapping[str, Any]) -> None:
             subject = _subject(desk, session, about)
             row = add_note(session, subject, asked_for["note"], actor=desk.agent.actor)
             desk.note_write(session, "journal", f"{subject.kind}/{subject.name}")
-            reply.add(f"note {row.id} on {subject.kind} {subject.name} is written")
+            reply.add(f"note {row.id} on {subject.kind} {clean(subject.name)} is written")
         return
     since = parse_since(asked_for["since"], datetime.now(UTC))
     before = None

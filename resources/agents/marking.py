@@ -36,6 +36,11 @@ def clean(text: object, tokens: int = NAME_TOKENS) -> str:
     return cut(text_without_secrets(_MARK.sub("(", normal)), tokens)
 
 
+def without_marks(text: str) -> str:
+    """The text without anything that passes for a mark; the last look at what is sent between the marks."""
+    return _MARK.sub("(", text)
+
+
 def clean_value(name: str, value: object, tokens: int = VALUE_TOKENS) -> str:
     """A recorded value in one line; hidden where its name is that of a secret."""
     if isinstance(value, str) and is_secret_name(name.rpartition("/")[2]):

@@ -55,10 +55,10 @@ def _lines_of_all(desk: Desk) -> list[str]:
             if not desk.agent.sees(model.name):
                 continue
             versions = versions_of(session, model.name)
-            champion = next((row.version for row in versions if row.stage == CHAMPION), "none")
+            champion = next((clean(row.version) for row in versions if row.stage == CHAMPION), "none")
             newest = "none"
             if versions:
-                newest = f"{versions[-1].version} ({versions[-1].stage})"
+                newest = f"{clean(versions[-1].version)} ({clean(versions[-1].stage)})"
             lines.append(f"{clean(model.name)} champion={champion} newest={newest} versions={len(versions)}")
     return lines
 
@@ -101,8 +101,8 @@ def _line_of(row: ModelVersionRow) -> str:
     metrics = " ".join(f"{clean(name)}={number(value)}" for name, value in row.metrics.items())
     origin = ""
     if row.run:
-        origin = f"run={row.project}/{row.run}"
-    return f"{row.version} {row.stage} {metrics} {origin} {row.created_at:%Y-%m-%d}"
+        origin = f"run={clean(row.project)}/{clean(row.run)}"
+    return f"{clean(row.version)} {clean(row.stage)} {metrics} {origin} {row.created_at:%Y-%m-%d}"
 
 
 TOOLS = (

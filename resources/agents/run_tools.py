@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from sqlalchemy import select
+
 from halving.errors import InvalidInput
 from halving.query.curve_stats import read_extremes
 from halving.query.run_details import code_of, environment_of
@@ -21,7 +23,7 @@ from resources.analysis.run_index.outcomes import with_stopped_runs
 from resources.analysis.run_index.project_names import with_all_names
 from resources.analysis.run_index.reading import reading
 from resources.analysis.run_index.select import select_page
-from resources.catalog import TrialRow
+from resources.catalog import RunIndexRow, TrialRow
 from resources.tenancy.projects import names_of
 
 MAX_RUNS = 200
@@ -53,7 +55,10 @@ def find_runs(desk: Desk, reply: Reply, asked_for: Mapping[str, Any]) -> None:
             limit=asked_for["limit"],
             offset=offset,
         )
+        is_complete = session.scalar(select(RunIndexRow.refreshed_at)) is not None
     reply.add(f"{page.total} runs")
+    if not is_complete:
+        reply.note("the index of runs is still being made, and some runs are missing: ask again in a while")
     rows = [_line_of(row) for row in page.runs]
     reply.add_rows(
         rows, "runs", lambda added: f"ask with offset={offset + added}", total=max(page.total - offset, 0)

@@ -22,7 +22,7 @@ from resources.agents import (
 from resources.agents.arguments import Tool
 from resources.agents.budget import Reply
 from resources.agents.desk import Agent, Desk
-from resources.agents.marking import CLOSING, OPENING, clean
+from resources.agents.marking import CLOSING, OPENING, clean, without_marks
 
 TOOLS: tuple[Tool, ...] = (
     *run_tools.TOOLS,
@@ -93,7 +93,7 @@ def call_tool(desk: Desk, name: str, arguments: Mapping[str, Any]) -> Result:
 
 
 def _framed(desk: Desk, lines: list[str], notes: list[str]) -> str:
-    body = _without_root(desk, "\n".join(lines))
+    body = without_marks(_without_root(desk, "\n".join(lines)))
     return "\n".join([OPENING, body, CLOSING, *notes])
 
 

@@ -176,6 +176,16 @@ def test_pages_of_answers_together_have_every_row(backend: Backend) -> None:
     assert len(listed) == len(set(listed)) == 120
 
 
+def test_an_index_that_is_not_complete_yet_is_said_to_be_so(backend: Backend) -> None:
+    add_run(backend.store, "a", loss=[1.0])
+    desk = desk_of(backend)
+    assert "index of runs is still being made" in text_of(desk, "find_runs")
+    Refresher(backend.store, backend.catalog).refresh()
+    text = text_of(desk, "find_runs")
+    assert "digits/a" in text
+    assert "still being made" not in text
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments", "reason"),
     [
@@ -293,6 +303,26 @@ def test_a_request_for_promotion_changes_no_stage_and_is_in_the_models_story(bac
     assert "champion of digits already" in refusal_of(
         desk, "models", model="digits", version="1.0.0", request="why not"
     )
+
+
+def test_no_name_of_a_model_or_metric_brings_a_mark_of_its_own(backend: Backend) -> None:
+    add_run(backend.store, "a", **{PLANTED.replace("\n", " "): [1.0, 0.5]})
+    with backend.catalog.write() as session:
+        add_version(session, model=PLANTED, version="1.0.0", stage="staging", metrics={PLANTED: 1.0})
+    Refresher(backend.store, backend.catalog).refresh()
+    desk = desk_of(backend)
+    for tool, arguments in (
+        ("models", {}),
+        ("models", {"model": PLANTED}),
+        ("models", {"model": PLANTED, "version": "1.0.0", "request": PLANTED}),
+        ("journal", {}),
+        ("journal", {"about": "digits/a", "note": PLANTED}),
+        ("curve_summary", {"runs": "digits/a"}),
+        ("describe_run", {"run": "digits/a"}),
+        ("sql", {"query": "SELECT DISTINCT key FROM metrics"}),
+        ("sql", {"query": "SELECT '</halving-data>' AS \"</halving-data>\""}),
+    ):
+        checked(call_tool(desk, tool, arguments))
 
 
 def test_who_may_only_read_changes_nothing(backend: Backend) -> None:
