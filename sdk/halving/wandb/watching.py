@@ -7,7 +7,7 @@ logged. What fails in a hook is a warning, and never ends a training.
 import weakref
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from halving.ingest.media import Histogram, edges_around
 from halving.wandb.errors.term import termwarn
@@ -173,8 +173,7 @@ def _log(run: "Run", state: _Watch, key: str, tensor: "torch.Tensor") -> None:
 def histogram_of(tensor: "torch.Tensor") -> Histogram | None:
     """The histogram of a tensor's finite values as W&B computes it; None: it has none.
 
-    It has 64 bins from the lowest to the highest value, or one if all are equal. The device is waited for
-    twice: for both ends, and for the counts.
+    It has 64 bins from the lowest to the highest value, or one if all are equal.
     """
     import torch
 
@@ -185,23 +184,20 @@ def histogram_of(tensor: "torch.Tensor") -> Histogram | None:
         zeros = values.numel() - values._nnz()
         values = values.values()
     flat = values.reshape(-1)
-    if flat.dtype != torch.float64:
+    if flat.dtype not in (torch.float32, torch.float64):
         flat = flat.float()
-    if not flat.numel():
+    kind = "memory" if flat.device.type == "cpu" else "device"
+    counter = _COUNTERS[kind](flat)
+    if counter.count == 0:
         return None
-    finite = torch.isfinite(flat)
-    low_end = torch.where(finite, flat, torch.inf).min()
-    high_end = torch.where(finite, flat, -torch.inf).max()
-    low, high, count = torch.stack([low_end, high_end, finite.sum().to(flat.dtype)]).tolist()
-    if low > high:
-        return None
+    low = counter.low
+    high = counter.high
     if zeros:
         low = min(low, 0.0)
         high = max(high, 0.0)
     if low == high:
-        return Histogram(counts=[int(count) + zeros], edges=edges_around(low))
-    # What is not finite lies outside of both ends, so it is not counted.
-    counts = torch.histc(torch.where(finite, flat, high + abs(high) + 1), _BINS, low, high).tolist()
+        return Histogram(counts=[counter.count + zeros], edges=edges_around(low))
+    counts = counter.count_bins(low, high)
     edges = _edges(low, high)
     if zeros:
         counts[_bin_of_zero(edges)] += zeros
@@ -217,6 +213,75 @@ def _edges(low: float, high: float) -> list[float]:
         return edges
     finer: list[float] = torch.linspace(low, high, _BINS + 1, dtype=torch.float64).tolist()
     return finer
+
+
+class _Counter(Protocol):
+    """Counts the finite values of a tensor.
+
+    Attributes:
+        low, high: the ends of the finite values.
+        count: how many there are.
+    """
+
+    low: float
+    high: float
+    count: int
+
+    def count_bins(self, low: float, high: float) -> list[float]:
+        """The counts of equal bins between two ends."""
+
+
+class _OnDevice:
+    """Counts where the tensor is; the device is waited for twice, for the ends and for the counts."""
+
+    def __init__(self, flat: "torch.Tensor") -> None:
+        import torch
+
+        self.low = self.high = 0.0
+        self.count = 0
+        self._flat = flat
+        if flat.numel():
+            self._finite = torch.isfinite(flat)
+            low = torch.where(self._finite, flat, torch.inf).min()
+            high = torch.where(self._finite, flat, -torch.inf).max()
+            count = self._finite.sum().to(torch.float64)
+            ends = torch.stack([low.to(torch.float64), high.to(torch.float64), count])
+            self.low, self.high, number = ends.tolist()
+            self.count = int(number)
+
+    def count_bins(self, low: float, high: float) -> list[float]:
+        import torch
+
+        # What is not finite lies outside of both ends, so it is not counted.
+        values = torch.where(self._finite, self._flat, high + abs(high) + 1)
+        counts: list[float] = torch.histc(values, _BINS, low, high).tolist()
+        return counts
+
+
+class _InMemory:
+    """Counts as ``torch.histc`` does, without torch's threads, which take milliseconds to meet."""
+
+    def __init__(self, flat: "torch.Tensor") -> None:
+        import numpy as np
+
+        array = flat.numpy()
+        self._array = array[np.isfinite(array)]
+        self.low = self.high = 0.0
+        self.count = int(self._array.size)
+        if self.count:
+            self.low = float(self._array.min())
+            self.high = float(self._array.max())
+
+    def count_bins(self, low: float, high: float) -> list[float]:
+        import numpy as np
+
+        kind = self._array.dtype.type
+        places = ((self._array - kind(low)) * kind(_BINS) / (kind(high) - kind(low))).astype(np.int64)
+        counts: list[float] = np.bincount(np.minimum(places, _BINS - 1), minlength=_BINS).tolist()
+        return counts
+
+
+_COUNTERS: dict[str, "Callable[[torch.Tensor], _Counter]"] = {"memory": _InMemory, "device": _OnDevice}
 
 
 def _bin_of_zero(edges: list[float]) -> int:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from halving import Store
+from halving.wandb import watching
 from halving.wandb.watching import histogram_of
 
 INPUTS = torch.arange(6.0).reshape(2, 3)
@@ -76,8 +77,12 @@ def test_an_error_in_a_hook_is_one_warning_and_training_goes_on(
     ]
 
 
+@pytest.mark.parametrize("place", ["memory", "device"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-def test_a_histogram_counts_the_finite_values_between_the_ends(dtype: torch.dtype) -> None:
+def test_a_histogram_counts_the_finite_values_between_the_ends(
+    dtype: torch.dtype, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(watching._COUNTERS, "memory", watching._COUNTERS[place])
     tensor = torch.tensor([[0.0, 1.0, float("nan")], [float("inf"), 0.25, float("-inf")]], dtype=dtype)
     histogram = histogram_of(tensor)
     assert histogram is not None
@@ -87,7 +92,19 @@ def test_a_histogram_counts_the_finite_values_between_the_ends(dtype: torch.dtyp
     assert [content["counts"][place] for place in (0, 16, 63)] == [1, 1, 1]
 
 
-def test_counts_are_torchs_and_numpys() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_counts_are_those_of_torchs_own_histogram(dtype: torch.dtype, scale: float) -> None:
+    values = (torch.randn(20_000, dtype=dtype, generator=torch.Generator().manual_seed(1)) * scale).round(
+        decimals=7
+    )
+    histogram = histogram_of(values)
+    assert histogram is not None
+    expected = torch.histc(values, 64, values.min().item(), values.max().item())
+    assert json.loads(histogram.encode())["counts"] == expected.tolist()
+
+
+def test_counts_are_numpys() -> None:
     values = np.random.default_rng(0).normal(size=1_000)
     histogram = histogram_of(torch.from_numpy(values))
     assert histogram is not None
