@@ -281,3 +281,16 @@ def test_a_call_of_log_takes_figures_frames_and_lists_as_they_are(wandb: ModuleT
         "nested/masked/image": "image",
         "nested/masked/masks/truth": "image",
     }
+
+
+@pytest.mark.slow
+def test_matplotlibs_figures_axes_and_plt_are_pictures() -> None:
+    pytest.importorskip("matplotlib").use("agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(2, 1), dpi=100)
+    axes.plot([1, 3, 2])
+    for value in (figure, axes, pyplot, data_types.Plotly(figure), data_types.Image(pyplot)):
+        stored = to_media(value)
+        assert (stored.kind, stored.describe()) == ("image", {"width": 200, "height": 100})
+    pyplot.close(figure)
