@@ -23,6 +23,7 @@ PARTS = (
     "outage",
     "saves",
     "peers",
+    "following",
     "queries",
     "runs",
     "server",

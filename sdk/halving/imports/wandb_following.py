@@ -32,7 +32,7 @@ from halving.maintenance.compaction import compact
 from halving.query.liveness import RECENT_SECONDS
 from halving.store.store import Store
 
-LOOK_SECONDS = 0.25
+LOOK_SECONDS = 0.1
 # Seconds from one segment of a run to the next.
 _PACE = 0.5
 _PAID_PACE = 5.0
@@ -228,7 +228,8 @@ class WandbFollower:
         taken: Counter[str] = Counter()
         future = pool.submit(run.copy, self._store, self._project, taken, settled=settled)
         self._results.append((run, taken, future))
-        future.add_done_callback(lambda _: self.wake.set())
+        if pool is self._ends:  # a look for each of thousands of others would take longer than they do
+            future.add_done_callback(lambda _: self.wake.set())
 
     def _copy(self, run: FollowedRun, *, settled: bool) -> None:
         run.fresh = False

@@ -162,7 +162,7 @@ def read_pieces(logs: Sequence[Log], started: int, skipped: Skipped, position: P
             if message.HasField("history"):
                 history = message.history
                 time_ms = logged_at(history) or time_ms
-                place = LogPosition(f"{log.mark}-{record.start:012d}", _step_of(history), time_ms)
+                place = LogPosition(f"{log.mark}-{record.start:012d}", step_of(history), time_ms)
                 HistoryValues(builder, place, log.files, skipped).add(tree_of(history.item))
             elif message.HasField("stats"):
                 _add_stats(builder, message.stats, started, skipped)
@@ -198,7 +198,8 @@ def _not_taken(record: Any) -> str | None:
     return next((reason for kind, reason in _UNREAD.items() if record.HasField(kind)), None)
 
 
-def _step_of(history: Any) -> int:
+def step_of(history: Any) -> int:
+    """The step of a record of a history."""
     for item in history.item:
         if (list(item.nested_key) or [item.key]) == ["_step"]:
             step = item.integer

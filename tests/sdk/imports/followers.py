@@ -38,14 +38,14 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def look(follower: WandbFollower) -> None:
     """Look until all that is there is copied."""
+    _look_and_wait(follower)
+    _look_and_wait(follower)  # A run's end is copied by the look after its last points.
+
+
+def _look_and_wait(follower: WandbFollower) -> None:
     follower.look()
     while follower.is_busy:
-        follower.wake.wait(10)
-        follower.wake.clear()
-        follower.look()
-    follower.look()  # A run's end is copied by the look after its last points.
-    while follower.is_busy:
-        follower.wake.wait(10)
+        follower.wake.wait(0.02)
         follower.wake.clear()
         follower.look()
 
