@@ -23,7 +23,6 @@ from halving.errors import HalvingError, InvalidInput
 from halving.imports.copying import CopiedMeanwhile
 from halving.imports.followed_run import SETTLE_SECONDS, Copied, FollowedRun, new_row, summed
 from halving.imports.foreign_run import Skipped
-from halving.imports.reading import reading
 from halving.imports.wandb_folder import ACCEPTED, NAMELESS, not_wandbs, run_of
 from halving.imports.wandb_messages import record_class
 from halving.imports.wandb_places import LogPlaces
@@ -43,7 +42,7 @@ _COMPACT_SHARE = 20  # a compaction takes at most one part in so many of the tim
 # A log that is larger, or older, than this is copied beside the looks.
 _LARGE = 4 * 2**20
 _OLD_SECONDS = 30.0
-_QUIET_SECONDS = 10.0  # between two looks at a log that was not written for :data:`RECENT_SECONDS`
+_QUIET_SECONDS = 1.0  # between two looks at a log that was not written for :data:`RECENT_SECONDS`
 _FIRST_PAUSE = 0.5
 _MAX_PAUSE = 30.0
 
@@ -130,14 +129,18 @@ class WandbFollower:
         """Copy what is new.
 
         Raises:
-            OSError: the folder cannot be listed.
             InvalidInput: the source is a file that is not W&B's.
         """
         self._collect()
         now = time.monotonic()
-        with reading(self._source):
+        try:
             for path in self._places.find_new():
                 self._tails[path] = _Tail(path)
+            self._unread.pop(self._source, None)
+        except OSError as error:
+            # A disk of the network may be back at the next look.
+            row = self._unread.setdefault(self._source, new_row(self._source))
+            self._fail(row, f"{self._source} cannot be read: {error.strerror or error}")
         for folder, error in self._places.refused.items():
             self._fail_unread(folder, error)
         for tail in list(self._tails.values()):

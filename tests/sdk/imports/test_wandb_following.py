@@ -332,3 +332,15 @@ def test_a_store_that_is_away_is_tried_again(
     look(follower)
     assert [row["error"] for row in follower.rows] == [None]
     assert len(logged_of(store, "digits", "a")) == 2
+
+
+def test_a_folder_that_cannot_be_read_for_a_moment_is_looked_at_again(tmp_path: Path, store: Store) -> None:
+    folder = tmp_path / "wandb"
+    growing(folder).grow()
+    follower = follower_of(store, folder)
+    folder.rename(tmp_path / "away")
+    look(follower)
+    assert ["cannot be read" in row["error"] for row in follower.rows] == [True]
+    (tmp_path / "away").rename(folder)
+    look(follower)
+    assert [row["outcome"] for row in follower.rows] == ["new"]
