@@ -90,8 +90,9 @@ class _Calls:
         self._desk = Desk(backend.store, backend.catalog, agent, self._loops)
 
     def start(self) -> None:
-        """Read runs that are new to the index beside the first calls."""
+        """Read runs that are new to the index, and import what SQL needs, beside the first calls."""
         threading.Thread(target=self._refresh, name="halving-index", daemon=True).start()
+        threading.Thread(target=_import_sql, name="halving-import", daemon=True).start()
 
     async def call(self, _: Any, name: str, arguments: dict[str, Any]) -> "Result":
         import anyio.to_thread
@@ -104,7 +105,9 @@ class _Calls:
     def _call(self, name: str, arguments: dict[str, Any]) -> "Result":
         from resources.agents.toolbox import call_tool
 
-        if name in _OF_THE_INDEX:
+        # Else curve_summary names its runs, which need not be in the index.
+        is_filter = any(letter in str(arguments.get("runs", "=")) for letter in " =<>")
+        if name in _OF_THE_INDEX and is_filter:
             self._refresh(_LOOK_SECONDS)
         return call_tool(self._desk, name, arguments)
 
@@ -120,6 +123,10 @@ class _Calls:
             logging.getLogger(__name__).warning("the index of runs was not refreshed: %s", error)
         finally:
             self._turn.release()
+
+
+def _import_sql() -> None:
+    import halving.query.sql  # noqa: F401
 
 
 class _Loops:
