@@ -1,7 +1,6 @@
 """What a shared page shows: a run, a view of runs, or a sweep; from its name, a filter, or an address."""
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import unquote, urlencode, urlsplit
@@ -11,12 +10,14 @@ from halving.query.run_filter_parser import parse_filter
 from halving.query.runs import find_run
 from halving.store.store import Store
 from resources.catalog import Catalog, SweepRow
+from resources.views.saved_views import load_view
 from server.sharing.view import MAX_RUNS, parse_view
 
 ACCEPTED = (
-    "give a filter such as 'project = digits order by metrics.loss limit 20', a run, a sweep's id, or the "
-    "address of the Compare page, a run or a sweep"
+    "give a filter such as 'project = digits order by metrics.loss limit 20', a run, a sweep's id, "
+    "view:PROJECT/NAME of a saved view, or the address of the Compare page, a run or a sweep"
 )
+_SAVED = "view:"
 # Spaces, signs and quotes are a filter's; a name has none of them.
 _NAME = re.compile(r"[\w./:@+-]+")
 _RUN_PATH = re.compile(r"/runs/([^/]+)/([^/]+)/?")
@@ -67,26 +68,22 @@ def filter_query(text: str) -> str:
     return urlencode({"filter": text, "top": top})
 
 
-def parse_target(
-    text: str, store: Store, catalog: Catalog, saved_view: Callable[[str], str | None] | None = None
-) -> tuple[Literal["run", "view", "sweep"], str]:
+def parse_target(text: str, store: Store, catalog: Catalog) -> tuple[Literal["run", "view", "sweep"], str]:
     """The kind and the name of what a person names, for a :class:`Target`.
-
-    Args:
-        saved_view: the query of a view that was saved under a name, None where there is none.
 
     Raises:
         InvalidInput: it is nothing that can be shown.
-        NotFound: there is no such run or sweep.
+        NotFound: there is no such run, sweep or saved view.
     """
     text = text.strip()
     if "://" in text or text.startswith(("/", "?")):
         return _parse_address(text)
-    query = None
-    if saved_view is not None:
-        query = saved_view(text)
-    if query is not None:
-        return "view", query
+    if text.startswith(_SAVED):
+        project, slash, name = text.removeprefix(_SAVED).partition("/")
+        if not slash:
+            raise InvalidInput(f"view {text!r} is not accepted: give {_SAVED}PROJECT/NAME")
+        with catalog.read() as session:
+            return "view", load_view(session, project, name).query
     if not _NAME.fullmatch(text):
         return "view", filter_query(text)
     with catalog.read() as session:

@@ -11,6 +11,7 @@ from resources.analysis.run_index import Refresher
 from resources.backend import Backend
 from resources.journal import add_note, subject_of
 from resources.sweep_spec import SweepSpec
+from resources.views.saved_views import save_view
 from server.sharing import page as page_module
 from server.sharing.page import build
 from server.sharing.places import without_folders
@@ -102,11 +103,14 @@ def test_what_a_person_names_is_a_run_a_sweep_a_filter_or_an_address(backend: Ba
 
 
 def test_a_saved_view_is_looked_up_by_its_name(backend: Backend) -> None:
-    views = {"best of demo": "filter=project = demo"}
-    assert parse_target("best of demo", backend.store, backend.catalog, views.get) == (
-        "view",
-        "filter=project = demo",
-    )
+    with backend.catalog.write() as session:
+        save_view(session, "demo", "best runs", "filter=project = demo", revision=None, by="ada")
+    named = parse_target("view:demo/best runs", backend.store, backend.catalog)
+    assert named == ("view", "filter=project = demo")
+    with pytest.raises(NotFound, match="it has 'best runs'"):
+        parse_target("view:demo/other", backend.store, backend.catalog)
+    with pytest.raises(InvalidInput, match="give view:PROJECT/NAME"):
+        parse_target("view:demo", backend.store, backend.catalog)
 
 
 def test_other_projects_are_on_no_page(backend: Backend) -> None:
