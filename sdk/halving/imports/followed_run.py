@@ -14,7 +14,7 @@ from halving.imports.wandb_facts import Facts
 from halving.imports.wandb_run import Log, describe, learn, read_pieces
 from halving.store.store import Store
 
-SETTLE_SECONDS = 0.75
+SETTLE_SECONDS = 0.4
 """From the last that a run's log has to its end: W&B writes the run's files beside the log until then."""
 
 
