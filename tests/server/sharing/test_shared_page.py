@@ -106,7 +106,7 @@ def test_a_saved_view_is_looked_up_by_its_name(backend: Backend) -> None:
     with backend.catalog.write() as session:
         save_view(session, "demo", "best runs", "filter=project = demo", revision=None, by="ada")
     named = parse_target("view:demo/best runs", backend.store, backend.catalog)
-    assert named == ("view", "filter=project = demo")
+    assert named == ("view", "filter=project+%3D+demo")
     with pytest.raises(NotFound, match="it has 'best runs'"):
         parse_target("view:demo/other", backend.store, backend.catalog)
     with pytest.raises(InvalidInput, match="give view:PROJECT/NAME"):
