@@ -141,8 +141,8 @@ class WandbFollower:
             # A disk of the network may be back at the next look.
             row = self._unread.setdefault(self._source, new_row(self._source))
             self._fail(row, f"{self._source} cannot be read: {error.strerror or error}")
-        for folder, error in self._places.refused.items():
-            self._fail_unread(folder, error)
+        for folder, refusal in self._places.refused.items():
+            self._fail_unread(folder, refusal)
         for tail in list(self._tails.values()):
             if tail.next_look <= now:
                 self._check(tail, now)
