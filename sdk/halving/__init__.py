@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from halving.run.evaluation import Evaluation
     from halving.run.init import init
     from halving.run.lifecycle import archive_run, delete_run, note, restore_run, tag_run
+    from halving.run.open_run import alert
     from halving.run.run import Run
     from halving.run.trained_run import TrainedRun
     from halving.store.store import Store
@@ -84,6 +85,7 @@ _MODULES = {
     "Run": "halving.run.run",
     "Store": "halving.store.store",
     "TrainedRun": "halving.run.trained_run",
+    "alert": "halving.run.open_run",
     "Video": "halving.ingest.video",
     "init": "halving.run.init",
 }

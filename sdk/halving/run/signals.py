@@ -5,9 +5,8 @@ Where another library has installed a handler of SIGTERM, that one stays and thi
 A signal may have been ignored when the process was started (``trap "" TERM`` in a script around it; a shell
 ignores SIGINT for its background jobs). In a user's own program it stays ignored, as in any Unix program,
 because whoever started it so wants it to go on. A trial's process is the platform's, which ends it by
-SIGTERM: there SIGTERM is handled whatever was inherited. SIGINT is ignored there, because Ctrl-C is meant for
-    the
-trial's worker.
+SIGTERM: there SIGTERM is handled whatever was inherited. SIGINT is ignored there, because Ctrl-C is meant
+for the trial's worker.
 """
 
 # The handler runs in the main thread. A thread that reads from signal.set_wakeup_fd would run even while the
@@ -42,6 +41,14 @@ class _OpenRun(Protocol):
 
 _open_runs: dict[int, tuple[_OpenRun, int]] = {}  # with the process that opened it
 _pending_signals: list[int] = []  # a signal that came during a finish(), to be sent again after it
+
+
+def newest_open_run() -> Any:
+    """The run that this process has opened last and not finished; None if there is none."""
+    own = [run for run, process in _open_runs.values() if process == os.getpid()]
+    if not own:
+        return None
+    return own[-1]
 
 
 def listen(*, even_ignored: bool = False) -> None:
