@@ -57,6 +57,7 @@ __all__ = [
     "Text",
     "TrainedRun",
     "Video",
+    "alert",
     "archive_run",
     "best",
     "curves",
