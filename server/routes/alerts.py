@@ -174,6 +174,12 @@ class TestOutcome(BaseModel):
     error: str | None = Field(description="Why not; null: it has taken it.")
 
 
+class Removed(BaseModel):
+    """What was removed."""
+
+    removed: str = Field(description="Its name.", examples=["team-slack"])
+
+
 class Count(BaseModel):
     """A number of messages."""
 
@@ -233,12 +239,15 @@ def put_rule(
     return run_once(write)
 
 
-@router.delete("/rules/{project}", status_code=204)
-def delete_rule(state: Shared, project: RuleProject) -> Response:
+@router.delete("/rules/{project}", response_model=Removed)
+def delete_rule(run_once: Idempotent, project: RuleProject) -> Response:
     """Remove a project's rule."""
-    with state.catalog.write() as session:
+
+    def write(session: Session) -> tuple[int, dict[str, object]]:
         remove_rule(session, project)
-    return Response(status_code=204)
+        return 200, {"removed": project}
+
+    return run_once(write)
 
 
 @router.get("/channels", response_model=Channels)
@@ -276,12 +285,15 @@ def post_channel(
     return run_once(write)
 
 
-@router.delete("/channels/{name}", status_code=204)
-def delete_channel(state: Shared, name: ChannelName) -> Response:
+@router.delete("/channels/{name}", response_model=Removed)
+def delete_channel(run_once: Idempotent, name: ChannelName) -> Response:
     """Remove a channel; messages that wait for it become dead letters. For administrators."""
-    with state.catalog.write() as session:
+
+    def write(session: Session) -> tuple[int, dict[str, object]]:
         remove_channel(session, name)
-    return Response(status_code=204)
+        return 200, {"removed": name}
+
+    return run_once(write)
 
 
 @router.post("/channels/{name}/test", response_model=TestOutcome)

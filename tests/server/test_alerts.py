@@ -43,7 +43,7 @@ def test_a_channel_is_added_listed_and_removed_and_its_address_is_never_shown(lo
     assert "VERYSECRET" not in listed.text
     assert local.post(f"{ALERTS}/channels", json=NEW).status_code == 409
     assert "VERYSECRET" not in local.get("/api/v1/write-log").text
-    assert local.delete(f"{ALERTS}/channels/team").status_code == 204
+    assert local.delete(f"{ALERTS}/channels/team").json() == {"removed": "team"}
     assert local.delete(f"{ALERTS}/channels/team").status_code == 404
     assert local.get(f"{ALERTS}/channels").json() == {"channels": []}
 
@@ -136,7 +136,8 @@ def test_a_rule_is_set_listed_and_removed_by_who_may_write_in_its_project(
     stranger = bearer("stranger", scope="read", projects=["letters"])
     assert guarded.get(f"{ALERTS}/rules", headers=stranger).json() == {"rules": []}
     assert len(guarded.get(f"{ALERTS}/rules", headers=reader).json()["rules"]) == 1
-    assert guarded.delete(f"{ALERTS}/rules/digits", headers=writer).status_code == 204
+    removed = guarded.delete(f"{ALERTS}/rules/digits", headers=writer)
+    assert removed.json() == {"removed": "digits"}
     assert guarded.delete(f"{ALERTS}/rules/digits", headers=writer).status_code == 404
 
 

@@ -86,16 +86,20 @@ def test_every_route_answers_where_the_catalog_has_one_connection(
     snapshot = take_snapshot(either_backend.store, catalog, parse_spec(small()).dataset).digest
     version = promote_winner(either_backend, parse_spec(small(max_trials=2)), curves=True)
     requests = Requests(lonely)
-    requests.token = create_token(catalog, "ada", scope="admin")
+    administrator = create_token(catalog, "ada", scope="admin")
+    requests.token = administrator
     csrf = requests("POST", "/session", json={"token": requests.token})["csrf"]
     requests("DELETE", "/session", 204, headers={"X-CSRF-Token": csrf})
     requests("GET", "/write-log")
-    for token in (requests.token, create_token(catalog, "bob", scope="write", projects=["small"])):
+    for token in (administrator, create_token(catalog, "bob", scope="write", projects=["small"])):
         requests.token = token
         _look(requests, version.sweep, snapshot)
         _search(requests, small(), snapshot)
         _train(requests, snapshot)
         _send(requests)
+        _share(requests, version.sweep)
+    requests.token = administrator
+    _tell(requests)
     of_version = {"model": "small", "version": version.version}
     link = requests("GET", "/models/{model}/champion", model="small")["url"]
     requests("GET", "/signed/{address}", address=link.rpartition("/")[2])
@@ -204,7 +208,7 @@ def _look(requests: Requests, sweep: str, snapshot: str) -> None:
     requests("GET", "/live", 422, params={"filter": "status = finished", "key": "score", "cursor": "none"})
     requests("GET", f"{RUN}/metrics", project="small", run=f"{sweep}.0000", params={"key": "score"})
     requests("GET", "/media", params={"run": run})
-    for path in ("/blobs/{digest}", "/blobs/{digest}/rows", "/checkpoints/{digest}"):
+    for path in ("/blobs/{digest}", "/blobs/{digest}/rows", "/blobs/{digest}/page", "/checkpoints/{digest}"):
         requests("GET", path, 404, digest="sha256:" + "0" * 64, params={"run": run})
     requests("GET", STUDY, study=sweep)
     requests("GET", "/models/{model}", model="small")
@@ -266,6 +270,35 @@ def _send(requests: Requests) -> None:
         json={"status": "failed", "time": "2026-01-01T00:00:00+00:00"},
     )
     requests("PUT", "/blobs/{digest}", 201, digest=f"sha256:{hashlib.sha256(b'').hexdigest()}")
+
+
+def _share(requests: Requests, sweep: str) -> None:
+    requests("GET", "/journal")
+    requests("POST", "/journal", 201, json={"kind": "sweep", "subject": sweep, "text": "seen"})
+    requests("GET", "/shared-page", params={"sweep": sweep})
+    requests("GET", "/views")
+    named = {"project": "small", "view": f"best of {len(requests.token)}"}
+    requests("PUT", "/views/{project}/{view}", **named, json={"query": "filter=project = small"})
+    requests("GET", "/views/{project}/{view}", **named)
+    requests("DELETE", "/views/{project}/{view}", **named)
+    link = requests("POST", "/links", 201, json={"kind": "sweep", "target": sweep, "days": 1})["id"]
+    requests("GET", "/links")
+    requests("DELETE", "/links/{link}", link=link)
+    requests("GET", "/alerts")
+    requests("GET", "/alerts/rules")
+    requests("PUT", "/alerts/rules/{project}", project="small", json={"silent_after": 900})
+    requests("DELETE", "/alerts/rules/{project}", project="small")
+
+
+def _tell(requests: Requests) -> None:
+    """What administrators alone may do."""
+    channel = {"name": "hook", "kind": "webhook", "address": "http://127.0.0.1:9/"}
+    requests("POST", "/alerts/channels", json=channel)
+    requests("GET", "/alerts/channels")
+    requests("POST", "/alerts/channels/{name}/test", name="hook")
+    requests("DELETE", "/alerts/channels/{name}", name="hook")
+    requests("GET", "/alerts/dead")
+    requests("POST", "/alerts/dead/{message}/retry", 404, message="msg_0")
 
 
 def _train(requests: Requests, snapshot: str) -> None:

@@ -10,6 +10,8 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
 
+from resources.alerts.alert import Alert
+from resources.alerts.outbox import raise_alert
 from resources.analysis.run_index import Refresher
 from resources.backend import Backend
 from resources.catalog import IntentRow, ModelVersionRow, SweepRow
@@ -20,6 +22,7 @@ from resources.scheduling import intents
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec, parse_spec
 from resources.views.saved_views import save_view
+from resources.watch.rules import set_rule
 from server.identity.tokens import create_token
 from server.settings import Settings
 from tests.backends import SMALL, snapshot_row
@@ -52,6 +55,17 @@ TRAINING |= {"objective": {"metric": "score", "direction": "maximize"}}
 TRIAL = {"attempt": 1}
 REQUESTS: list[tuple[str, str, str, Any]] = [
     ("GET", "/session", "", None),
+    ("GET", "/alerts", "", None),
+    ("GET", "/alerts", "project={project}", None),
+    ("GET", "/alerts/rules", "", None),
+    ("PUT", "/alerts/rules/{project}", "", {"silent_after": 900}),
+    ("DELETE", "/alerts/rules/{project}", "", None),
+    ("GET", "/alerts/channels", "", None),
+    ("POST", "/alerts/channels", "", {"name": "x", "kind": "slack", "address": "https://a.example/"}),
+    ("DELETE", "/alerts/channels/{name}", "", None),
+    ("POST", "/alerts/channels/{name}/test", "", None),
+    ("GET", "/alerts/dead", "", None),
+    ("POST", "/alerts/dead/{message}/retry", "", None),
     ("GET", "/journal", "", None),
     ("GET", "/journal", "project={project}", None),
     ("GET", "/journal", "kind=run&subject={project}/{run}", None),
@@ -88,6 +102,7 @@ REQUESTS: list[tuple[str, str, str, Any]] = [
     ("GET", "/blobs/{digest}", "run={project}/{run}", None),
     ("GET", "/checkpoints/{digest}", "run={project}/{run}", None),
     ("GET", "/blobs/{digest}/rows", "run={project}/{run}", None),
+    ("GET", "/blobs/{digest}/page", "run={project}/{run}", None),
     ("PUT", "/blobs/{digest}", "", None),
     ("GET", "/files", "folder=runs/project={project}/{run}", None),
     ("GET", "/files/{name}", "", None),
@@ -218,6 +233,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         "number": ["0"],
         "view": ["kept", "nothing"],
         "link": [*links, "0" * 16],
+        "message": ["msg_0"],
     }
     secret = [
         "secretproj",
@@ -243,8 +259,13 @@ def asked_for(backend: Backend, spec: SweepSpec) -> IntentRow:
 
 
 def shared(backend: Backend, project: str, version: ModelVersionRow) -> str:
-    """A saved view and a link of a project; returns the link's id."""
+    """A saved view, a link, a rule of alerts and an alert of a project; returns the link's id."""
     with backend.catalog.write() as session:
+        set_rule(session, project, 900.0, [], actor="ben")
+        alert = Alert(
+            f"k:{project}", "crashed", "run", f"{project}/r", f"{project}/r crashed", project=project
+        )
+        raise_alert(session, alert, backend.catalog.now())
         save_view(session, project, "kept", f"metrics={OTHERS_VIEW[project]}", revision=None, by="ben")
         target = Target("sweep", version.sweep, [project])
         return create_link(session, target, by="ben", token=None)[0].id
