@@ -60,6 +60,8 @@ class DefinedMetrics:
         earlier = kind.get(metric.name)
         if earlier is not None and not overwrite:
             stated = {name: value for name, value in vars(metric).items() if value is not None}
+            if earlier.summary and metric.summary:
+                stated["summary"] = tuple(dict.fromkeys((*earlier.summary, *metric.summary)))
             metric = replace(earlier, **stated)
         kind[metric.name] = metric
         self._matches.clear()
@@ -138,12 +140,12 @@ class Aggregate:
     """Collects what the summary has of one metric. A NaN makes the minimum, the maximum and the mean NaN.
 
     Args:
-        metric: says what is wanted.
+        metric: says what is wanted; it may be another one later.
         recorded: the minimum, maximum and first value of earlier attempts, as far as they recorded them.
     """
 
     def __init__(self, metric: Metric, recorded: Mapping[str, float]) -> None:
-        self._metric = metric
+        self.metric = metric
         self._recorded = dict(recorded)
         self._count = 0
         self._sum = self._min = self._max = self._first = self._last = 0.0
@@ -168,7 +170,7 @@ class Aggregate:
 
     def as_summary(self) -> dict[str, float] | None:
         """The aggregates that are wanted; None where the summary has nothing of the metric."""
-        wanted = self._metric.summary or ()
+        wanted = self.metric.summary or ()
         if "none" in wanted:
             return None
         if not self._count:
@@ -176,7 +178,7 @@ class Aggregate:
         smallest = min(self._min, self._recorded.get("min", self._min))
         largest = max(self._max, self._recorded.get("max", self._max))
         best = smallest
-        if (self._metric.goal or "minimize").startswith("max"):
+        if (self.metric.goal or "minimize").startswith("max"):
             best = largest
         values = {
             "min": smallest,

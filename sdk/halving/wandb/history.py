@@ -1,5 +1,7 @@
 """A run's steps, as W&B counts them, and the summary that follows from what is logged."""
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
@@ -11,7 +13,8 @@ from halving.wandb.logged_values import INTERNAL, as_logged
 from halving.wandb.summary import DELETED
 
 _AS_THEY_ARE = frozenset({int, float, bool})
-_MAX_PENDING = 1000  # calls whose values a device computes, before they are fetched for aggregates
+_MAX_PENDING = 1000  # values that wait for a device, before the older half is fetched for aggregates
+_MAX_STEP = 2**63 - 1
 
 
 class Sink(Protocol):
@@ -36,6 +39,7 @@ class History:
         values: the summary by top-level names, without aggregates.
         defined: what ``define_metric`` said.
         note: takes a call of plain numbers into the summary; the fast path of ``log`` calls it.
+        lock: held while a call takes its step, so that each call of several threads has one of its own.
     """
 
     def __init__(self, sink: Sink | None, first_step: int = 0) -> None:
@@ -49,7 +53,8 @@ class History:
         self._follows_axes = False
         self._whole: set[tuple[str, ...]] = set()  # the names of calls that lack no x axis
         self._assigned: set[str] = set()
-        self._pending: list[tuple[str, Callable[[], list[float]]]] = []
+        self._pending: list[tuple[str, Callable[[], list[Any]]]] = []
+        self.renew_locks()
         self._began = time.time()
         self._has_logged = False
 
@@ -63,35 +68,51 @@ class History:
             raise TypeError("wandb.log must be passed a dictionary")
         if any(not isinstance(key, str) for key in data):
             raise TypeError("Key values passed to `wandb.log` must be strings.")
+        number = None
         if step is not None:
-            try:
-                number = int(step.__index__())
-            except AttributeError:
-                raise TypeError(
-                    f"{type(step).__name__!r} object cannot be interpreted as an integer"
-                ) from None
-            if number < self.step:
-                termwarn(
-                    f"Tried to log to step {number} that is less than the current step {self.step}."
-                    " Steps must be monotonically increasing, so this data will be ignored.",
-                    repeat=False,
-                )
+            number = _whole_number(step)
+            if self._is_late(number):
                 return
-            self.step = number
         row = {key: value for key, value in data.items() if key not in INTERNAL}
-        if self._follows_axes:
-            row = {**self._missing_steps(row), **row}
+        # Converting an image takes long, so other threads do not wait for it.
         converted = as_logged(row)
+        kept = remembered(row, converted)
+        with self.lock:
+            if number is not None:
+                if self._is_late(number):
+                    return
+                self.step = number
+            at = self.step
+            if self._follows_axes:
+                steps = self._missing_steps(row)
+                converted = {**as_logged(steps), **converted}
+                kept = {**steps, **kept}
+            self._has_logged = True
+            self.note(kept)
+            if self._sink is not None and (commit or (commit is None and step is None)):
+                self.step += 1
         if self._sink is not None and converted:
-            self._sink.log(converted, step=self.step)
-        self._has_logged = True
-        self.note(remembered(row, converted))
-        if self._sink is not None and (commit or (commit is None and step is None)):
-            self.step += 1
+            self._sink.log(converted, step=at)
+
+    def renew_locks(self) -> None:
+        """Make the locks anew, as a forked child must, whose parent's threads may have held them."""
+        # A signal's handler may log as well, so its own thread may take them again.
+        self.lock = threading.RLock()
+        self._fetching = threading.RLock()
 
     def define(self, metric: Metric, *, overwrite: bool) -> None:
         """Take a definition; it counts for what is logged from now on."""
+        with self.lock:
+            self._define(metric, overwrite)
+
+    def _define(self, metric: Metric, overwrite: bool) -> None:
         self.defined.add(metric, overwrite=overwrite)
+        for name, aggregate in list(self._aggregates.items()):
+            changed = self.defined.match(name)
+            if changed is None or not changed.summary:
+                del self._aggregates[name]
+            else:
+                aggregate.metric = changed
         self.note = self._note_defined
         self._follows_axes = self._follows_axes or bool(metric.step_sync)
         self._whole.clear()
@@ -117,10 +138,17 @@ class History:
     def summary(self) -> dict[str, Any]:
         """The whole summary, with aggregates, and W&B's own values under names with an underscore."""
         self._resolve()
-        summary = {name: _settled(value) for name, value in self.values.items()}
-        for name, aggregate in self._aggregates.items():
+        with self.lock:
+            values = dict(self.values)
+            aggregates = dict(self._aggregates)
+        summary = {}
+        for name, value in values.items():
+            # A device that has failed does not give its value any more; the others are kept.
+            with contextlib.suppress(Exception):
+                summary[name] = _settled(value)
+        for name, aggregate in aggregates.items():
             names = name.split(".")
-            if name in self.values:
+            if name in values:
                 names = [name]  # A name that has dots itself.
             _put(summary, names, aggregate.as_summary())
         if self._has_logged:
@@ -193,29 +221,73 @@ class History:
             }
             aggregate = self._aggregates[name] = Aggregate(metric, recorded)
         if is_on_device(value):
-            self._pending.extend((name, fetch) for _, fetch in capture({name: value}))
-            if len(self._pending) > _MAX_PENDING:
-                self._resolve()
-            return
-        if self._pending:
-            self._resolve()
-        aggregate.add(value)
+            with contextlib.suppress(Exception):  # The device may have failed, or have no memory left.
+                self._pending.extend((name, fetch) for _, fetch in capture({name: value}))
+        elif self._pending:
+            # It takes its turn, so that nothing waits for the device here.
+            self._pending.append((name, lambda: [value]))
+        else:
+            aggregate.add(value)
+        if len(self._pending) > _MAX_PENDING and self._fetching.acquire(blocking=False):
+            # The older half was computed long ago. Whoever fetches already may wait for this call's lock.
+            try:
+                self._fetch(_MAX_PENDING // 2)
+            finally:
+                self._fetching.release()
 
     def _resolve(self) -> None:
-        """Fetch what a device has computed, in the order of logging."""
-        pending = self._pending
-        self._pending = []
+        """Fetch what a device has computed."""
+        with self._fetching:
+            self._fetch(None)
+
+    def _fetch(self, count: int | None) -> None:
+        """Fetch all that waits, or the ``count`` oldest, in the order of logging."""
+        with self.lock:
+            pending = self._pending[:count]
+            del self._pending[:count]
         for name, fetch in pending:
-            for number in fetch():
-                self._aggregates[name].add(number)
+            with contextlib.suppress(Exception):  # The device may have failed meanwhile.
+                for number in fetch():
+                    if aggregate := self._aggregates.get(name):
+                        aggregate.add(number)
+
+    def _is_late(self, step: int) -> bool:
+        """Whether a step is before the current one; it is warned about once."""
+        if step >= self.step:
+            return False
+        termwarn(
+            f"Tried to log to step {step} that is less than the current step {self.step}."
+            " Steps must be monotonically increasing, so this data will be ignored.",
+            repeat=False,
+        )
+        return True
+
+
+def _whole_number(step: Any) -> int:
+    """A step as an integer.
+
+    Raises:
+        TypeError: it is none.
+        ValueError: it has more than 63 bits.
+    """
+    try:
+        number = int(step.__index__())
+    except AttributeError:
+        raise TypeError(f"{type(step).__name__!r} object cannot be interpreted as an integer") from None
+    if number > _MAX_STEP:
+        raise ValueError(f"Value out of range: {number}")
+    return number
 
 
 def remembered(row: Mapping[str, Any], converted: Mapping[str, Any]) -> dict[str, Any]:
-    """What the summary keeps of a call: texts as they are, tensors without graph, media by kind."""
+    """What the summary keeps of a call: texts as they are, tensors without graph, media by kind.
+
+    What a script may change later (an array, a tensor) is copied; nothing waits for a device.
+    """
     kept: dict[str, Any] = {}
     for name, value in converted.items():
         kind = type(value)
-        if kind in _AS_THEY_ARE or kind.__module__ == "numpy":
+        if kind in _AS_THEY_ARE:
             kept[name] = value
             continue
         original = row.get(name)
@@ -223,13 +295,19 @@ def remembered(row: Mapping[str, Any], converted: Mapping[str, Any]) -> dict[str
             kept[name] = remembered(original, value)
         elif isinstance(original, str):
             kept[name] = original
-        elif hasattr(value, "detach"):
-            kept[name] = value.detach()
+        elif isinstance(value, (int, float, dict, list, tuple)):
+            kept[name] = value
         elif hasattr(value, "media_type"):
             kept[name] = {"_type": value.kind}
-        elif isinstance(value, (dict, list, tuple)):
-            # Of anything else, which may be as large as a model, nothing is kept.
-            kept[name] = value
+        elif kind.__module__ == "numpy":
+            kept[name] = value.copy()
+        elif hasattr(value, "detach"):
+            with contextlib.suppress(Exception):  # The device may have failed, or have no memory left.
+                kept[name] = value.detach().clone()
+        elif getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+            # The run fetches it now as well.
+            kept[name] = value.item()
+        # Of anything else, which may be as large as a model, nothing is kept.
     return kept
 
 

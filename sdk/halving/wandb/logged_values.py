@@ -107,6 +107,8 @@ def _array(value: Any) -> Any:
         return value
     if type(value).__name__ == "DataFrame":
         return _of_library(value)
+    if not hasattr(value, "reshape"):
+        return value  # a series of pandas, which W&B does not take either
     count = math.prod(value.shape)
     if count == 1:
         return value.reshape(())

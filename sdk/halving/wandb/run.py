@@ -85,24 +85,27 @@ class Run(RunFacts, MissingCalls):
 
         Raises:
             TypeError: ``data`` is no dict of names, or ``step`` no whole number.
+            ValueError: ``step`` has more than 63 bits.
             UsageError: the run is finished.
         """
         history = self._history
         if commit is None and self._writer is not None:
-            at = history.step
-            after = at + 1
-            if type(step) is int and step >= at:
-                at = after = step
-            if step is None or at == step:
-                try:
-                    if history.takes_fast(data) and self._writer.appender.fast(data, at):
-                        # This is the hot path: the names of the last call again, with plain numbers.
-                        history.step = after
-                        history.note(data)
-                        return
-                except Exception:  # noqa: BLE001
-                    # The history takes other names, other types, and what a full log segment has no room for.
-                    pass
+            with history.lock:
+                at = history.step
+                after = at + 1
+                if type(step) is int and step >= at:
+                    at = after = step
+                if step is None or at == step:
+                    try:
+                        if history.takes_fast(data) and self._writer.appender.fast(data, at):
+                            # This is the hot path: the names of the last call again, with plain numbers.
+                            history.step = after
+                            history.note(data)
+                            return
+                    except Exception:  # noqa: BLE001
+                        # The history takes other names, other types, and what a full log segment has no room
+                        # for.
+                        pass
         self._check_open("log")
         history.log(data, step, commit)
 
@@ -339,3 +342,11 @@ def _detached(fields: dict[str, Any]) -> Run:
     run = Run(None, settings, Config(), Labels.of(settings))
     run._is_detached = True
     return run
+
+
+def _renew_locks_in_child() -> None:
+    for run in current.open_runs():
+        run._history.renew_locks()
+
+
+os.register_at_fork(after_in_child=_renew_locks_in_child)

@@ -74,7 +74,9 @@ def tag_problem(tags: Iterable[str]) -> str | None:
     """What is wrong with tags; None if nothing is."""
     problems = []
     for number, tag in enumerate(tags):
-        if not tag:
+        if not isinstance(tag, str):
+            problems.append(f"Tag at index {number} is {tag!r:.80}. Tags must be texts")
+        elif not tag:
             problems.append(
                 f"Tag at index {number} is empty. Tags must be between 1 and {_MAX_TAG} characters"
             )
