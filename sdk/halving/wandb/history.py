@@ -88,7 +88,9 @@ class History:
                 converted = {**as_logged(steps), **converted}
                 kept = {**steps, **kept}
             self._has_logged = True
+            nested = {name: self.values.get(name) for name, value in kept.items() if _is_nested(value)}
             self.note(kept)
+            self.values.update({name: _merged(before, kept[name]) for name, before in nested.items()})
             if self._sink is not None and (commit or (commit is None and step is None)):
                 self.step += 1
         if self._sink is not None and converted:
@@ -309,6 +311,18 @@ def remembered(row: Mapping[str, Any], converted: Mapping[str, Any]) -> dict[str
             kept[name] = value.item()
         # Of anything else, which may be as large as a model, nothing is kept.
     return kept
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, dict) and "_type" not in value
+
+
+def _merged(before: Any, value: dict[str, Any]) -> dict[str, Any]:
+    """A nested value with those of its names that were logged before and are not logged now."""
+    if not _is_nested(before):
+        return value
+    inner = {name: _merged(before.get(name), below) for name, below in value.items() if _is_nested(below)}
+    return before | value | inner
 
 
 def _dotted_names(prefix: str, row: Mapping[str, Any]) -> Iterator[str]:

@@ -294,7 +294,7 @@ class Run(RunFacts, MissingCalls):
                 f"run.{call}() of run {self.id} in another process is not there in Halving: open a run in "
                 "that process, with the same group"
             )
-        if self._is_finished:
+        if self._is_finished and not self.disabled:
             raise UsageError(
                 f"Run ({self.id}) is finished. The call to `{call}` will be ignored."
                 " Please make sure that you are using an active run."

@@ -60,6 +60,8 @@ def watch(
         ValueError: another ``log``, or ``log_freq`` is no positive integer.
         TypeError: something else than PyTorch's modules.
     """
+    if run.disabled:
+        return []
     import torch
 
     if log not in _LOGS:
@@ -70,8 +72,6 @@ def watch(
     for module in modules:
         if not isinstance(module, torch.nn.Module):
             raise TypeError(f"Expected a pytorch model (torch.nn.Module). Received {type(module)}")
-    if run._run is None:
-        return []
     state = _watches.setdefault(run, _Watch())
     first = state.count if idx is None else idx
     for number, module in enumerate(modules, first):

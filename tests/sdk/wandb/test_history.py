@@ -139,3 +139,19 @@ def test_a_series_is_left_out_with_a_warning(wandb: ModuleType) -> None:
 def test_a_tag_that_is_no_text_is_refused(wandb: ModuleType) -> None:
     with pytest.raises(ValueError, match="Tag at index 0 is 1"):
         wandb.init(project="p", tags=[1])
+
+
+def test_names_below_a_name_stay_in_the_summary_until_they_are_logged_again(wandb: ModuleType) -> None:
+    run = wandb.init(project="p")
+    run.define_metric("d.a", summary="mean")
+    wandb.log({"d": {"a": 1, "b": 2, "deep": {"x": 1}}})
+    wandb.log({"d": {"a": 3, "deep": {"y": 2}}})
+    assert run.summary["d"]._as_dict() == {"a": {"mean": 2}, "b": 2, "deep": {"x": 1, "y": 2}}
+
+
+def test_a_disabled_run_refuses_nothing_even_after_its_end(wandb: ModuleType) -> None:
+    run = wandb.init(project="p", mode="disabled")
+    assert run.watch("no model of PyTorch") == []
+    run.finish()
+    run.log({"a": 1})
+    run.summary["b"] = 2
