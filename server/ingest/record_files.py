@@ -10,10 +10,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from halving.errors import InvalidInput
+from halving.errors import AlreadyExists, InvalidInput
 from halving.identifiers import artifact_record, check_artifact_name, check_name
 from halving.ingest.values import is_key
-from halving.records.amendments import PREFIX, newest_amendment
+from halving.records.amendments import PREFIX, newest_amendment, number_of
 from halving.run.alerts import LEVELS, MAX_TEXT, MAX_TITLE
 from halving.store.store import Store, blob_name
 
@@ -104,7 +104,12 @@ def create_record(store: Store, name: str, content: bytes) -> None:
     file = run_file(name)
     if file.rest.startswith(PREFIX):
         folder = name.removesuffix(f"/{file.rest}")
-        before = newest_amendment(store, folder, store.names(folder))
+        names = store.names(folder)
+        newest = max((number_of(other) for other in names if other.startswith(PREFIX)), default=-1)
+        if number_of(file.rest) < newest:
+            # It was made from an older one, whose lifecycle may be another.
+            raise AlreadyExists(f"{file.rest} is not accepted: amendment {newest} is newer")
+        before = newest_amendment(store, folder, names)
         record = json.loads(content)
         for field in sorted(_KEPT):
             if record.get(field) != before.get(field):
@@ -246,11 +251,33 @@ def _check_amendment(record: dict[str, Any], file: RunFile) -> None:
         if field in record:
             check_storable(_object(record, field), field)
     _check_texts(record.get("tags", {}), "tags")
-    values = record.get("summary", {}).get("values", {})
+    check_storable(record.get("tags", {}), "tags")
+    for metric in record.get("defined_metrics", {}).values():
+        _check_defined_metric(metric)
+    summary = record.get("summary", {})
+    if "attempt" in summary:
+        _check_count(summary, "attempt", minimum=1, maximum=_MAX_ATTEMPT)
+    values = summary.get("values", {})
     if not isinstance(values, dict) or not all(
         is_key(key) and _is_number(value) for key, value in values.items()
     ):
         raise InvalidInput("summary.values is not accepted: give an object of names to numbers")
+
+
+def _check_defined_metric(metric: Any) -> None:
+    kinds = {"step_metric": str, "summary": list, "hidden": bool, "goal": str}
+    if not isinstance(metric, dict) or not all(
+        name in kinds and isinstance(value, kinds[name]) for name, value in metric.items()
+    ):
+        raise InvalidInput(
+            f"defined_metrics has {metric!r:.80}, which is not accepted: give step_metric and goal as texts, "
+            "summary as a list of texts, and hidden as true or false"
+        )
+    if not all(isinstance(operation, str) for operation in metric.get("summary", [])):
+        raise InvalidInput(
+            f"defined_metrics has summary = {metric['summary']!r:.80}, which is not accepted: give a list of "
+            "texts"
+        )
 
 
 def _check_alert(record: dict[str, Any], file: RunFile) -> None:

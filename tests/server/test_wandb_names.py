@@ -70,7 +70,11 @@ def test_a_run_is_recorded_and_resumed_over_http(
         ({"params": [1]}, "params = [1] is not accepted: give an object"),
         ({"params": {"a": "\0"}}, "a text has NUL"),
         ({"tags": {"a": 1}}, "give an object of names to texts"),
+        ({"tags": {"a": "\0"}}, "tags is not accepted: a text has NUL"),
         ({"summary": {"attempt": 1, "values": {"a": "b"}}}, "summary.values is not accepted"),
+        ({"summary": {"attempt": [1], "values": {}}}, "attempt = [1] is not accepted"),
+        ({"defined_metrics": {"loss": 5}}, "defined_metrics has 5"),
+        ({"defined_metrics": {"loss": {"summary": [1]}}}, "defined_metrics has summary = [1]"),
     ],
 )
 def test_a_clients_amendment_changes_no_more_than_it_may(
@@ -81,6 +85,14 @@ def test_a_clients_amendment_changes_no_more_than_it_may(
     answer = unchanged.put(place, json=amendment)
     assert answer.status_code == 422
     assert message in answer.json()["detail"]
+
+
+def test_an_amendment_made_from_an_older_one_is_refused(unchanged: TestClient) -> None:
+    run = begin(unchanged)
+    folder = f"/api/v1/files/runs/project={run.project}/{run.run}"
+    assert unchanged.put(f"{folder}/amend-000001.json", json={"params": {"a": 1}}).status_code == 201
+    assert unchanged.put(f"{folder}/amend-000000.json", json={"params": {"a": 2}}).status_code == 409
+    assert unchanged.put(f"{folder}/amend-000001.json", json={"params": {"a": 1}}).status_code == 201
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,18 @@ def _open(settings: Settings, values: Mapping[str, Any]) -> Run:
         first_step = retry_while_unavailable(
             run.store, f"run {run.id}", lambda: read_next_step(run.store, run.project, run.id)
         )
-    opened = Run(run, settings, config, labels, first_step=first_step, resumed=is_resumed)
+    earlier_params: list[str] = []
+    if stored is not None:
+        earlier_params = list(stored.params)
+    opened = Run(
+        run,
+        settings,
+        config,
+        labels,
+        first_step=first_step,
+        resumed=is_resumed,
+        earlier_params=earlier_params,
+    )
     if stored is not None and is_resumed:
         opened._history.values.update(stored.summary)
     opened._resume_file = resume_file

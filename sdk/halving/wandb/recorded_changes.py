@@ -10,7 +10,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from halving.records.amendments import Amendment, amend
@@ -29,13 +29,17 @@ class RecordedChanges:
         store, folder: where the run's record is.
         run: its id, for messages.
         tags: those that it has from its script, so that those that others add meanwhile stay.
+        params: the names of those that it had before, so that those that others add meanwhile stay.
     """
 
-    def __init__(self, store: Store, folder: str, run: str, tags: Mapping[str, str]) -> None:
+    def __init__(
+        self, store: Store, folder: str, run: str, tags: Mapping[str, str], params: Collection[str] = ()
+    ) -> None:
         self._store = store
         self._folder = folder
         self._run = run
         self._process = os.getpid()
+        self._params = params
         self._began = time.monotonic()
         self._sources: dict[str, Callable[[], Any]] = {}
         self._written: dict[str, Any] = {"tags": dict(tags)}
@@ -99,21 +103,27 @@ class RecordedChanges:
             changed = {field: value for field, value in state.items() if self._written.get(field) != value}
             if changed:
                 tags = self._written["tags"]
-                amend(self._store, self._folder, lambda before: _amended(before, changed, tags))
+                amend(self._store, self._folder, lambda before: _amended(before, changed, tags, self._params))
                 self._written |= changed
             return
         self._wake.set()
 
 
-def _amended(before: Amendment, changed: dict[str, Any], tags: Mapping[str, str]) -> Amendment:
-    """The amendment with what has changed; of the tags only those that the script has changed.
+def _amended(
+    before: Amendment, changed: dict[str, Any], tags: Mapping[str, str], params: Collection[str]
+) -> Amendment:
+    """The amendment with what has changed; tags and params that others have added meanwhile stay.
 
     Args:
         tags: those that the run had from its script before.
+        params: the names of those that the run had before; a new attempt need not have them.
     """
     after = {**before, **changed}
     if "tags" in changed:
         dropped = tags.keys() - changed["tags"].keys()
         others = {name: tag for name, tag in before.get("tags", tags).items() if name not in dropped}
         after["tags"] = others | changed["tags"]
+    if "params" in changed:
+        others = {name: value for name, value in before.get("params", {}).items() if name not in params}
+        after["params"] = others | changed["params"]
     return after

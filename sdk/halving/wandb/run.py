@@ -3,7 +3,7 @@
 import os
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +42,7 @@ class Run(RunFacts, MissingCalls):
         *,
         first_step: int = 0,
         resumed: bool = False,
+        earlier_params: Collection[str] = (),
     ) -> None:
         self._run = run
         self._settings = settings
@@ -62,7 +63,9 @@ class Run(RunFacts, MissingCalls):
         self._is_detached = False
         self._changes: RecordedChanges | None = None
         if run is not None:
-            self._changes = RecordedChanges(run.store, run.records.folder, run.id, labels.recorded)
+            self._changes = RecordedChanges(
+                run.store, run.records.folder, run.id, labels.recorded, earlier_params
+            )
             run.before_end(self._record_end)
 
     def __repr__(self) -> str:

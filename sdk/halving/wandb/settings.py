@@ -1,5 +1,6 @@
 """``wandb.Settings``: W&B's fields, from a call, from the environment, and by default."""
 
+import math
 import os
 import re
 import tempfile
@@ -308,8 +309,6 @@ def _of_text(name: str, text: str) -> Any:
         if text.lower() not in (*_TRUE, *_FALSE):
             raise InvalidSettings(f"{name} = {text!r:.80} is not accepted: give true or false")
         return text.lower() in _TRUE
-    if name == "x_stats_sampling_interval":
-        return float(text)
     return text
 
 
@@ -344,7 +343,19 @@ def _checked(name: str, value: Any) -> Any:
         _check_project(value)
     elif name == "root_dir":
         value = os.fspath(value)
+    elif name == "x_stats_sampling_interval":
+        value = _seconds(name, value)
     return value
+
+
+def _seconds(name: str, value: Any) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise InvalidSettings(f"{name} = {value!r:.80} is not accepted: give seconds")
+    return seconds
 
 
 def _check_choice(name: str, value: Any, accepted: tuple[str, ...]) -> None:

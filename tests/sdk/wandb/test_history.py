@@ -136,11 +136,6 @@ def test_a_series_is_left_out_with_a_warning(wandb: ModuleType) -> None:
     assert (run.step, run.summary["a"]) == (1, 1)
 
 
-def test_a_tag_that_is_no_text_is_refused(wandb: ModuleType) -> None:
-    with pytest.raises(ValueError, match="Tag at index 0 is 1"):
-        wandb.init(project="p", tags=[1])
-
-
 def test_names_below_a_name_stay_in_the_summary_until_they_are_logged_again(wandb: ModuleType) -> None:
     run = wandb.init(project="p")
     run.define_metric("d.a", summary="mean")

@@ -276,3 +276,18 @@ def test_names_of_a_config_can_be_left_out(wandb: ModuleType) -> None:
     run.finish()
     with pytest.raises(wandb.errors.UsageError, match="Expected at most only one of exclude or include"):
         wandb.init(config={"a": 1}, config_include_keys=["a"], config_exclude_keys=["a"])
+
+
+def test_a_tag_that_is_no_text_is_refused(wandb: ModuleType) -> None:
+    with pytest.raises(ValueError, match="Tag at index 0 is 1"):
+        wandb.init(project="p", tags=[1])
+
+
+def test_a_wrong_sampling_interval_is_refused_by_its_name(
+    wandb: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_X_STATS_SAMPLING_INTERVAL", "often")
+    with pytest.raises(
+        wandb.Error, match="x_stats_sampling_interval = 'often' is not accepted: give seconds"
+    ):
+        wandb.init(project="p")

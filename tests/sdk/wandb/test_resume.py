@@ -140,3 +140,13 @@ def test_metrics_of_the_machine_do_not_count_as_steps(
     run._run.log({"system/cpu": 1.0}, step=500)
     run.finish()
     assert wandb.init(project="p", id="r", resume="must").step == 1
+
+
+def test_two_processes_that_share_a_run_keep_each_others_params(wandb: ModuleType, store: Store) -> None:
+    first = wandb.init(project="p", id="shared", config={"lr": 1})
+    second = wandb.init(project="p", id="shared", resume="allow", reinit="create_new")
+    second.config["depth"] = 2
+    second.finish()
+    first.config["width"] = 3
+    first.finish()
+    assert recorded_run(store, first).params == {"lr": 1, "depth": 2, "width": 3}
