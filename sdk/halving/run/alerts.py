@@ -1,11 +1,12 @@
 """What a run wants people to know: alerts, each a file of the run that is written once."""
 
+import re
 import secrets
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from halving.errors import InvalidInput
+from halving.errors import HalvingError, InvalidInput
 from halving.store.json_files import now, to_json
 from halving.store.retry import warn
 from halving.store.store import Store
@@ -14,6 +15,7 @@ LEVELS = ("info", "warn", "error")
 MAX_TITLE = 200
 MAX_TEXT = 10_000
 _MAX_ALERTS = 1_000  # of one attempt
+UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # what databases and JSON in UTF-8 do not take
 
 
 class Alert(NamedTuple):
@@ -53,6 +55,10 @@ class Alerts:
             raise InvalidInput(
                 f"alert text {text!r:.80} is not accepted: give at most {MAX_TEXT:,} characters"
             )
+        if UNSTORABLE.search(title) or UNSTORABLE.search(text):
+            raise InvalidInput(
+                f"alert {title!r:.80} is not accepted: give texts without NUL and halves of surrogate pairs"
+            )
         if level not in LEVELS:
             raise InvalidInput(f"alert level {level!r:.80} is not accepted: give {', '.join(LEVELS)}")
         if isinstance(wait_seconds, bool) or not isinstance(wait_seconds, (int, float)) or wait_seconds < 0:
@@ -73,7 +79,9 @@ class Alerts:
         content = to_json({**alert._asdict(), "attempt": attempt, "time": now()})
         try:
             self._store.create(f"{self._folder}/{name}", content, sole=True)
-        except OSError as error:  # among them StoreError
+        except (OSError, HalvingError) as error:
+            # Neither an unavailable store nor a server that refuses it may end a training.
+            self._last.pop(alert.title, None)
             warn(f"the alert {alert.title!r} is not recorded: {error}")
             return False
         return True

@@ -1,8 +1,10 @@
-"""The levels and pauses of ``wandb.alert``."""
+"""The levels, pauses and texts of ``wandb.alert``."""
 
 from datetime import timedelta
 from enum import Enum
 from typing import Any
+
+from halving.run.alerts import MAX_TEXT, MAX_TITLE, UNSTORABLE
 
 _WAIT_SECONDS = 60.0
 
@@ -42,3 +44,16 @@ def wait_seconds(duration: Any) -> float:
     if isinstance(duration, (int, float)):
         return float(duration)
     raise TypeError("wait_duration must be an int, float, or datetime.timedelta")
+
+
+def fit(title: Any, text: Any) -> tuple[str, str]:
+    """A title and a text as an alert takes them: a title that is too long begins the text."""
+    whole = UNSTORABLE.sub("\ufffd", str(title))
+    more = UNSTORABLE.sub("\ufffd", str(text or ""))
+    line = " ".join(whole.split())
+    if len(line) > MAX_TITLE:
+        line = f"{line[: MAX_TITLE - 1]}…"
+        more = f"{whole}\n\n{more}"
+    if len(more) > MAX_TEXT:
+        more = f"{more[: MAX_TEXT - 1]}…"
+    return line, more

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from halving.wandb import current
-from halving.wandb.alerts import check_level, wait_seconds
+from halving.wandb.alerts import check_level, fit, wait_seconds
 from halving.wandb.config import Config
 from halving.wandb.defined_metrics import Metric, define
 from halving.wandb.errors import NotSupported, UsageError
@@ -191,7 +191,8 @@ class Run(RunFacts, MissingCalls):
         level_name = check_level(level)
         seconds = wait_seconds(wait_duration)
         if self._run is not None:
-            self._run.alert(title, text, level=level_name, wait_seconds=seconds)
+            line, more = fit(title, text)
+            self._run.alert(line, more, level=level_name, wait_seconds=seconds)
 
     def save(self, glob_str: Any = None, base_path: Any = None, policy: str = "live") -> Any:
         """Keep files with the run: see :func:`halving.wandb.artifacts.save_files`."""

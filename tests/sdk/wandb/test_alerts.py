@@ -58,7 +58,14 @@ def test_wrong_arguments_raise_what_wandb_raises(
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"title": ""}, {"title": "a\nb"}, {"title": "x" * 201}, {"title": "a", "level": "loud"}, {"title": 3}],
+    [
+        {"title": ""},
+        {"title": "a\nb"},
+        {"title": "x" * 201},
+        {"title": "a", "level": "loud"},
+        {"title": 3},
+        {"title": "a\0"},
+    ],
 )
 def test_a_wrong_alert_is_refused_and_does_not_end_training(store: Store, arguments: dict[str, Any]) -> None:
     strict = halving.init("p", root=store.root, strict=True, system_metrics=None)
@@ -71,3 +78,30 @@ def test_a_wrong_alert_is_refused_and_does_not_end_training(store: Store, argume
     with pytest.warns(UserWarning, match="1 values of"):
         run.finish()
     assert _alerts(store, "p", run.id) == []
+
+
+def test_a_long_title_of_wandb_is_shortened_and_whole_in_the_text(wandb: ModuleType, store: Store) -> None:
+    run = wandb.init(project="p")
+    run.alert("first\nsecond \0", None)
+    run.alert("x" * 300, "y" * 20_000)
+    (lines, long) = _alerts(store, "p", run.id)
+    assert (lines["title"], lines["text"]) == ("first second \ufffd", "")
+    assert len(long["title"]) == 200
+    assert len(long["text"]) == 10_000
+    assert long["text"].startswith("x" * 300 + "\n\ny")
+
+
+def test_a_store_that_refuses_an_alert_does_not_end_training(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = halving.init("p", root=store.root, system_metrics=None)
+
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise InvalidInput("no run's process writes such a file")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run.store, "create", refuse)
+        with pytest.warns(UserWarning, match="the alert 'stuck' is not recorded"):
+            assert run.alert("stuck") is False
+    assert run.alert("stuck") is True
+    run.finish()

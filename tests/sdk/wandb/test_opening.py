@@ -287,7 +287,5 @@ def test_a_wrong_sampling_interval_is_refused_by_its_name(
     wandb: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_X_STATS_SAMPLING_INTERVAL", "often")
-    with pytest.raises(
-        wandb.Error, match="x_stats_sampling_interval = 'often' is not accepted: give seconds"
-    ):
+    with pytest.raises(wandb.Error, match="x_stats_sampling_interval = 'often' is not accepted"):
         wandb.init(project="p")
