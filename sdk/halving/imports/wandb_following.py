@@ -106,6 +106,7 @@ class WandbFollower:
         self.wake = threading.Event()
         self._backlog = ThreadPoolExecutor(1, "halving-import")
         self._ends = ThreadPoolExecutor(1, "halving-import-ends")
+        self._stopping = False
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -152,6 +153,7 @@ class WandbFollower:
 
     def stop(self) -> None:
         """Copy what was written until now, and wait for what is being copied."""
+        self._stopping = True
         self._backlog.shutdown(cancel_futures=True)
         self._ends.shutdown()
         self._collect()
@@ -297,7 +299,7 @@ class WandbFollower:
 
         A run that is written for hours would have thousands of them before the hourly compaction.
         """
-        if run.segments < _COMPACT_SEGMENTS or time.monotonic() < run.next_compaction:
+        if self._stopping or run.segments < _COMPACT_SEGMENTS or time.monotonic() < run.next_compaction:
             return
         if self._store.is_paid_by_request:
             return  # Segments are few there, and what they are joined into would be written again and again.

@@ -261,6 +261,19 @@ def test_a_run_that_is_written_for_hours_has_few_segments(
     assert len(halving.curves("a", "loss", root=store.root)) == steps
 
 
+def test_a_follower_that_is_stopped_at_a_compaction_ends_without_an_error(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wandb_following, "_COMPACT_SEGMENTS", 1)
+    log = growing(tmp_path / "wandb")
+    follower = follower_of(store, tmp_path / "wandb")
+    log.grow(ends_of(RECORDS)[1])
+    look(follower)
+    log.grow(ends_of(RECORDS)[5])
+    follower.stop()
+    assert [row["points"] for row in follower.rows] == [3]
+
+
 def test_a_run_that_is_given_alone_is_followed_to_its_end(tmp_path: Path, store: Store) -> None:
     log = growing(tmp_path / "wandb")
     follower = follower_of(store, log.path.parent)
