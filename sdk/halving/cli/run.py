@@ -69,8 +69,10 @@ def environment_as_wandb(variables: Mapping[str, str], root: str | None = None) 
         variables: those of this process.
         root: the store; None for the one that the variables name.
     """
-    before = [entry for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    others = [entry for entry in before if entry != str(AS_WANDB)]
+    others: list[str] = []
+    if before := variables.get("PYTHONPATH"):
+        # An empty entry stays: to Python it is the working directory.
+        others = [entry for entry in before.split(os.pathsep) if entry != str(AS_WANDB)]
     changed = {**variables, "PYTHONPATH": os.pathsep.join([str(AS_WANDB), *others])}
     if root is not None:
         changed["HALVING_ROOT"] = root

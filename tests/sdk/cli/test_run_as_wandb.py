@@ -45,6 +45,13 @@ def test_our_folder_is_first_and_once_on_the_search_path() -> None:
     assert once == {"PYTHONPATH": f"{AS_WANDB}:/a:/b", "HOME": "/h"}
     assert environment_as_wandb(once) == once
     assert environment_as_wandb({})["PYTHONPATH"] == str(AS_WANDB)
+    assert environment_as_wandb({"PYTHONPATH": ""})["PYTHONPATH"] == str(AS_WANDB)
+
+
+def test_an_empty_entry_of_the_search_path_stays_the_working_directory() -> None:
+    once = environment_as_wandb({"PYTHONPATH": ":/b"})
+    assert once["PYTHONPATH"] == f"{AS_WANDB}::/b"
+    assert environment_as_wandb(once) == once
 
 
 def test_a_root_takes_the_place_of_a_server() -> None:
