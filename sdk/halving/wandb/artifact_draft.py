@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from halving.store.store import digest_of
-from halving.wandb.artifact_entries import Entry, Manifest, files_below, references_of
+from halving.wandb.artifact_entries import Entry, Manifest, files_below_links, references_of
 from halving.wandb.wb_value import WBValue
 
 _FINAL = "Can't add to finalized artifact {!r}: make a new wandb.Artifact, and log that"
@@ -63,7 +63,7 @@ class Draft:
         folder = Path(local_path)
         if not folder.is_dir():
             raise ValueError(f"Path is not a directory: {str(local_path)!r}")
-        for inner, path in files_below(folder):
+        for inner, path in files_below_links(folder):
             target = inner
             if name:
                 target = f"{name.strip('/')}/{inner}"
@@ -140,7 +140,9 @@ class Draft:
     def _copy(self, source: Path, digest: str) -> Path:
         target = self._folder() / digest.removeprefix("sha256:")
         if not target.exists():
-            shutil.copyfile(source, target)
-            if digest_of(target) != digest:
+            part = target.with_suffix(".part")
+            shutil.copyfile(source, part)
+            if digest_of(part) != digest:
                 raise ValueError(f"{source} changed while it was added: add it when it is complete")
+            part.replace(target)
         return target

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,8 +133,27 @@ class Manifest:
 
 
 def files_below(folder: Path) -> Iterator[tuple[str, Path]]:
-    """The files of a folder with their paths in it, in order; links are followed."""
+    """The files of a folder with their paths in it, in order; links to folders are left out."""
     for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            yield path.relative_to(folder).as_posix(), path
+
+
+def files_below_links(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The files of a folder and of the folders that it links to, in order, as W&B adds them.
+
+    A link to a folder above itself is left out.
+    """
+    reached = {str(folder): frozenset[str]()}
+    paths = []
+    for place, names, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        if real in reached[place]:
+            names.clear()
+            continue
+        reached |= {str(Path(place, name)): reached[place] | {real} for name in names}
+        paths += [Path(place, name) for name in files]
+    for path in sorted(paths):
         if path.is_file():
             yield path.relative_to(folder).as_posix(), path
 
@@ -156,7 +176,9 @@ def references_of(uri: str, name: str | None, checksum: bool) -> list[Entry]:
         return [_file_reference(name or source.name, source, checksum)]
     if source.is_dir():
         prefix = f"{name}/" if name else ""
-        return [_file_reference(f"{prefix}{inner}", path, checksum) for inner, path in files_below(source)]
+        return [
+            _file_reference(f"{prefix}{inner}", path, checksum) for inner, path in files_below_links(source)
+        ]
     raise ValueError(f"Path {str(source)!r} must be a valid file or directory path")
 
 

@@ -157,6 +157,44 @@ def test_folders_paths_and_references_are_artifacts(wandb: ModuleType, tmp_path:
     assert not (out / "data.csv").exists()
 
 
+def test_folders_that_a_folder_links_to_are_added_and_never_checked_out(
+    wandb: ModuleType, tmp_path: Path
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real/a.txt").write_text("a")
+    folder = tmp_path / "data"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "linked").symlink_to("../real")
+    (folder / "deep/around").symlink_to("..")
+    (folder / "b.txt").write_text("b")
+    artifact = wandb.Artifact("data", type="dataset")
+    artifact.add_dir(folder)
+    assert sorted(artifact.manifest.entries) == ["b.txt", "linked/a.txt"]
+    (logged,) = log(wandb, make(wandb))
+    logged.checkout(str(folder))
+    assert not (folder / "b.txt").exists()
+    assert (tmp_path / "real/a.txt").read_text() == "a", "what a folder links to is not deleted"
+
+
+def test_a_copy_that_a_full_disk_cut_off_is_no_files_content(
+    wandb: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("whole")
+    artifact = wandb.Artifact("data", type="dataset")
+
+    def fill(source: Path, target: Path) -> None:
+        target.write_text("wh")
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr("halving.wandb.artifact_draft.shutil.copyfile", fill)
+        with pytest.raises(OSError, match="no space left"):
+            artifact.add_file(tmp_path / "a.txt")
+    artifact.add_file(tmp_path / "a.txt")
+    (logged,) = log(wandb, artifact)
+    assert Path(logged.file(str(tmp_path / "out"))).read_text() == "whole"
+
+
 def test_tables_and_pictures_come_back_by_their_names(wandb: ModuleType) -> None:
     artifact = wandb.Artifact("results", type="table")
     artifact.add(wandb.Table(columns=["a", "b"], data=[[1, "x"], [2, "y"]]), "scores")
