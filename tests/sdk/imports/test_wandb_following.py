@@ -265,6 +265,7 @@ def test_a_follower_that_is_stopped_at_a_compaction_ends_without_an_error(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wandb_following, "_COMPACT_SEGMENTS", 1)
+    monkeypatch.setattr(wandb_following, "_COMPACT_SHARE", 0)
     log = growing(tmp_path / "wandb")
     follower = follower_of(store, tmp_path / "wandb")
     log.grow(ends_of(RECORDS)[1])
