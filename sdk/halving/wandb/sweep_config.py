@@ -194,7 +194,9 @@ def _categorical(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     if not isinstance(values, (list, tuple)) or not values:
         raise ValueError(f"values = {values!r:.80} is not accepted: give a list of one or more")
     probabilities = fields.get("probabilities")
-    if probabilities is not None and len(set(probabilities)) != 1:
+    if probabilities is not None and not isinstance(probabilities, (list, tuple)):
+        raise ValueError(f"probabilities = {probabilities!r:.80} is not accepted: give a list of numbers")
+    if probabilities is not None and any(each != probabilities[0] for each in probabilities):
         raise ValueError("probabilities that differ have no equal here: leave them out, or repeat no value")
     if len(values) == 1:
         return {"constant": values[0]}, {"values", "probabilities"}
@@ -215,7 +217,14 @@ def _uniform(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
 
 def _log_uniform(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     low, high = _ends(fields)  # of the exponents of e
-    return {"float": {"low": math.exp(low), "high": math.exp(high), "log": True}}, {"min", "max"}
+    try:
+        ends = {"low": math.exp(low), "high": math.exp(high)}
+    except OverflowError:
+        raise ValueError(
+            f"max = {high!r} is an exponent of e with log_uniform, which is too large; for the values "
+            "themselves give log_uniform_values"
+        ) from None
+    return {"float": {**ends, "log": True}}, {"min", "max"}
 
 
 def _log_uniform_values(fields: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:

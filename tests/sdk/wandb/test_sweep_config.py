@@ -150,6 +150,14 @@ def test_hyperband_compares_after_the_iterations_of_w_and_bs_bands(stopping: Any
         ({"early_terminate": {"type": "hyperband", "min_iter": 2, "strict": True}}, "strict = true"),
         ({"early_terminate": {"type": "hyperband", "min_iter": 2}, "metric": None}, "needs a metric"),
         ({"parameters": {}}, "parameters = {} is not accepted"),
+        (
+            {"parameters": {"lr": {"distribution": "log_uniform", "min": 1e-4, "max": 1000}}},
+            "parameters.lr: max = 1000 is an exponent of e with log_uniform",
+        ),
+        (
+            {"parameters": {"lr": {"values": [1, 2], "probabilities": 0.5}}},
+            "parameters.lr: probabilities = 0.5 is not accepted",
+        ),
         ({"run_cap": True}, "run_cap = True is not accepted"),
         (
             {
