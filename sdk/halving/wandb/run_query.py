@@ -24,6 +24,7 @@ _NAMES = {
     "updated_at": "heartbeat_at",
     "summary": "summary_metrics",
 }
+_FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}  # MongoDB's $options
 _SECTIONS = ("config", "summary_metrics")
 _TIMES = ("created_at", "heartbeat_at")
 
@@ -161,7 +162,7 @@ def _test(field: str, name: str, operand: Any, flags: str) -> Callable[[Any], bo
         return lambda value: (value is not MISSING) == bool(operand)
     if name == "$regex":
         try:
-            pattern = re.compile(str(operand), re.IGNORECASE if "i" in flags else 0)
+            pattern = re.compile(str(operand), _flags(field, flags))
         except re.error as error:
             raise UsageError(f"{field}.$regex = {operand!r:.80} is not accepted: {error}") from None
         return lambda value: any(isinstance(each, str) and pattern.search(each) for each in _each(value))
@@ -177,6 +178,15 @@ def _test(field: str, name: str, operand: Any, flags: str) -> Callable[[Any], bo
     compare = _COMPARISONS[name]
     wanted = _operand(field, operand)
     return lambda value: compare(value, wanted)
+
+
+def _flags(field: str, options: str) -> int:
+    flags = re.NOFLAG
+    for letter in options:
+        if letter not in _FLAGS:
+            raise UsageError(f"{field}.$options = {options!r:.80} is not accepted: give letters of imsx")
+        flags |= _FLAGS[letter]
+    return flags
 
 
 def _compared(value: Any, wanted: Any, test: Callable[[Any, Any], bool]) -> bool:
