@@ -221,7 +221,7 @@ class Artifact(Draft):
         """
         raise NotSupported(
             "artifact.delete() is not there in Halving: an artifact stays as long as its run, "
-            "`halving delete RUN`"
+            "`halving runs delete RUN`"
         )
 
     # Reading

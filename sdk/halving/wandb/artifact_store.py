@@ -65,7 +65,7 @@ class StoredArtifact:
             version = same or collection.add(type_name, manifest.digest(), digest, manifest.size(), run.id)
             size = len(encoded)
             if same is not None:
-                size = _manifest_size(collection, same)
+                size = _put_manifest(store, collection, same)
             _attach(run, f"{name}:v{version.number}", manifest, version, size)
             stored = cls(collection, version)
             if same is not None and (metadata or description is not None):
@@ -116,9 +116,8 @@ class StoredArtifact:
         if self.collection.project != run.project:
             name = f"used/{self.collection.project}/{self.collection.name}:v{self.version.number}"
         with contextlib.suppress(AlreadyExists):
-            run.records.add_artifact(
-                name, self.version.manifest, _manifest_size(self.collection, self.version)
-            )
+            size = _put_manifest(run.store, self.collection, self.version)
+            run.records.add_artifact(name, self.version.manifest, size)
         self.collection.note_use(self.version.number, run.id)
 
     def copy(self, entry: Entry, folder: Path, *, allow_missing: bool) -> str:
@@ -150,8 +149,11 @@ def blobs_of(collection: Collection, version: Version) -> Store:
     return store
 
 
-def _manifest_size(collection: Collection, version: Version) -> int:
-    return len(read_manifest(blobs_of(collection, version), version, collection.name))
+def _put_manifest(store: Store, collection: Collection, version: Version) -> int:
+    """Put a version's manifest again, so that no retention deletes it before a run names it; its size."""
+    content = read_manifest(blobs_of(collection, version), version, collection.name)
+    store.put_blob(content)
+    return len(content)
 
 
 def _put(store: Store, entry: Entry) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import NotFound
+from halving.identifiers import sanitize_name
 from halving.store.store import Store
 from halving.wandb.artifact import Artifact as Artifact
 from halving.wandb.artifact_checks import checked_aliases
@@ -92,7 +93,7 @@ def find_artifact(store: Store, project: str, name: str, type: str | None = None
     path, _, reference = name.removeprefix("wandb-artifact://").partition(":")
     parts = path.split("/")
     if len(parts) > 1:
-        project = parts[-2]
+        project = sanitize_name(parts[-2], otherwise=project)
     collection = Collection(store, project, parts[-1])
     version = collection.find(reference or LATEST)
     if version is None:

@@ -58,6 +58,7 @@ def test_a_later_run_finds_an_earlier_ones_artifact_by_version_and_alias(
             ("model:best", "weights"),
             ("p/model:best", "weights"),
             ("entity/p/model:v1", "other"),
+            ("entity/p!/model:v1", "other"),  # a project whose name is changed to this one
             ("model:latest", "other"),
             ("model", "other"),
         ):
