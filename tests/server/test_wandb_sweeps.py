@@ -241,6 +241,11 @@ def test_an_agent_says_what_it_needs(arguments: dict[str, Any], message: str) ->
         sweeps.agent("mnist-1", **arguments)
 
 
+def test_an_agent_of_no_sweep_names_it(place: Backend) -> None:
+    with pytest.raises(UsageError, match="no sweep 'nets-1'"):
+        wandb.agent("ann/nets/nets-1", print)
+
+
 def test_a_sweep_is_read_from_w_and_bs_yaml(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

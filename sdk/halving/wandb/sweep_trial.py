@@ -151,9 +151,16 @@ class SweepTrial:
         try:
             self._tell(self._sign * self._best, waits=False)
         except StoreUnavailable as error:
-            # Training never waits for a server: it is told at a later call, or at the end.
-            self._away_until = time.monotonic() + _AWAY_SECONDS
-            termwarn(f"trial {self.key} trains on without its sweep, which is away: {error}", repeat=False)
+            self._leave_alone(error)
+        except HalvingError:
+            raise
+        except Exception as error:  # noqa: BLE001
+            self._leave_alone(error)  # The catalog of this machine is locked, or away.
+
+    def _leave_alone(self, error: Exception) -> None:
+        """Train on for a minute: the search is told at a later call, or at the end."""
+        self._away_until = time.monotonic() + _AWAY_SECONDS
+        termwarn(f"trial {self.key} trains on without its sweep, which is away: {error}", repeat=False)
 
     def _tell(self, value: float, *, waits: bool) -> None:
         epoch = self._rung + 1

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from halving.errors import NotFound
 from halving.wandb.errors import UsageError
 from halving.wandb.errors.term import termerror, termlog
 from halving.wandb.settings import Settings, project_of, settings_of_environment
@@ -92,7 +93,7 @@ def agent(
     study = str(sweep_id).rpartition("/")[2]
     studies = open_studies()
     try:
-        _Agent(studies, study, function).train(count)
+        _agent_of(studies, study, function).train(count)
     except KeyboardInterrupt:
         termlog("Ctrl + C detected. Stopping sweep.")
     finally:
@@ -160,6 +161,13 @@ class _Agent:
             self._failed += 1
 
 
+def _agent_of(studies: Studies, study: str, function: Callable[[], Any]) -> _Agent:
+    try:
+        return _Agent(studies, study, function)
+    except NotFound as error:
+        raise UsageError(f"sweep_id = {study!r:.80} is not accepted: {error}") from None
+
+
 def _read(path: Path) -> Any:
     """The content of a YAML file.
 
@@ -174,5 +182,5 @@ def _read(path: Path) -> Any:
         ) from None
     try:
         return yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"sweep = {str(path)!r} is not accepted: {error}") from None

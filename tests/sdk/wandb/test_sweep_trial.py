@@ -79,10 +79,11 @@ def test_a_stopped_trial_ends_at_its_log_also_when_that_was_caught(wandb: Module
     assert read_run(store, "nets", "nets-1.0000").status == "stopped"
 
 
-def test_training_goes_on_while_the_server_is_away_and_asks_it_once_a_minute(
-    wandb: ModuleType, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [StoreUnavailable("no answer"), OSError("database is locked")])
+def test_training_goes_on_while_the_search_is_away_and_asks_it_once_a_minute(
+    wandb: ModuleType, error: Exception
 ) -> None:
-    studies = Decisions(StoreUnavailable("no answer"), "continue", "continue", "complete")
+    studies = Decisions(error, "continue", "continue", "complete")
     trial = trial_of(studies)
     with trial.training():
         wandb.init()
