@@ -151,7 +151,7 @@ class Table(Media):
     def to_media(self) -> Stored:
         import pyarrow as pa
 
-        names = [str(column) for column in self.columns]
+        names = [_as_utf8(str(column)) for column in self.columns]
         columns = [_column([row[place] for row in self.data]) for place in range(len(names))]
         return StoredTable(pa.Table.from_arrays(columns, names=_different(names)))
 
@@ -235,11 +235,18 @@ def _cell(value: Any) -> Any:
 
 
 def _text(cell: Any) -> str | None:
-    if cell is None or isinstance(cell, str):
-        return cell
+    if cell is None:
+        return None
+    if isinstance(cell, str):
+        return _as_utf8(cell)
     if isinstance(cell, dict) and isinstance(cell.get("bytes"), bytes):
         return f"{cell['path']}, {len(cell['bytes'])} bytes"
     return json.dumps(jsonable(cell), default=str)
+
+
+def _as_utf8(text: str) -> str:
+    """A text that has a form in UTF-8: half a surrogate pair, as of a cut emoji, is a question mark."""
+    return text.encode(errors="replace").decode()
 
 
 def _different(names: list[str]) -> list[str]:

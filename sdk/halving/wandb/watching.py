@@ -177,6 +177,9 @@ def histogram_of(tensor: "torch.Tensor") -> Histogram | None:
     """
     import torch
 
+    if hasattr(tensor, "to_local"):
+        # Its ends are those of all its parts: finding them would wait for processes that watch nothing.
+        raise TypeError("a distributed tensor has no histogram here")
     values = tensor.detach()
     zeros = 0
     if values.is_sparse:

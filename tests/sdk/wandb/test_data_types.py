@@ -231,6 +231,11 @@ def test_a_table_that_grew_is_stored_with_what_it_has() -> None:
     assert table.get_dataframe()["d"].tolist() == [2, 5]
 
 
+def test_half_a_surrogate_pair_in_a_table_is_a_question_mark() -> None:
+    table = data_types.Table(columns=["a\ud83d"], data=[["cut \ud83d"], ["whole"]])
+    assert read(table) == {"a?": ["cut ?", "whole"]}
+
+
 def test_frames_and_arrays_are_tables() -> None:
     frame = pd.DataFrame({"x": [1, 2], "y": ["a", "b"]})
     for table in (data_types.Table(dataframe=frame), data_types.Table(data=frame), frame):

@@ -123,6 +123,15 @@ def test_equal_values_sparse_ones_and_none_at_all_have_histograms_or_are_left_ou
     assert histogram_of(torch.tensor([float("nan")])) is None
 
 
+def test_a_tensor_in_parts_is_refused_before_other_processes_are_waited_for() -> None:
+    class InParts(torch.Tensor):
+        def to_local(self) -> torch.Tensor:
+            raise AssertionError("only rank zero watches, so nothing of the parts may be asked for")
+
+    with pytest.raises(TypeError, match="a distributed tensor has no histogram"):
+        histogram_of(torch.zeros(3).as_subclass(InParts))
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "said"),
     [
