@@ -112,4 +112,6 @@ def test_a_sweep_has_the_runs_of_its_trials(
     assert len(losses) == 3
     assert read.best_run("+summary_metrics.loss").id == min(losses, key=lambda run: losses[run])
     assert wandb.Api().sweep(sweep).project == "nets"
+    with pytest.raises(ValueError, match="Could not find sweep nets-1"):
+        wandb.Api().sweep("nets-1")
     assert read.runs[0].sweep_name == sweep

@@ -142,7 +142,7 @@ class Api:
         """A sweep, by ``entity/project/sweep`` or its id, with its runs.
 
         Raises:
-            ValueError: the path names no sweep.
+            ValueError: the path names no sweep, or there is none of its id.
         """
         *above, sweep_id = _parts(path)
         if above:
@@ -224,5 +224,7 @@ def _project_of_study(study: str) -> str:
     studies = open_studies()
     try:
         return studies.project(study)
+    except (NotFound, UsageError) as error:
+        raise ValueError(f"Could not find sweep {study}: {error}") from None
     finally:
         studies.close()
