@@ -1,6 +1,7 @@
 """The files of an artifact while it is being made: added one by one, as they are at that time."""
 
 import contextlib
+import os
 import shutil
 import tempfile
 import weakref
@@ -134,7 +135,7 @@ class Draft:
         """A folder for copies of its files, which is deleted with it."""
         if self._staging is None:
             self._staging = Path(tempfile.mkdtemp(prefix="halving-artifact-"))
-            weakref.finalize(self, shutil.rmtree, self._staging, ignore_errors=True)
+            weakref.finalize(self, _delete, self._staging, os.getpid())
         return self._staging
 
     def _copy(self, source: Path, digest: str) -> Path:
@@ -146,3 +147,9 @@ class Draft:
                 raise ValueError(f"{source} changed while it was added: add it when it is complete")
             part.replace(target)
         return target
+
+
+def _delete(folder: Path, process: int) -> None:
+    """Delete copies, unless a forked child ends, whose parent has them still to log."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,6 +1,8 @@
 """Artifacts: versions by name that other runs find, whose files are stored once and stay as long as a run."""
 
+import gc
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -175,6 +177,19 @@ def test_folders_that_a_folder_links_to_are_added_and_never_checked_out(
     logged.checkout(str(folder))
     assert not (folder / "b.txt").exists()
     assert (tmp_path / "real/a.txt").read_text() == "a", "what a folder links to is not deleted"
+
+
+@pytest.mark.slow
+def test_a_forked_child_that_ends_takes_no_copies_with_it(wandb: ModuleType) -> None:
+    artifact = make(wandb)
+    child = os.fork()
+    if child == 0:
+        del artifact
+        gc.collect()
+        os._exit(0)
+    os.waitpid(child, 0)
+    (logged,) = log(wandb, artifact)
+    assert logged.version == "v0"
 
 
 def test_a_copy_that_a_full_disk_cut_off_is_no_files_content(
