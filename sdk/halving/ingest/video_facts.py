@@ -1,5 +1,6 @@
 """What the head of a video file says: its width, height, seconds and frames."""
 
+import math
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -108,7 +109,8 @@ def _webm_facts(encoded: bytes) -> dict[str, Any]:
             scale = int.from_bytes(content, "big")
         elif name == _DURATION:
             (length,) = struct.unpack(">f" if size == 4 else ">d", content)
-            facts["seconds"] = round(length * scale / 1e9, 3)
+            if math.isfinite(length):  # A record holds no other number.
+                facts["seconds"] = round(length * scale / 1e9, 3)
         elif name == _WIDTH:
             facts["width"] = int.from_bytes(content, "big")
         elif name == _HEIGHT:

@@ -105,6 +105,13 @@ def test_a_file_is_stored_as_it_is_and_its_head_is_read(
         )
 
 
+def test_a_length_that_is_no_number_is_not_recorded() -> None:
+    damaged = WEBM.replace(struct.pack(">d", 2_500.0), struct.pack(">d", float("nan")))
+    assert damaged != WEBM
+    facts = Video(damaged).describe()
+    assert (facts["width"], "seconds" in facts) == (640, False)
+
+
 @pytest.mark.parametrize("whole", [MP4, WEBM, Video(FRAMES).encode()])
 def test_a_file_that_was_cut_off_anywhere_is_stored_all_the_same(whole: bytes) -> None:
     for end in range(48, len(whole)):
