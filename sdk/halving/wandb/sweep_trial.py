@@ -71,10 +71,8 @@ class SweepTrial:
         return {"run_id": self.key, "project": self._project, "sweep_id": self._study}
 
     def follow(self, run: "Run") -> None:
-        """Tell the search of what a run logs, where trials are compared while they train."""
+        """Tell the search of what a run logs, and end the run at a ``log`` when the trial has ended."""
         self._runs.append(run)
-        if not self._bands:
-            return
         record = run.log
 
         def log(
@@ -139,13 +137,15 @@ class SweepTrial:
             run.finish(exit_code)
 
     def _note(self, data: Mapping[str, Any]) -> None:
+        if self._rung >= len(self._bands):
+            return
         value = number_at(data, self._metric)
         if value is None:
             return
         self._count += 1
         self._best = min(self._best, self._sign * value)
         # W&B compares the value after as many others as the band says.
-        is_due = self._rung < len(self._bands) and self._count > self._bands[self._rung]
+        is_due = self._count > self._bands[self._rung]
         if not is_due or time.monotonic() < self._away_until:
             return
         try:

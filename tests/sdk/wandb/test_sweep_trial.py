@@ -32,8 +32,10 @@ class Decisions:
         raise NotFound("another agent has the trial")
 
 
-def trial_of(studies: Any, *, goal: str = "minimize", epoch: int = 0) -> SweepTrial:
-    params = {"lr": 0.5, FACTS: {"metric": "loss", "goal": goal, "bands": [1, 3]}}
+def trial_of(
+    studies: Any, *, goal: str = "minimize", epoch: int = 0, bands: tuple[int, ...] = (1, 3)
+) -> SweepTrial:
+    params = {"lr": 0.5, FACTS: {"metric": "loss", "goal": goal, "bands": list(bands)}}
     work = {"trial": 0, "key": "nets-1.0000", "attempt": 1, "epoch": epoch, "params": params}
     return SweepTrial(studies, "nets-1", "nets", work)
 
@@ -98,11 +100,12 @@ def test_training_goes_on_while_the_search_is_away_and_asks_it_once_a_minute(
     assert [epoch for epoch, _ in studies.reports] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("bands", [(1, 3), ()])
 def test_a_trial_that_another_agent_has_ends_at_its_next_log(
-    wandb: ModuleType, monkeypatch: pytest.MonkeyPatch
+    wandb: ModuleType, monkeypatch: pytest.MonkeyPatch, bands: tuple[int, ...]
 ) -> None:
     monkeypatch.setattr(sweep_trial, "LEASE_SECONDS", 0.001)
-    trial = trial_of(Decisions())
+    trial = trial_of(Decisions(), bands=bands)
     with trial.training():
         wandb.init()
         wait_for(lambda: trial.stopped, 60, "the heartbeat was refused", every=0.001)
