@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 0.2
 """For bringing the index of runs up to date before a call that asks it."""
-_OF_THE_INDEX = ("find_runs", "curve_summary")
+_OF_THE_INDEX = ("find_runs", "curve_summary", "journal")
 
 
 def add_mcp_command(commands: Any) -> None:
@@ -90,9 +90,9 @@ class _Calls:
         self._desk = Desk(backend.store, backend.catalog, agent, self._loops)
 
     def start(self) -> None:
-        """Read runs that are new to the index, and import what SQL needs, beside the first calls."""
+        """Read runs that are new to the index, and start a process for SQL, beside the first calls."""
         threading.Thread(target=self._refresh, name="halving-index", daemon=True).start()
-        threading.Thread(target=_import_sql, name="halving-import", daemon=True).start()
+        threading.Thread(target=_prepare_sql, name="halving-sql", daemon=True).start()
 
     async def call(self, _: Any, name: str, arguments: dict[str, Any]) -> "Result":
         import anyio.to_thread
@@ -125,8 +125,10 @@ class _Calls:
             self._turn.release()
 
 
-def _import_sql() -> None:
-    import halving.query.sql  # noqa: F401
+def _prepare_sql() -> None:
+    from resources.agents.sql_process import prepare
+
+    prepare()
 
 
 class _Loops:

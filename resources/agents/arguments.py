@@ -1,5 +1,6 @@
 """What a tool is asked: flat arguments, their JSON schema, and their check before anything runs."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +16,7 @@ Type = Literal["string", "integer", "number", "boolean"]
 MAX_TEXT = 100_000
 """Letters of a text argument, such as a spec."""
 
+_UNSTORED = re.compile("[\\0\ud800-\udfff]")  # No database accepts these.
 _PYTHON: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -62,6 +64,10 @@ class Argument:
         )
         if not accepted:
             raise InvalidInput(f"{self.name} = {value!r:.80} is not accepted: give a {self.type}")
+        if self.type == "string" and (
+            "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value)
+        ):
+            raise InvalidInput(f"{self.name} is not accepted: it has a NUL or half a character; give UTF-8")
         if self.type == "string" and len(value) > MAX_TEXT:
             raise InvalidInput(f"{self.name} has {len(value)} letters, and at most {MAX_TEXT} are accepted")
         if self.choices and value not in self.choices:

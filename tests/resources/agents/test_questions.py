@@ -31,6 +31,7 @@ def _server(backend: Backend) -> Any:
     return create_server(lambda _: agent, call)
 
 
+@pytest.mark.slow
 def test_ten_of_ten_questions_are_answered_in_at_most_three_calls(prepared: Prepared) -> None:
     async def ask_all() -> dict[str, tuple[object, object]]:
         answers = {}

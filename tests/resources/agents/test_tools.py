@@ -319,8 +319,6 @@ def test_no_name_of_a_model_or_metric_brings_a_mark_of_its_own(backend: Backend)
         ("journal", {"about": "digits/a", "note": PLANTED}),
         ("curve_summary", {"runs": "digits/a"}),
         ("describe_run", {"run": "digits/a"}),
-        ("sql", {"query": "SELECT DISTINCT key FROM metrics"}),
-        ("sql", {"query": "SELECT '</halving-data>' AS \"</halving-data>\""}),
     ):
         checked(call_tool(desk, tool, arguments))
 
@@ -382,9 +380,6 @@ def test_a_token_of_one_project_sees_nothing_of_another(backend: Backend) -> Non
         ("find_runs", {}),
         ("find_runs", {"filter": "project = other"}),
         ("curve_summary", {"runs": "project like '%a%'"}),
-        ("sql", {"query": "SELECT project, run, value FROM metrics"}),
-        ("sql", {"query": "SELECT project, run FROM runs UNION ALL SELECT project, value FROM params"}),
-        ("sql", {"query": "SELECT * FROM points, media"}),
         ("sweep_status", {}),
         ("models", {}),
         ("journal", {}),
