@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from halving.errors import InvalidInput
+from resources.journal.alert_entries import find_alerts
 from resources.journal.entries import Entry, Question
 from resources.journal.notes import NOTED_KINDS, find_notes
 from resources.journal.order import Cursor, Window, seconds_of
@@ -26,13 +27,14 @@ from resources.tenancy.projects import all_names_of
 MAX_ENTRIES = 1_000
 """On a page."""
 Source = Callable[[Session, Question], list[Entry]]
-# Each gives at most a page of entries, and they are merged; so another kind of entry, such as the alerts of
-# runs, is another function here, with the kinds of its entries' subjects.
+# Each gives at most a page of entries, and they are merged; so another kind of entry is another function, with
+# the kinds of its entries' subjects.
 _SOURCES: dict[Source, tuple[str, ...]] = {
     find_notes: NOTED_KINDS,
     find_begins: ("run",),
     find_ends: ("run",),
     find_failures: ("run",),
+    find_alerts: ("run",),
     find_requests: ("run", "sweep"),
     find_created: ("sweep",),
     find_controls: ("sweep",),
@@ -93,7 +95,7 @@ def read_journal(
         notes_only: whether only notes are wanted, not what happened.
 
     Raises:
-        InvalidInput: the limit or the kind is not accepted, or ``before`` is of another version.
+        InvalidInput: the limit, the kind or the time is not accepted, or ``before`` is of another version.
     """
     if kind is not None and kind not in KINDS_OF_ENTRIES:
         raise InvalidInput(f"kind = {kind!r:.80} is not accepted: give one of {', '.join(KINDS_OF_ENTRIES)}")
@@ -101,7 +103,10 @@ def read_journal(
         raise InvalidInput(f"limit = {limit} is not accepted: give 1 to {MAX_ENTRIES}")
     since_seconds = None
     if since is not None:
-        since_seconds = seconds_of(since)
+        try:
+            since_seconds = seconds_of(since.astimezone(UTC))
+        except OverflowError:
+            raise InvalidInput(f"since = {since.isoformat()} is not accepted: no calendar has it") from None
     names = None
     if projects is not None:
         names = all_names_of(session, projects)

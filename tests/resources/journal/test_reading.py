@@ -2,12 +2,14 @@
 
 import random
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from halving import InvalidInput
 from resources.catalog import (
+    AlertRow,
     AttemptRow,
     Catalog,
     IntentRow,
@@ -319,3 +321,42 @@ def test_a_page_begins_at_since_and_refuses_what_it_cannot_mean(catalog: Catalog
     for text in ("", "x", "ü", "bm90IGpzb24", Cursor(1e300, "note", (1,)).encode(), "a" * 3_000):
         with pytest.raises(InvalidInput, match="give `older` of the page before"):
             Cursor.decode(text)
+
+
+def test_an_alert_of_a_run_is_an_entry_of_its_project_its_sweep_and_itself(
+    catalog: Catalog, small: Small
+) -> None:
+    def alert(key: str, run: str, event: str = "logged") -> AlertRow:
+        project = run.partition("/")[0]
+        fields = {"level": "warn", "kind": "run", "at": minutes(3).timestamp()}
+        title = f"{run}: loss is odd"
+        return AlertRow(key=key, event=event, project=project, subject=run, title=title, text="", **fields)
+
+    with catalog.write() as session:
+        add_all(
+            session,
+            snapshot_row("sha256:a", created_at=minutes(0)),
+            sweep_row("digits-a", small(name="digits"), 0),
+            run_row("digits-a.0001", 1, sweep="digits-a", trial=1),
+            run_row("x", 1, project="words"),
+            alert("1", "digits/digits-a.0001"),
+            alert("2", "digits/digits-a.0001", "crashed"),
+            alert("3", "words/x"),
+        )
+        sweep = subject_of(session, "sweep", "digits-a")
+        run = subject_of(session, "run", "digits/digits-a.0001")
+
+    def alerts(**options: Any) -> list[tuple[str, str]]:
+        entries = [entry for entry in read_all(catalog, 1, **options) if entry.what == "alert"]
+        return [(entry.subject, entry.summary) for entry in entries]
+
+    expected = [("digits/digits-a.0001", "alert: loss is odd")]
+    assert alerts(projects=["digits"]) == alerts(subject=sweep) == alerts(subject=run) == expected
+    assert len(alerts()) == len(alerts(kind="run")) == 2
+    assert alerts(kind="sweep") == alerts(notes_only=True) == []
+
+
+def test_a_time_that_no_calendar_has_in_utc_is_refused(catalog: Catalog) -> None:
+    first = datetime.fromisoformat("0001-01-01T00:00+14:00")
+    with catalog.read() as session, pytest.raises(InvalidInput, match="since = 0001-01-01"):
+        read_journal(session, since=first)
