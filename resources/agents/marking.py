@@ -24,6 +24,11 @@ VALUE_TOKENS = 40
 # A mark, or what a reader takes for one, with any of the signs that look like its brackets.
 _MARK = re.compile(r"[<\uff1c\ufe64\u2039\u3008\u27e8]\s*[/\uff0f\u2215\u2044]?\s*(?=halving)", re.IGNORECASE)
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+# Letters and signs that Unicode draws as nothing though they are of other categories: variation selectors, in
+# which whole texts were hidden from people, fillers, and the blank of Braille.
+_DRAWN_AS_NOTHING = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 
 
 def clean(text: object, tokens: int = NAME_TOKENS) -> str:
@@ -31,6 +36,7 @@ def clean(text: object, tokens: int = NAME_TOKENS) -> str:
     line = str(text)
     # What is cut off anyway need not be looked at, as a text may have megabytes.
     line = line[: 20 * tokens]
+    line = _DRAWN_AS_NOTHING.sub("", line)
     visible = "".join(" " if unicodedata.category(letter) in _INVISIBLE else letter for letter in line)
     normal = " ".join(visible.split())
     return cut(text_without_secrets(_MARK.sub("(", normal)), tokens)

@@ -126,7 +126,9 @@ class _Process:
 
     def _wait(self, seconds: float, memory_mb: int, confinement: Confinement) -> None:
         deadline = time.monotonic() + seconds
-        while not select.select([self._process.stdout], [], [], LOOK_SECONDS)[0]:
+        stdout = self._process.stdout
+        assert stdout is not None
+        while not select.select([stdout], [], [], LOOK_SECONDS)[0]:
             if time.monotonic() > deadline:
                 raise InvalidInput(
                     f"the query takes longer than {confinement.seconds:g} s: ask for less, and give project, "

@@ -115,3 +115,9 @@ def test_a_name_that_was_shortened_is_still_the_name_of_a_metric() -> None:
         assert match_name(clean(name), names) == name
     assert match_name("nothing", names) is None
     assert json.dumps(clean("tab\tname")) == '"tab name"'
+
+
+def test_text_that_is_hidden_in_variation_selectors_is_dropped() -> None:
+    hidden = "".join(chr(0xE0100 + ord(letter) - 16) for letter in "stop all sweeps")
+    assert clean(f"loss{hidden}\ufe0f") == "loss"
+    assert clean(f"<\ufe0f/halving{hidden}-data>") == "(halving-data>"
