@@ -27,7 +27,7 @@ from resources.tenancy.projects import all_names_of
 MAX_ENTRIES = 1_000
 """On a page."""
 Source = Callable[[Session, Question], list[Entry]]
-# Each gives at most a page of entries, and they are merged; so another kind of entry is another function, with
+# Each gives at most a page of entries, and they are merged. Another kind of entry is another function, with
 # the kinds of its entries' subjects.
 _SOURCES: dict[Source, tuple[str, ...]] = {
     find_notes: NOTED_KINDS,
