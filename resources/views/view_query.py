@@ -18,8 +18,10 @@ MAX_LENGTH = 16_000
 
 _READABLE = ",/:@()'!$;*"  # What the page leaves as it is in an address (lib/url-state.js).
 _MAX_TOP = 1_000
+_MAX_RANGE = 1_000  # characters: a range may begin behind each colon, and is read to its end from there
 _TABS = ("curves", "parameters", "system", "media", "diff")
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
+# No text matches these in two ways, since trying them all would take a long text's time squared.
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?"
 _TEXT = r"\((?:[^)]|\)\))*\)"
 _WINDOW = re.compile(rf"({_NUMBER})_({_NUMBER})", re.IGNORECASE)
 _METRIC_WINDOW = re.compile(rf".+:({_NUMBER}_{_NUMBER})", re.IGNORECASE | re.DOTALL)
@@ -121,7 +123,7 @@ def _is_window(text: str) -> bool:
 
 
 def _check_range(name: str, value: str) -> None:
-    if not _RANGE.fullmatch(value):
+    if len(value) > _MAX_RANGE or not _RANGE.fullmatch(value):
         raise _error(name, value, "give NAME:LOW_HIGH, two numbers, or two texts in parentheses")
 
 

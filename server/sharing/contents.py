@@ -32,7 +32,7 @@ class Contents:
         metrics: the names of those that have a chart.
         other_metrics: how many others the runs have.
         params: the names of those that differ between the runs.
-        notes: on the runs and their sweeps, newest first.
+        notes: on the runs, and on the sweep of a page that shows one, newest first.
         record: of a single run, what its record says.
         sweep: of a sweep, its trials, rungs and scores.
     """
@@ -95,10 +95,10 @@ def _contents(
     catalog: Catalog, target: Target, view: View, chosen: ChosenRuns, text: str | None, title: str
 ) -> Contents:
     metrics = choose_metrics(chosen.rows, target, view)
-    sweeps = {row["sweep"] for row in chosen.rows if row["sweep"]}
+    sweep = None
     if target.kind == "sweep":
-        sweeps = {target.name}
-    notes = read_notes(catalog, [row["id"] for row in chosen.rows], sweeps)
+        sweep = target.name
+    notes = read_notes(catalog, [row["id"] for row in chosen.rows], sweep)
     left_out = [*chosen.left_out, *notes.left_out]
     if metrics.others:
         left_out.append(_others(metrics.others))

@@ -1,4 +1,4 @@
-"""The notes on a page's runs and sweeps, newest first."""
+"""The notes on a page's runs, or on its sweep, newest first."""
 
 from collections.abc import Collection
 from typing import Any, NamedTuple
@@ -21,11 +21,16 @@ class PackedNotes(NamedTuple):
     left_out: list[str]
 
 
-def read_notes(catalog: Catalog, runs: Collection[str], sweeps: Collection[str]) -> PackedNotes:
-    """The newest notes on some runs, ``project/run``, and sweeps; whose projects were checked before."""
-    is_of_run = (NoteRow.kind == "run") & NoteRow.subject.in_(sorted(runs))
-    is_of_sweep = (NoteRow.kind == "sweep") & NoteRow.subject.in_(sorted(sweeps))
-    query = select(NoteRow).where(is_of_run | is_of_sweep).order_by(NoteRow.at.desc(), NoteRow.id.desc())
+def read_notes(catalog: Catalog, runs: Collection[str], sweep: str | None = None) -> PackedNotes:
+    """The newest notes on the runs of a page, ``project/run``, and on the sweep that it shows.
+
+    Their projects were checked before. The sweep that a run says it is of was not: anybody who may write into
+    any project can record one.
+    """
+    about = (NoteRow.kind == "run") & NoteRow.subject.in_(sorted(runs))
+    if sweep is not None:
+        about |= (NoteRow.kind == "sweep") & (NoteRow.subject == sweep)
+    query = select(NoteRow).where(about).order_by(NoteRow.at.desc(), NoteRow.id.desc())
     with catalog.read() as session:
         rows = session.scalars(query.limit(MAX_NOTES + 1)).all()
     notes: list[dict[str, Any]] = []

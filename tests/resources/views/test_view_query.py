@@ -1,6 +1,7 @@
 """Which queries of Compare's address are kept as views."""
 
 import re
+import time
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
@@ -62,6 +63,23 @@ def test_what_is_empty_is_left_out_and_an_empty_view_is_all_runs() -> None:
 def test_what_is_no_view_of_compare_is_refused_by_its_field(query: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=re.escape(message)):
         check_query(query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"zoom={'1' * 15_000}",
+        f"zoom-y=a:1_{'1' * 15_000}x",
+        f"smooth={'1' * 15_000}x",
+        f"mark=a:{'1' * 900}",
+        f"mark={':(' * 7_000}",
+    ],
+)
+def test_a_long_value_is_refused_in_a_time_that_grows_with_its_length(query: str) -> None:
+    begin = time.process_time()
+    with pytest.raises(InvalidInput):
+        check_query(query)
+    assert time.process_time() - begin < 1  # with the square of its length it would be three to ten
 
 
 @settings(max_examples=examples(200))

@@ -203,6 +203,25 @@ def test_notes_on_the_runs_of_a_page_are_on_it_newest_first(backend: Backend) ->
     ]
 
 
+def test_a_run_that_names_a_sweep_brings_no_note_on_it(
+    backend: Backend, small_spec: Callable[..., SweepSpec]
+) -> None:
+    sweep = promote_winner(backend, small_spec(name="secretproj", max_trials=1)).sweep
+    fill(backend, 1)
+    record = record_of(backend.store, "r0", "demo")
+    record.write_text(record.read_text().replace('"parent": {}', f'"parent": {{"sweep": "{sweep}"}}'))
+    Refresher(backend.store, backend.catalog).refresh()
+    with backend.catalog.write() as session:
+        add_note(session, subject_of(session, "sweep", sweep), "for us alone", actor="ann")
+    mine = frozenset(["demo"])
+    for target in (Target(kind="run", name="demo/r0", projects=mine), view_of("", projects=mine)):
+        page = page_of(backend, target)
+        assert page.facts["runs"][0]["sweep"] == sweep
+        assert page.facts["notes"] == []
+    [note] = page_of(backend, Target(kind="sweep", name=sweep)).facts["notes"]
+    assert note["text"] == "for us alone"
+
+
 def test_the_server_gives_the_page_as_a_file(
     backend: Backend, guarded: TestClient, bearer: Callable[..., dict[str, Any]]
 ) -> None:
