@@ -82,12 +82,25 @@ def _content(store: Store, row: Mapping[str, Any], bytes_left: int) -> dict[str,
             text = _first_bytes(store, digest, 4 * _MAX_LETTERS).decode(errors="replace")
             return {"text": text[:_MAX_LETTERS], "cut": size > _MAX_LETTERS}
         if row["kind"] == "histogram" and size <= _MAX_HISTOGRAM:
-            return {"histogram": json.loads(_first_bytes(store, digest, _MAX_HISTOGRAM))}
+            histogram = json.loads(_first_bytes(store, digest, _MAX_HISTOGRAM))
+            if _is_histogram(histogram):
+                return {"histogram": histogram}
         if row["kind"] == "table":
             return {"table": table_rows(store, digest, 0, _MAX_ROWS)}
-    except (NotFound, InvalidInput, Damaged, json.JSONDecodeError):
+    except (NotFound, InvalidInput, Damaged, UnicodeDecodeError, json.JSONDecodeError, RecursionError):
         return None  # retention has deleted it, or it is not what its record says
     return None
+
+
+def _is_histogram(value: Any) -> bool:
+    """Whether the page can draw it: counts between edges, all of them numbers."""
+    if not isinstance(value, dict):
+        return False
+    counts = value.get("counts")
+    edges = value.get("edges")
+    if not isinstance(counts, list) or not isinstance(edges, list) or len(edges) != len(counts) + 1:
+        return False
+    return bool(counts) and all(isinstance(number, int | float) for number in (*counts, *edges))
 
 
 def _first_bytes(store: Store, digest: str, count: int) -> bytes:

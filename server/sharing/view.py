@@ -82,6 +82,9 @@ def parse_view(query: str) -> View:
     """
     pairs = parse_qsl(query.removeprefix("?"), keep_blank_values=True)
     values = dict(pairs)
+    for name, value in pairs:
+        if "\0" in value:
+            raise InvalidInput(f"{name} {value!r:.200} in the address is not accepted: no text has NUL in it")
     is_system = values.get("tab") == "system"
     axis = values.get("x", "step")
     if is_system:  # what the machine measures has no steps

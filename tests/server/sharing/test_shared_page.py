@@ -16,7 +16,7 @@ from server.sharing import page as page_module
 from server.sharing.page import build
 from server.sharing.places import without_folders
 from server.sharing.target import Target, filter_query, parse_target
-from tests.indexed_runs import record_of
+from tests.indexed_runs import add_record, record_of
 from tests.server.registry import promote_winner
 from tests.server.sharing.shared import fill, page_of, read_page, view_of
 
@@ -73,6 +73,7 @@ def test_curves_are_of_the_metrics_that_are_named(backend: Backend) -> None:
         ("zoom=5_1", "zoom '5_1' in the address is not accepted: give LOW_HIGH"),
         ("zoom-y=loss", "zoom-y 'loss' in the address is not accepted: give METRIC:LOW_HIGH"),
         ("filter=status =", "column 9"),
+        ("show=demo/%00", "show 'demo/.x00' in the address is not accepted: no text has NUL"),
     ],
 )
 def test_an_address_with_a_wrong_value_is_refused(backend: Backend, query: str, message: str) -> None:
@@ -207,14 +208,12 @@ def test_a_run_that_names_a_sweep_brings_no_note_on_it(
     backend: Backend, small_spec: Callable[..., SweepSpec]
 ) -> None:
     sweep = promote_winner(backend, small_spec(name="secretproj", max_trials=1)).sweep
-    fill(backend, 1)
-    record = record_of(backend.store, "r0", "demo")
-    record.write_text(record.read_text().replace('"parent": {}', f'"parent": {{"sweep": "{sweep}"}}'))
+    add_record(backend.store, "r0", parent={"sweep": sweep})
     Refresher(backend.store, backend.catalog).refresh()
     with backend.catalog.write() as session:
         add_note(session, subject_of(session, "sweep", sweep), "for us alone", actor="ann")
-    mine = frozenset(["demo"])
-    for target in (Target(kind="run", name="demo/r0", projects=mine), view_of("", projects=mine)):
+    mine = frozenset(["digits"])
+    for target in (Target(kind="run", name="digits/r0", projects=mine), view_of("", projects=mine)):
         page = page_of(backend, target)
         assert page.facts["runs"][0]["sweep"] == sweep
         assert page.facts["notes"] == []
