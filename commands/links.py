@@ -2,9 +2,7 @@
 
 import argparse
 import os
-import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from commands.shared import answer, existing_backend
 from halving.cli.output import print_json, print_table
@@ -23,8 +21,6 @@ _TARGET = (
     "page"
 )
 _PAGE_URL = "HALVING_PAGE_URL"
-_RUN_PATH = re.compile(r".*/runs/([^/]+)/([^/]+)/?")
-_SWEEP_PATH = re.compile(r".*/sweeps/([^/]+)/?")
 
 
 def add_links_commands(commands: Any) -> None:
@@ -121,8 +117,13 @@ def run_revoke(arguments: argparse.Namespace) -> int:
 
 def _parse_target(backend: "Backend", text: str) -> tuple[str, str]:
     """The kind and the name of what a person names."""
-    if "://" in text or text.startswith(("/", "?")):
-        return _parse_address(text)
+    from resources.views.page_address import is_address, parse_address
+
+    if is_address(text):
+        target = parse_address(text)
+        if target is None:
+            raise InvalidInput(f"target = {text!r:.200} is not accepted: give {_TARGET}")
+        return target
     kind, colon, name = text.partition(":")
     if colon and kind in ("run", "view", "sweep", "report"):
         return kind, name
@@ -136,18 +137,6 @@ def _parse_target(backend: "Backend", text: str) -> tuple[str, str]:
     from halving.query.runs import find_run
 
     return "run", "/".join(find_run(backend.store, text))
-
-
-def _parse_address(text: str) -> tuple[str, str]:
-    address = urlsplit(text)
-    if match := _RUN_PATH.fullmatch(address.path):
-        return "run", f"{unquote(match[1])}/{unquote(match[2])}"
-    if match := _SWEEP_PATH.fullmatch(address.path):
-        return "sweep", unquote(match[1])
-    last = address.path.rstrip("/").rpartition("/")[2]
-    if last in ("sweeps", "models", "datasets", "login", "shared") or "/models/" in address.path:
-        raise InvalidInput(f"target = {text!r:.200} is not accepted: give {_TARGET}")
-    return "view", address.query
 
 
 def _print_what_it_is(link: "SharedLink", url: str | None) -> None:

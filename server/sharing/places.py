@@ -3,7 +3,8 @@
 import re
 from typing import Any
 
-_FOLDERS = re.compile(r"(?<![\w.:/-])/(?:[^\s/'\":=,;]+/)+")
+# A slash behind a colon begins a path, as in PATH=/a/b:/c/d, unless both begin an address: s3://lake.
+_FOLDERS = re.compile(r"(?:(?<=file://)|(?<=:///)|(?<![\w./-])(?<!:(?=//)))/(?:[^\s/'\":=,;]+/)+")
 
 
 def without_folders(value: Any) -> Any:

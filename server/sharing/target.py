@@ -3,13 +3,14 @@
 import re
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import unquote, urlencode, urlsplit
+from urllib.parse import urlencode
 
 from halving.errors import InvalidInput, NotFound
 from halving.query.run_filter_parser import parse_filter
 from halving.query.runs import find_run
 from halving.store.store import Store
 from resources.catalog import Catalog, SweepRow
+from resources.views.page_address import is_address, parse_address
 from resources.views.saved_views import load_view
 from server.sharing.view import MAX_RUNS, parse_view
 
@@ -20,8 +21,6 @@ ACCEPTED = (
 _SAVED = "view:"
 # Spaces, signs and quotes are a filter's; a name has none of them.
 _NAME = re.compile(r"[\w./:@+-]+")
-_RUN_PATH = re.compile(r"/runs/([^/]+)/([^/]+)/?")
-_SWEEP_PATH = re.compile(r"/sweeps/([^/]+)/?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +75,7 @@ def parse_target(text: str, store: Store, catalog: Catalog) -> tuple[Literal["ru
         NotFound: there is no such run, sweep or saved view.
     """
     text = text.strip()
-    if "://" in text or text.startswith(("/", "?")):
+    if is_address(text):
         return _parse_address(text)
     if text.startswith(_SAVED):
         project, slash, name = text.removeprefix(_SAVED).partition("/")
@@ -96,13 +95,10 @@ def parse_target(text: str, store: Store, catalog: Catalog) -> tuple[Literal["ru
 
 
 def _parse_address(text: str) -> tuple[Literal["run", "view", "sweep"], str]:
-    address = urlsplit(text)
-    if match := _RUN_PATH.search(address.path):
-        return "run", f"{unquote(match[1])}/{unquote(match[2])}"
-    if match := _SWEEP_PATH.search(address.path):
-        return "sweep", unquote(match[1])
-    last = address.path.rstrip("/").rpartition("/")[2]
-    if last in ("sweeps", "models", "datasets", "login") or "/models/" in address.path:
+    target = parse_address(text)
+    if target is None:
         raise InvalidInput(f"the address {text!r} is not accepted, since it shows no curves: {ACCEPTED}")
-    parse_view(address.query)
-    return "view", address.query
+    kind, name = target
+    if kind == "view":
+        parse_view(name)
+    return target

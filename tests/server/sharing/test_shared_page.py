@@ -96,7 +96,7 @@ def test_what_a_person_names_is_a_run_a_sweep_a_filter_or_an_address(backend: Ba
     )
     assert parsed("/runs/demo/r0") == parsed("http://h:1/base/runs/demo/r0?x=1") == ("run", "demo/r0")
     assert parsed("/sweeps/digits-7f3a") == ("sweep", "digits-7f3a")
-    for text in ("/models/digits", "https://halving.example/datasets"):
+    for text in ("/models/digits", "https://halving.example/datasets", "https://halving.example/x/journal"):
         with pytest.raises(InvalidInput, match="shows no curves: give a filter"):
             parsed(text)
     with pytest.raises(NotFound, match="nor is there a sweep 'nowhere': give a filter"):
@@ -164,7 +164,9 @@ def test_folders_of_the_machine_are_taken_out_of_texts() -> None:
         "--data=/data/teams/a.csv": "--data=…/a.csv",
         "in '/srv/x y/' and /tmp/a/b": "in '…/x y/' and …/b",
         "s3://lake/clicks/day=1": "s3://lake/clicks/day=1",
-        "https://host/a/b": "https://host/a/b",
+        "https://host:80/a/b": "https://host:80/a/b",
+        "file:///home/ada/a.csv and sqlite:////home/ada/b.db": "file://…/a.csv and sqlite:///…/b.db",
+        "PATH=/usr/bin/x:/home/ada/bin/y": "PATH=…/x:…/y",
         "val/loss and ./a/b": "val/loss and ./a/b",
         "1 / 2 / 3": "1 / 2 / 3",
     }
