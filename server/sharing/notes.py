@@ -7,6 +7,7 @@ from sqlalchemy import select
 
 from resources.catalog import Catalog, NoteRow
 from resources.journal.notes import entry_of
+from server.sharing.secret_values import without_secrets
 
 MAX_NOTES = 200
 """On a page."""
@@ -40,7 +41,7 @@ def read_notes(catalog: Catalog, runs: Collection[str], sweep: str | None = None
         if letters > _MAX_LETTERS:
             break
         entry = entry_of(row).as_dict()
-        notes.append({name: entry[name] for name in _FIELDS})
+        notes.append(without_secrets({name: entry[name] for name in _FIELDS}))
     left_out = []
     if len(notes) < len(rows):
         left_out.append(f"older notes than the newest {len(notes)}: halving journal has them")

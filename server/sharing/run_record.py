@@ -10,6 +10,7 @@ from resources.analysis.run_index.outcomes import with_stopped_runs
 from resources.catalog import Catalog
 from server.sharing.media import read_media
 from server.sharing.places import without_folders
+from server.sharing.secret_values import without_secrets
 
 _KEPT = (
     "project",
@@ -53,6 +54,8 @@ class RunRecord(NamedTuple):
 def read_record(store: Store, catalog: Catalog, project: str, run: str) -> RunRecord:
     """What the API says of a run, without hosts, folders and addresses of its machine and its store.
 
+    Secrets that it recorded are hidden.
+
     Raises:
         NotFound: no such run.
         StoreError: its files cannot be read.
@@ -71,7 +74,7 @@ def read_record(store: Store, catalog: Catalog, project: str, run: str) -> RunRe
     ]
     media = read_media(store, details["media"])
     record["media"] = media.media
-    return RunRecord(record, media.left_out)
+    return RunRecord(without_secrets(record), media.left_out)
 
 
 def row_of(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from resources.analysis.run_index.project_names import with_all_names
 from resources.analysis.run_index.reading import reading
 from resources.analysis.run_index.select import select_page, select_run, values_of
 from resources.catalog import Catalog
+from server.sharing.secret_values import without_secrets
 from server.sharing.target import Target
 from server.sharing.view import MAX_RUNS, View
 
@@ -122,7 +123,9 @@ def _besides(session: Session, target: Target, view: View, present: set[str]) ->
 
 def _with_values(session: Session, row: dict[str, Any]) -> dict[str, Any]:
     values = values_of(session, row["project"], row["run"])
-    return jsonable({**{name: row[name] for name in _ROW}, "columns": row["values"], **values})
+    return without_secrets(
+        jsonable({**{name: row[name] for name in _ROW}, "columns": row["values"], **values})
+    )
 
 
 def _check_metrics(metrics: Sequence[str], counts: Counter[str]) -> None:

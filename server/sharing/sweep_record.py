@@ -12,6 +12,7 @@ from resources.catalog import Catalog, SweepRow
 from resources.registry.leaderboard import outcome_of, report_data
 from server.errors import reasons_without_root
 from server.sharing.places import without_folders
+from server.sharing.secret_values import without_secrets
 from server.sharing.target import Target
 
 MAX_LISTED = 100
@@ -88,7 +89,7 @@ def read_sweep(store: Store, catalog: Catalog, target: Target) -> dict[str, Any]
         "report": scores,
         "model": model,
     }
-    cleaned: dict[str, Any] = without_folders(reasons_without_root(body, store.root))
+    cleaned: dict[str, Any] = without_secrets(without_folders(reasons_without_root(body, store.root)))
     return cleaned
 
 

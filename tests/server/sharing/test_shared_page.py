@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+import halving
 from halving.errors import InvalidInput, NotFound
 from resources.analysis.run_index import Refresher
 from resources.backend import Backend
@@ -221,6 +222,28 @@ def test_a_run_that_names_a_sweep_brings_no_note_on_it(
         assert page.facts["notes"] == []
     [note] = page_of(backend, Target(kind="sweep", name=sweep)).facts["notes"]
     assert note["text"] == "for us alone"
+
+
+def test_secrets_that_runs_recorded_are_on_no_page(backend: Backend) -> None:
+    key = "k3yOfTheStore99"
+    token = "ghp_" + "a1B2" * 9
+    params = {"lr": 0.1, "api_key": key, "store": {"password": key, "url": f"s3://ada:{key}@lake/x"}}
+    tags = {"token": key, "say": f"use {token}"}
+    run = halving.init("demo", params, backend.store.root, id="r0", tags=tags, system_metrics=None)
+    run.log({"loss": 1.0}, step=0)
+    run.log({"sample": halving.Text(f"api_key = '{key}'")}, step=0)
+    run.finish()
+    Refresher(backend.store, backend.catalog).refresh()
+    with backend.catalog.write() as session:
+        add_note(session, subject_of(session, "run", "demo/r0"), f"it needs {token}", actor="ann")
+    columns = 'columns=params.api_key,params."store/password",tags.token'
+    for target in (Target(kind="run", name="demo/r0"), view_of(columns)):
+        page = page_of(backend, target)
+        assert page.runs == ["r0"]
+        assert page.facts["runs"][0]["params"]["lr"] == 0.1
+        assert page.facts["notes"][0]["text"] == "it needs …"
+        assert key not in str(page.facts)
+        assert token not in str(page.facts)
 
 
 def test_the_server_gives_the_page_as_a_file(
