@@ -94,7 +94,8 @@ def create_link(
     if token is not None:
         token_ends = session.scalar(select(TokenRow.expires_at).where(TokenRow.name == token))
         expires_at = min(expires_at, token_ends or expires_at)
-    session.execute(delete(SharedLinkRow).where(SharedLinkRow.expires_at < now - KEPT))
+    ended_long_ago = or_(SharedLinkRow.expires_at < now - KEPT, SharedLinkRow.revoked_at < now - KEPT)
+    session.execute(delete(SharedLinkRow).where(ended_long_ago))
     secret = PREFIX + secrets.token_urlsafe(_BYTES)
     row = SharedLinkRow(
         id=secrets.token_hex(8),

@@ -105,13 +105,14 @@ def test_a_note_is_one_line(catalog: Catalog) -> None:
             create(catalog, note=note)
 
 
-def test_a_use_is_noted_and_links_that_ended_long_ago_are_forgotten(catalog: Catalog) -> None:
+@pytest.mark.parametrize("end", ["expires_at", "revoked_at"])
+def test_a_use_is_noted_and_links_that_ended_long_ago_are_forgotten(catalog: Catalog, end: str) -> None:
     link, _ = create(catalog)
     note_use(catalog, link)
     with catalog.read() as session:
         assert list_links(session, None)[0].last_used_at is not None
     with catalog.write() as session:
-        session.execute(update(SharedLinkRow).values(expires_at=utcnow() - KEPT - timedelta(hours=1)))
+        session.execute(update(SharedLinkRow).values({end: utcnow() - KEPT - timedelta(hours=1)}))
     other, _ = create(catalog)
     with catalog.read() as session:
         assert list_links(session, None) == [other]
