@@ -3,6 +3,7 @@
 import json
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ class Receiver:
         taken: how often it took each message, by the message's id.
         refused: how many requests it refused.
         answers: statuses, with headers, that it gives to the next requests; then 204.
+        text: the body of its refusals; ``PATH`` in it is the request's path.
+        drips: whether it sends its answer byte by byte, and never to an end.
         failing: the share of requests that it refuses by chance.
     """
 
@@ -33,6 +36,8 @@ class Receiver:
         self.refused = 0
         self.answers: list[tuple[int, dict[str, str]]] = []
         self.failing = 0.0
+        self.text = ""
+        self.drips = False
         self.lock = threading.Lock()
         self.chance = random.Random(7)
         self.url = ""
@@ -60,26 +65,39 @@ def running_receiver() -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            while receiver.drips:
+                self.wfile.write(b"H")
+                time.sleep(0.05)
             status, headers = receiver.take(
                 body, {name.lower(): value for name, value in self.headers.items()}
             )
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", "0")
+            text = b""
+            if status >= 300:
+                text = receiver.text.replace("PATH", self.path).encode()
+            self.send_header("Content-Length", str(len(text)))
             self.end_headers()
+            self.wfile.write(text)
 
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None:
+            """A client that has gone is no error."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     receiver.url = f"http://127.0.0.1:{server.server_address[1]}/hook"
     try:
         yield receiver
     finally:
+        receiver.drips = False
         server.shutdown()
         server.server_close()
         thread.join()

@@ -3,7 +3,8 @@
 import random
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from urllib.parse import unquote, urlsplit
 
 from halving.errors import HalvingError
 from resources.alerts import messages
@@ -26,7 +27,8 @@ FIRST_PAUSE_SECONDS = 5.0
 MAX_TRIES = 20
 """With pauses that double up to an hour that is half a day."""
 _AT_ONCE = 10  # messages that are claimed together; their tries must fit into the lease
-_GONE = 410  # the receiver wants no more
+_MAX_ERROR = 300  # characters that are kept
+_MIN_SECRET = 8  # characters of a part of an address that may be a secret
 _TOO_MANY = 429
 _TIMEOUT = 408
 
@@ -98,7 +100,13 @@ class Deliverer:
         settle_failed(self._catalog, message, outcome.error, pause)
 
     def send(self, message: Message) -> Outcome:
-        """Send a message once."""
+        """Send a message once; whatever fails is a failed try, so that no message keeps others waiting."""
+        outcome = self._send(message)
+        if outcome.error is None:
+            return outcome
+        return replace(outcome, error=without_address(outcome.error, message.channel)[:_MAX_ERROR])
+
+    def _send(self, message: Message) -> Outcome:
         channel = message.channel
         try:
             if channel.kind == "email":
@@ -115,6 +123,9 @@ class Deliverer:
             return Outcome(str(error), is_final=True)
         except OSError as error:
             return Outcome(str(error) or type(error).__name__)
+        except Exception as error:  # noqa: BLE001
+            # Such as a password that SMTP cannot send, or an answer that httpcore cannot read.
+            return Outcome(f"{type(error).__name__}: {error}")
 
 
 def send_test(catalog: Catalog, channel: AlertChannelRow, networks: Sequence[Network] = ()) -> Outcome:
@@ -134,6 +145,21 @@ def send_test(catalog: Catalog, channel: AlertChannelRow, networks: Sequence[Net
     )
     message = Message(f"msg_{secrets.token_hex(16)}", 1, channel, (alert,))
     return Deliverer(catalog, networks=networks).send(message)
+
+
+def without_address(error: str, channel: AlertChannelRow) -> str:
+    """An error without the secrets of its channel, which a receiver's answer may repeat."""
+    parts = urlsplit(channel.address)
+    path = parts._replace(scheme="", netloc="").geturl()
+    secret_texts = [channel.address, path, unquote(path), parts.path, channel.secret or ""]
+    secret_texts += [part for part in parts.path.split("/") if len(part) >= _MIN_SECRET]
+    secret_texts += [part for part in parts.query.split("&") if len(part) >= _MIN_SECRET]
+    if channel.kind == "email":
+        secret_texts = [channel.secret or ""]
+    for text in secret_texts:
+        if len(text) > 1:
+            error = error.replace(text, "…")
+    return error
 
 
 def judge_answer(answer: Answer) -> Outcome:

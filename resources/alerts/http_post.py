@@ -1,9 +1,11 @@
 """Posts a message over HTTP to an address that was checked at the connection."""
 
+import ssl
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpcore
@@ -14,6 +16,8 @@ from resources.alerts.addresses import AddressRefused, Network, resolve
 
 MAX_SECONDS = 10.0
 """For each of connecting, sending and reading: a receiver answers at once, and does its work later."""
+MAX_TRY_SECONDS = 25.0
+"""For all of it together, since a receiver that drips bytes would hold the sender beyond its lease."""
 _MAX_ANSWER = 2_000  # bytes of an answer that are read, for the error
 _PORTS = {"http": 80, "https": 443}
 
@@ -73,7 +77,8 @@ def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Sequence[Ne
     timeouts = dict.fromkeys(("connect", "write", "read", "pool"), MAX_SECONDS)
     fixed = {"User-Agent": f"Halving/{__version__}", "Content-Type": "application/json"}
     sent = [*fixed.items(), *headers.items()]
-    with httpcore.ConnectionPool(network_backend=_CheckedConnections(allowed)) as pool:
+    limit = time.monotonic() + MAX_TRY_SECONDS
+    with httpcore.ConnectionPool(network_backend=_CheckedConnections(allowed, limit)) as pool:
         try:
             with pool.stream(
                 "POST", url, headers=sent, content=body, extensions={"timeout": timeouts}
@@ -92,8 +97,9 @@ def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Sequence[Ne
 class _CheckedConnections(httpcore.NetworkBackend):
     """Opens connections to addresses that were checked after their name was resolved."""
 
-    def __init__(self, allowed: Sequence[Network]) -> None:
+    def __init__(self, allowed: Sequence[Network], limit: float) -> None:
         self._allowed = allowed
+        self._limit = limit
         self._sockets = httpcore.SyncBackend()
 
     def connect_tcp(
@@ -113,10 +119,57 @@ class _CheckedConnections(httpcore.NetworkBackend):
         problem = httpcore.ConnectError(f"{host!r} has no address")
         for address in addresses:
             try:
-                return self._sockets.connect_tcp(str(address), port, timeout, local_address, socket_options)
+                stream = self._sockets.connect_tcp(
+                    str(address), port, _shorter(timeout, self._limit), local_address, socket_options
+                )
+                return _LimitedStream(stream, self._limit)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 problem = httpcore.ConnectError(str(error) or type(error).__name__)
         raise problem
+
+
+class _LimitedStream(httpcore.NetworkStream):
+    """A connection on which all that is read and written together has an end.
+
+    Args:
+        limit: by the monotonic clock.
+    """
+
+    def __init__(self, stream: httpcore.NetworkStream, limit: float) -> None:
+        self._stream = stream
+        self._limit = limit
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, _shorter(timeout, self._limit))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._stream.write(buffer, _shorter(timeout, self._limit))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        stream = self._stream.start_tls(ssl_context, server_hostname, _shorter(timeout, self._limit))
+        return _LimitedStream(stream, self._limit)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+def _shorter(timeout: float | None, limit: float) -> float:
+    """A timeout that ends at the limit at the latest.
+
+    Raises:
+        httpcore.TimeoutException: the limit is reached.
+    """
+    left = limit - time.monotonic()
+    if left <= 0:
+        raise httpcore.TimeoutException(f"not done within {MAX_TRY_SECONDS:g} s")
+    if timeout is None:
+        return left
+    return min(timeout, left)
 
 
 def _retry_after(headers: Iterable[tuple[bytes, bytes]]) -> float | None:

@@ -1,22 +1,28 @@
 """Sends a message as a mail, over SMTP, to an address that was checked at the connection."""
 
+import contextlib
 import re
 import smtplib
 import socket
 import ssl
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from email.message import EmailMessage
-from typing import Any
+from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from halving.errors import InvalidInput
+from halving.text import comma_list
 from resources.alerts import messages
 from resources.alerts.addresses import Network, resolve
 from resources.alerts.outbox import Message
 from resources.catalog import AlertChannelRow
 
 MAX_SECONDS = 10.0
+"""For each answer of the server."""
+MAX_TRY_SECONDS = 25.0
+"""For all of them together, since a server that drips bytes would hold the sender beyond its lease."""
 _ACCEPTED = "give smtps://USER@mail.example.com:465?from=halving@example.com&to=ann@example.com"
 _PORTS = {"smtp": 587, "smtps": 465}
 _MAX_RECIPIENTS = 20
@@ -91,23 +97,31 @@ def send_mail(
     mail["To"] = ", ".join(server.recipients)
     mail["Message-ID"] = f"<{message.id}@{server.host}>"  # the same in each try
     mail.set_content(messages.plain_text(message.alerts, page_url))
-    try:
-        with _connect(server, networks) as connection:
-            if server.user is not None:
-                connection.login(server.user, channel.secret or "")
-            connection.send_message(mail)
-    except smtplib.SMTPException as error:
-        raise OSError(f"{type(error).__name__}: {error}") from None
+    with _Limit() as limit:
+        try:
+            with _connect(server, networks, limit) as connection:
+                if server.user is not None:
+                    connection.login(server.user, channel.secret or "")
+                refused = connection.send_message(mail)
+        except smtplib.SMTPException as error:
+            if limit.is_reached:
+                raise OSError(f"{server.host} was not done within {MAX_TRY_SECONDS:g} s") from None
+            raise OSError(f"{type(error).__name__}: {error}") from None
+    if refused:
+        # The others have the mail, so that another try would send it to them twice.
+        raise InvalidInput(f"{server.host} has refused {comma_list(refused)}; the others have got the mail")
 
 
-def _connect(server: MailServer, networks: Sequence[Network]) -> smtplib.SMTP:
+def _connect(server: MailServer, networks: Sequence[Network], limit: "_Limit") -> smtplib.SMTP:
     context = ssl.create_default_context()
+    place = (server.host, server.port)
     if server.is_encrypted:
-        return _CheckedSmtpOverTls(networks, server.host, server.port, timeout=MAX_SECONDS, context=context)
-    connection = _CheckedSmtp(networks, server.host, server.port, timeout=MAX_SECONDS)
+        return _CheckedSmtpOverTls(networks, limit, *place, timeout=MAX_SECONDS, context=context)
+    connection = _CheckedSmtp(networks, limit, *place, timeout=MAX_SECONDS)
     connection.ehlo()
     if connection.has_extn("starttls"):
         connection.starttls(context=context)
+        limit.end(connection.sock)
         connection.ehlo()
     elif server.user is not None:
         connection.close()
@@ -127,24 +141,57 @@ def _open_checked(networks: Sequence[Network], host: str, port: int, timeout: An
     raise problem
 
 
+class _Limit:
+    """Ends a connection after :data:`MAX_TRY_SECONDS`, whatever its thread waits for then."""
+
+    def __init__(self) -> None:
+        self.is_reached = False
+        self._socket: socket.socket | None = None
+        self._timer = threading.Timer(MAX_TRY_SECONDS, self._reach)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def end(self, opened: socket.socket) -> None:
+        """Say which socket is to be ended."""
+        self._socket = opened
+
+    def _reach(self) -> None:
+        self.is_reached = True
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+
 class _CheckedSmtp(smtplib.SMTP):
     """SMTP over a connection to an address that was checked; smtplib opens it by ``_get_socket``."""
 
-    def __init__(self, networks: Sequence[Network], *arguments: Any, **options: Any) -> None:
+    def __init__(self, networks: Sequence[Network], limit: _Limit, *arguments: Any, **options: Any) -> None:
         self._networks = networks
+        self._limit = limit
         super().__init__(*arguments, **options)
 
     def _get_socket(self, host: str, port: int, timeout: Any) -> socket.socket:
-        return _open_checked(self._networks, host, port, timeout)
+        opened = _open_checked(self._networks, host, port, timeout)
+        self._limit.end(opened)
+        return opened
 
 
 class _CheckedSmtpOverTls(smtplib.SMTP_SSL):
     """The same over TLS from its begin."""
 
-    def __init__(self, networks: Sequence[Network], *arguments: Any, **options: Any) -> None:
+    def __init__(self, networks: Sequence[Network], limit: _Limit, *arguments: Any, **options: Any) -> None:
         self._networks = networks
+        self._limit = limit
         super().__init__(*arguments, **options)
 
     def _get_socket(self, host: str, port: int, timeout: Any) -> socket.socket:
         opened = _open_checked(self._networks, host, port, timeout)
-        return self.context.wrap_socket(opened, server_hostname=host)
+        encrypted = self.context.wrap_socket(opened, server_hostname=host)
+        self._limit.end(encrypted)
+        return encrypted

@@ -33,7 +33,7 @@ DEAD = "dead"
 GATHER_SECONDS = 10.0
 """How long an alert waits for others like it, to be sent in one message with them."""
 LEASE_SECONDS = 60.0
-"""Longer than a try can take: connecting, sending and reading have ten seconds each."""
+"""Longer than a try can take, which ends after 25 seconds whatever the receiver does."""
 MAX_PAUSE_SECONDS = 3_600.0
 """The longest pause between two tries, whatever the receiver asks for."""
 MAX_ALERTS = 50

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
 
+from resources.alerts import delivery, http_post
 from resources.alerts.alert import Alert
 from resources.alerts.channels import add_channel
 from resources.alerts.delivery import MAX_TRIES, Deliverer, judge_answer, pause_after
@@ -107,6 +108,52 @@ def test_a_private_address_is_a_dead_letter_that_says_why(hook: Deliverer, catal
     row = message_of(catalog)
     assert row.state == "dead"
     assert "not a public address" in str(row.error)
+
+
+def test_a_receiver_that_drips_bytes_does_not_hold_the_sender(
+    hook: Deliverer, receiver: Receiver, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver.drips = True
+    monkeypatch.setattr(http_post, "MAX_TRY_SECONDS", 0.3)
+    assert hook.deliver() == 1
+    row = message_of(catalog)
+    assert row.state == "waiting"
+    assert "Timeout" in str(row.error)
+
+
+def test_an_answer_that_repeats_the_address_shows_nobody_the_secret(
+    catalog: Catalog, receiver: Receiver, now: list[float]
+) -> None:
+    address = receiver.url.replace("/hook", "/services/T0/SECRETSECRET?token=HIDDENHIDDEN")
+    with catalog.write() as session:
+        add_channel(session, "team", "slack", address, actor="ada")
+        raise_alert(session, Alert("k", "crashed", "run", "digits/a", "it crashed"), catalog.now())
+    receiver.answers = [(404, {})]
+    receiver.text = f"Cannot POST PATH, {address}"
+    now[0] += GATHER_SECONDS
+    Deliverer(catalog, None, THIS_MACHINE).deliver()
+    error = str(message_of(catalog).error)
+    assert error.startswith("HTTP 404: Cannot POST")
+    assert "SECRET" not in error
+    assert "HIDDEN" not in error
+
+
+def test_a_message_that_cannot_be_sent_at_all_keeps_no_other_waiting(
+    hook: Deliverer, receiver: Receiver, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise KeyError("broken")
+
+    with catalog.write() as session:
+        add_channel(session, "team", "slack", receiver.url, actor="ada")
+        raise_alert(session, Alert("k2", "failed", "run", "digits/b", "it failed"), catalog.now() - 60)
+    monkeypatch.setitem(delivery._BODIES, "slack", fail)
+    hook.deliver()
+    with catalog.read() as session:
+        rows = {row.channel: row for row in session.scalars(select(AlertMessageRow))}
+    assert {(row.channel, row.state) for row in rows.values()} >= {("team", "waiting")}
+    assert "KeyError" in str(rows["team"].error)
+    assert receiver.bodies
 
 
 @given(tries=st.integers(1, 100), chance=st.floats(0, 1), least_pause=st.none() | st.floats(0, 1e9))
