@@ -6,7 +6,7 @@ sends the message again under the same id.
 """
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -25,6 +25,7 @@ from resources.catalog import (
     AlertRow,
     Catalog,
 )
+from resources.tenancy.projects import names_of
 
 WAITING = "waiting"
 SENT = "sent"
@@ -75,18 +76,25 @@ def raise_alert(session: Session, alert: Alert, now: float) -> bool:
     number = session.scalar(statement.returning(AlertRow.id))
     if number is None:
         return False
+    names: set[str] = set()
+    if alert.project is not None:
+        names = set(names_of(session, alert.project))
     for channel in session.scalars(select(AlertChannelRow)):
-        if is_wanted(channel, alert.event, alert.project):
+        if is_wanted(channel, alert.event, names):
             session.add(AlertDeliveryRow(alert=number, channel=channel.name))
     session.flush()
     return True
 
 
-def is_wanted(channel: AlertChannelRow, event: str, project: str | None) -> bool:
-    """Whether a channel wants alerts of an event in a project; those of all projects reach every channel."""
+def is_wanted(channel: AlertChannelRow, event: str, projects: Set[str]) -> bool:
+    """Whether a channel wants alerts of an event in a project; those of all projects reach every channel.
+
+    Args:
+        projects: the names of the project, its former ones too; none if it concerns all projects.
+    """
     if channel.events is not None and event not in channel.events:
         return False
-    return channel.projects is None or project is None or project in channel.projects
+    return channel.projects is None or not projects or not projects.isdisjoint(channel.projects)
 
 
 def write_messages(catalog: Catalog, gather_seconds: float = GATHER_SECONDS) -> int:

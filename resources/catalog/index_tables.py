@@ -66,7 +66,8 @@ class RunRow(Base):
 
     ``progress`` is the digest of how far its own metrics have come, those of its machine left out, and
     ``progressed_at`` when the index first saw that, by the database's clock: no clock of a machine that
-    trains decides whether a run is silent. ``silent_after`` is the run's own limit in seconds. ``alerts`` is
+    trains decides whether a run is silent. ``read_at`` is when it was last read from the store, or had not
+    changed there. ``silent_after`` is the run's own limit in seconds. ``alerts`` is
     the number of its alert files that were read.
     """
 
@@ -111,6 +112,7 @@ class RunRow(Base):
     compact_at: Mapped[float] = mapped_column(default=0.0, server_default="0")
     progress: Mapped[str] = mapped_column(default="", server_default="")
     progressed_at: Mapped[float] = mapped_column(default=0.0, server_default="0")
+    read_at: Mapped[float] = mapped_column(default=0.0, server_default="0")
     silent_after: Mapped[float | None]
     alerts: Mapped[int] = mapped_column(default=0, server_default="0")
 

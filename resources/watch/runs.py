@@ -1,8 +1,9 @@
 """Alerts of scripts' runs, by the index of runs; those of trials come from their sweeps."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, tuple_
 from sqlalchemy.orm import Session
 
 from halving.text import duration
@@ -12,6 +13,7 @@ from resources.catalog import AlertConditionRow, RunRow
 from resources.watch.conditions import Condition, Ended
 
 FAILED = "failed"
+_AT_ONCE = 500  # runs in a condition of a query
 _SAVED = "Its record and its points: halving show {run}"
 _UNSAVED = (
     "Its last points may still be on the machine that trained it: halving recover saves them there, and so "
@@ -49,17 +51,35 @@ def find_recovered(
     session: Session, open_rows: Mapping[str, AlertConditionRow], now: float
 ) -> Iterator[Ended]:
     """Runs that failed or crashed, and have gone on since."""
-    for key, open_row in open_rows.items():
-        if not key.startswith(f"{FAILED}:"):
-            continue
-        project, _, run = open_row.subject.partition("/")
-        row = session.scalar(select(RunRow).where(RunRow.project == project, RunRow.run == run))
+    failed = {key: row for key, row in open_rows.items() if key.startswith(f"{FAILED}:")}
+    runs = read_runs(session, failed.values())
+    for key, open_row in failed.items():
+        row = runs.get(open_row.subject)
         if row is None or row.lifecycle != "active" or open_row.since < now - MAX_AGE_SECONDS:
             yield Ended(key, None)
         elif row.attempt > (open_row.attempt or 0):
             yield Ended(key, f"{open_row.subject} goes on in attempt {row.attempt}")
         elif row.status == "running":
             yield Ended(key, f"{open_row.subject} is running: its machine was only not reached")
+
+
+def read_runs(session: Session, open_rows: Iterable[AlertConditionRow]) -> dict[str, Any]:
+    """How the runs of conditions are now, by what the conditions are about."""
+    columns = (
+        RunRow.project,
+        RunRow.run,
+        RunRow.status,
+        RunRow.lifecycle,
+        RunRow.attempt,
+        RunRow.progressed_at,
+    )
+    runs = {}
+    subjects = sorted({tuple(row.subject.split("/", 1)) for row in open_rows})
+    for first in range(0, len(subjects), _AT_ONCE):
+        part = subjects[first : first + _AT_ONCE]
+        for row in session.execute(select(*columns).where(tuple_(RunRow.project, RunRow.run).in_(part))):
+            runs[f"{row.project}/{row.run}"] = row
+    return runs
 
 
 def _alert(row: RunRow) -> Alert:
@@ -73,7 +93,8 @@ def _alert(row: RunRow) -> Alert:
     if row.attempt > 1:
         title += f", in attempt {row.attempt}"
     return Alert(
-        key=f"run:{run}:{row.attempt}:{event}",
+        # The time is part of it, because a run that was only not reached may crash in truth later.
+        key=f"run:{run}:{row.attempt}:{event}:{row.seconds or 0.0:.0f}",
         event=event,
         kind="run",
         subject=run,

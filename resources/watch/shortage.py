@@ -16,6 +16,8 @@ AWAY = "store:away"
 AWAY_SECONDS = 60.0
 """How long a store may not answer before it is told."""
 _LOOK_SECONDS = 30.0
+_OTHERS_SECONDS = 900.0  # after which a server says that the store is back, though it never lost it itself
+_MARGIN = 1.2
 _MIN_SHARE = 0.05
 _MIN_BYTES = 1 << 30
 _ENOUGH_BYTES = 50 << 30
@@ -32,6 +34,7 @@ class StoreLooks:
         self._clock = clock
         self._looked_at = float("-inf")
         self._away_since: float | None = None
+        self._was_away = False
         self._free: tuple[int, int] | None = None
 
     def look(self) -> None:
@@ -54,6 +57,7 @@ class StoreLooks:
     def conditions(self) -> Iterator[Condition]:
         """What is wrong with the store, as of the last look."""
         if self._away_since is not None and self._clock() - self._away_since >= AWAY_SECONDS:
+            self._was_away = True
             yield _condition(
                 AWAY,
                 "the store does not answer",
@@ -69,12 +73,21 @@ class StoreLooks:
             )
 
     def ends(
-        self, open_rows: Mapping[str, AlertConditionRow], holding: Mapping[str, Condition]
+        self, open_rows: Mapping[str, AlertConditionRow], holding: Mapping[str, Condition], now: float
     ) -> Iterator[Ended]:
-        """What was wrong with the store, and is not any more."""
-        if AWAY in open_rows and self._away_since is None and self._looked_at > 0:
+        """What was wrong with the store, and is not any more.
+
+        Args:
+            now: by the catalog's clock.
+        """
+        away = open_rows.get(AWAY)
+        # Of two servers only one may have lost the store: the other one must not call it back at each look.
+        may_end = self._was_away or (away is not None and now - away.since > _OTHERS_SECONDS)
+        if away is not None and may_end and self._away_since is None and self._looked_at > float("-inf"):
+            self._was_away = False
             yield Ended(AWAY, "the store answers again")
-        has_room = self._free is not None and not is_short(*self._free)
+        # With a margin, so that a disk about the bound is not told again and again.
+        has_room = self._free is not None and not is_short(int(self._free[0] / _MARGIN), self._free[1])
         if SHORT in open_rows and has_room and SHORT not in holding:
             yield Ended(SHORT, "the store has enough room again")
 

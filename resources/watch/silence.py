@@ -1,8 +1,8 @@
 """Silence: a run that is said to train, and whose own metrics do not go on.
 
 All times are by the database's clock, as the index has seen them: when a run's metrics last went on, and when
-it was last looked at. So no clock of a machine that trains can raise a false alert, nor can a server that was
-down, because a run counts as silent only up to the last look at it.
+it was last read. So no clock of a machine that trains can raise a false alert, nor can a server that was
+down, because a run counts as silent only up to the last time that it was read.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,18 +17,14 @@ from resources.analysis.run_index.entry import OPEN_SECONDS
 from resources.catalog import AlertConditionRow, RunRow
 from resources.watch.conditions import Condition, Ended
 from resources.watch.rules import Rules
+from resources.watch.runs import read_runs
 
 SILENT = "silent"
 
 
-def silent_seconds(progressed_at: float, looked_at: float) -> float:
-    """How long a run has been silent at the last look at it; 0 if the clock was set back since."""
-    return max(0.0, looked_at - progressed_at)
-
-
-def looked_at(look_again: float) -> float:
-    """The time of the last look at a running run, or a little before it, by the time of the next one."""
-    return look_again - OPEN_SECONDS
+def silent_seconds(progressed_at: float, read_at: float) -> float:
+    """How long a run had been silent when it was last read; 0 if the clock was set back since."""
+    return max(0.0, read_at - progressed_at)
 
 
 def find_silent(session: Session, rules: Rules, now: float) -> Iterator[Condition]:
@@ -46,7 +42,7 @@ def find_silent(session: Session, rules: Rules, now: float) -> Iterator[Conditio
             limit = rule.silent_after
         if limit is None or row.progressed_at <= 0:
             continue
-        seconds = silent_seconds(row.progressed_at, looked_at(row.look_again))
+        seconds = silent_seconds(row.progressed_at, row.read_at)
         if seconds > limit:
             yield _condition(row, seconds, limit)
 
@@ -55,11 +51,10 @@ def find_ends(
     session: Session, open_rows: Mapping[str, AlertConditionRow], silent: Mapping[str, Condition]
 ) -> Iterator[Ended]:
     """Conditions of runs that were silent, and log again or have ended."""
-    for key, open_row in open_rows.items():
-        if open_row.event != SILENT or key in silent:
-            continue
-        project, _, run = open_row.subject.partition("/")
-        row = session.scalar(select(RunRow).where(RunRow.project == project, RunRow.run == run))
+    quiet = {key: row for key, row in open_rows.items() if row.event == SILENT and key not in silent}
+    runs = read_runs(session, quiet.values())
+    for key, open_row in quiet.items():
+        row = runs.get(open_row.subject)
         if row is None or row.lifecycle != "active":
             yield Ended(key, None)
         elif row.status != "running":

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from sqlalchemy import select, update
+from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
 from halving.store.store import Store
@@ -29,11 +29,16 @@ OVERLAP_SECONDS = 3_600.0
 """How far each look goes back before the last one: workers write the times of sweeps by their own clocks."""
 _NOTE_SECONDS = 60.0  # how often a look without news is written down
 _BUDGET_SECONDS = 60.0
+_AT_ONCE = 500  # keys in a condition of a query
 
 
 class _Outlook(NamedTuple):
-    """What a look has seen: alerts of what happened, and what is wrong now or not any more."""
+    """What a look has seen: alerts of what happened, and what is wrong now or not any more.
 
+    It began where the look before had ended, at ``since_revision`` of the index, and came to ``revision``.
+    """
+
+    since_revision: int
     revision: int
     alerts: list[Alert]
     holding: list[Condition]
@@ -70,10 +75,7 @@ class Watch:
             watch = session.get(AlertWatchRow, 1)
             if watch is not None:
                 outlook = self._look(session, watch, self._catalog.now())
-                is_news = (
-                    bool(outlook.alerts or outlook.holding or outlook.ended)
-                    or outlook.revision > watch.revision
-                )
+                is_news = outlook.tells or outlook.revision != watch.revision
                 if not is_news and 0 <= self._catalog.now() - watch.looked_at < _NOTE_SECONDS:
                     return 0
         if watch is None:
@@ -89,13 +91,17 @@ class Watch:
 
     def _look(self, session: Session, watch: AlertWatchRow, now: float) -> _Outlook:
         revision = _revision(session)
+        # The index of a catalog that was restored counts from 0 again: all of it is looked at.
+        since_revision = watch.revision
+        if revision < since_revision:
+            since_revision = 0
         rules = Rules(session)
         open_rows = read_conditions(session)
         since = max(watch.begun - SKEW_SECONDS, now - MAX_AGE_SECONDS)
         holding = {
             condition.key: condition
             for condition in (
-                *find_failed(session, watch.revision, since),
+                *find_failed(session, since_revision, since),
                 *find_silent(session, rules, now),
             )
         }
@@ -105,15 +111,16 @@ class Watch:
         ]
         if self._store_looks is not None:
             holding |= {condition.key: condition for condition in self._store_looks.conditions()}
-            ended += self._store_looks.ends(open_rows, holding)
+            ended += self._store_looks.ends(open_rows, holding, now)
         new = [condition for key, condition in holding.items() if key not in open_rows]
-        alerts = _without_raised(session, list(self._once(session, rules, watch, now)))
-        return _Outlook(revision, alerts, new, ended)
+        once = list(self._once(session, watch, now))
+        if revision > since_revision:
+            once += alerts_of_values(session, rules, since_revision, since)
+        return _Outlook(watch.revision, revision, _without_raised(session, once), new, ended)
 
-    def _once(self, session: Session, rules: Rules, watch: AlertWatchRow, now: float) -> Iterator[Alert]:
-        """Alerts of what happens at a time, and does not last."""
+    def _once(self, session: Session, watch: AlertWatchRow, now: float) -> Iterator[Alert]:
+        """Alerts of what happens at a time, and does not last, beside those of values."""
         since = max(watch.begun - SKEW_SECONDS, now - MAX_AGE_SECONDS)
-        yield from alerts_of_values(session, rules, watch.revision, since)
         looked = min(watch.looked_at, now) - OVERLAP_SECONDS
         from_then_on = datetime.fromtimestamp(max(since, looked), UTC)
         yield from alerts_of_sweeps(session, from_then_on)
@@ -129,17 +136,22 @@ class Watch:
             alerts, new, over = decide(read_conditions(session), outlook.holding, outlook.ended, now)
             count = sum(raise_alert(session, alert, now) for alert in [*alerts, *outlook.alerts])
             write_conditions(session, new, over, now)
+            is_behind = AlertWatchRow.revision <= outlook.revision
             session.execute(
                 update(AlertWatchRow)
-                .where(AlertWatchRow.id == 1, AlertWatchRow.revision <= outlook.revision)
+                .where(
+                    AlertWatchRow.id == 1, or_(is_behind, AlertWatchRow.revision == outlook.since_revision)
+                )
                 .values(looked_at=now, revision=outlook.revision)
             )
         return count
 
 
 def _without_raised(session: Session, alerts: list[Alert]) -> list[Alert]:
-    keys = [alert.key for alert in alerts]
-    raised = set(session.scalars(select(AlertRow.key).where(AlertRow.key.in_(keys))))
+    raised: set[str] = set()
+    for first in range(0, len(alerts), _AT_ONCE):
+        keys = [alert.key for alert in alerts[first : first + _AT_ONCE]]
+        raised.update(session.scalars(select(AlertRow.key).where(AlertRow.key.in_(keys))))
     return [alert for alert in alerts if alert.key not in raised]
 
 

@@ -191,6 +191,8 @@ class Refresher:
 
     def _visit(self, looks: Sequence[Look], done: Refreshed) -> None:
         """Read runs and write those that are new or have changed."""
+        began = self._clock()
+        unchanged: dict[int, float] = {}
         later: dict[int, float] = {}
         confirmed: dict[int, float] = {}
         entries: list[Entry] = []
@@ -205,7 +207,7 @@ class Refresher:
                 elif look.row is None:
                     self._note_problem(look, reading, done)
                 elif reading is None:
-                    later[look.row["id"]] = next_look(look.row, self._clock())
+                    unchanged[look.row["id"]] = next_look(look.row, self._clock())
                 elif isinstance(reading, NotFound):  # its record was deleted, and its folder will be
                     done.deleted += delete_runs(self._catalog, [(look.project, look.run)])
                 else:
@@ -218,6 +220,7 @@ class Refresher:
                 self._write(entries, done)
                 entries = []
         self._write(entries, done)
+        postpone(self._catalog, unchanged, began)
         postpone(self._catalog, later)
         confirm(self._catalog, confirmed)
 

@@ -50,7 +50,7 @@ def write_entries(
         ids = _put_runs(
             session,
             [
-                {**entry.row, "revision": revision, "look_again": look, "progressed_at": now}
+                {**entry.row, "revision": revision, "look_again": look, "progressed_at": now, "read_at": now}
                 for entry, look in zip(entries, looks, strict=True)
             ],
         )
@@ -73,17 +73,22 @@ def count_revision(session: Session) -> int:
     return int(session.execute(statement).scalar_one())
 
 
-def postpone(catalog: Catalog, looks: Mapping[int, float]) -> None:
-    """Set the next looks of runs, by id; to readers this is no change of the index."""
+def postpone(catalog: Catalog, looks: Mapping[int, float], read_at: float | None = None) -> None:
+    """Set the next looks of runs, by id; to readers this is no change of the index.
+
+    Args:
+        read_at: when the store said that they have not changed; None if they could not be read.
+    """
     if not looks:
         return
     with catalog.write() as session:
         _take_turn(session)
         for part in _parts(looks.items()):
             ids = [run_id for run_id, _ in part]
-            session.execute(
-                update(_RUNS).where(_RUNS.c.id.in_(ids)).values(look_again=case(dict(part), value=_RUNS.c.id))
-            )
+            values: dict[str, Any] = {"look_again": case(dict(part), value=_RUNS.c.id)}
+            if read_at is not None:
+                values["read_at"] = read_at
+            session.execute(update(_RUNS).where(_RUNS.c.id.in_(ids)).values(**values))
 
 
 def bring_forward(catalog: Catalog, clock: Callable[[], float]) -> bool:

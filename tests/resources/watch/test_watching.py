@@ -4,11 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
 
 from halving.errors import InvalidInput
 from resources.alerts.channels import add_channel
-from resources.analysis.run_index.entry import OPEN_SECONDS
 from resources.analysis.run_index.run_alerts import MAX_AGE_SECONDS
 from resources.catalog import (
     AlertDeliveryRow,
@@ -262,7 +261,7 @@ def rule(catalog: Catalog, project: str = "digits", silent_after: float | None =
 def silent_for(catalog: Catalog, seconds: float) -> dict[str, Any]:
     """The columns of a running run whose metrics stand still for so long, by the last look at it."""
     now = catalog.now()
-    return {"ended": None, "progressed_at": now - seconds, "look_again": now + OPEN_SECONDS}
+    return {"ended": None, "progressed_at": now - seconds, "look_again": now, "read_at": now}
 
 
 @pytest.mark.parametrize(("seconds", "count"), [(59.0, 0), (61.0, 1)])
@@ -291,7 +290,7 @@ def test_a_server_that_was_down_takes_no_run_for_silent_before_it_has_looked(wat
     rule(watched, silent_after=60.0)
     columns = silent_for(watched, 3_600.0)
     # The last look was just after the last point; then no server ran for an hour.
-    index_run(watched, "a", "running", **{**columns, "look_again": columns["progressed_at"] + OPEN_SECONDS})
+    index_run(watched, "a", "running", **{**columns, "read_at": columns["progressed_at"]})
     assert look(watched) == 0
 
 
@@ -406,3 +405,55 @@ def test_a_budget_is_told_at_80_and_at_100_percent_once_a_month(
         used[0] = hours
         counts.append(look(watched))
     assert counts == [1, 0, 1, 0]
+
+
+def test_a_crash_is_told_after_a_restored_catalog_counts_its_index_from_zero(watched: Catalog) -> None:
+    for number in range(5):
+        index_run(watched, f"r{number}", "finished")
+    look(watched)
+    with watched.write() as session:
+        session.execute(update(RunIndexRow).values(revision=0))
+        session.execute(delete(RunRow))
+    index_run(watched, "a", "crashed")
+    assert look(watched) == 1
+    index_run(watched, "b", "crashed")
+    assert look(watched) == 1
+
+
+def test_a_run_that_was_only_not_reached_is_told_when_it_crashes(watched: Catalog) -> None:
+    index_run(watched, "a", "unfinished", ended=None, seconds=60.0)
+    assert look(watched) == 1
+    index_run(watched, "a", "running", ended=None, seconds=90.0)
+    assert look(watched) == 1
+    index_run(watched, "a", "crashed", seconds=100.0)
+    assert look(watched) == 1
+    index_run(watched, "a", "crashed", seconds=101.0)
+    assert look(watched) == 0
+
+
+def test_more_values_beyond_a_bound_than_a_query_takes_are_told_once(watched: Catalog) -> None:
+    with watched.write() as session:
+        set_rule(session, "digits", None, [parse_bound("x > 1")], actor="ada")
+        session.add(RunNameRow(id=900, kind="metrics", name="x"))
+        session.execute(update(RunIndexRow).values(revision=RunIndexRow.revision + 1))
+        revision = session.scalars(select(RunIndexRow.revision)).one()
+        common = {"project": "digits", "status": "running", "lifecycle": "active", "started": 1.0}
+        common |= {"attempt": 1, "look_again": 1e12, "signature": "s", "revision": revision}
+        session.add_all(RunRow(id=number, run=f"r{number}", **common) for number in range(1, 1_201))
+        session.flush()
+        session.add_all(
+            RunValueRow(name_id=900, run_id=number, type=0, number=2.0, max=2.0) for number in range(1, 1_201)
+        )
+    assert look(watched) == 1_200
+    assert look(watched) == 0
+
+
+def test_a_channel_of_a_project_gets_what_it_is_told_under_its_other_name(watched: Catalog) -> None:
+    with watched.write() as session:
+        add_channel(session, "old", "slack", "https://hooks.example.com/a", actor="ada", projects=["mnist"])
+        row = ProjectRow(name="digits", owners=[], weight=1.0, former_names=["mnist"], created_at=utcnow())
+        session.add(row)
+    index_run(watched, "a", "crashed")
+    look(watched)
+    with watched.read() as session:
+        assert set(session.scalars(select(AlertDeliveryRow.channel))) == {"hook", "old"}

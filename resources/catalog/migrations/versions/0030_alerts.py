@@ -107,14 +107,17 @@ def upgrade() -> None:
     for column in (
         sa.Column("progress", sa.Text(), server_default="", nullable=False),
         sa.Column("progressed_at", sa.Double(), server_default="0", nullable=False),
+        sa.Column("read_at", sa.Double(), server_default="0", nullable=False),
         sa.Column("silent_after", sa.Double(), nullable=True),
         sa.Column("alerts", sa.Integer(), server_default="0", nullable=False),
     ):
         op.add_column("runs", column)
+    # Running runs are read again, so that it is known since when each has been silent.
+    op.execute("UPDATE runs SET signature = '' WHERE status = 'running'")
 
 
 def downgrade() -> None:
-    for column in ("progress", "progressed_at", "silent_after", "alerts"):
+    for column in ("progress", "progressed_at", "read_at", "silent_after", "alerts"):
         op.drop_column("runs", column)
     op.drop_table("alert_conditions")
     op.drop_table("alert_rules")
