@@ -37,6 +37,7 @@ PATHS = {
     "/datasets": ("pages/datasets.js",),
     "/datasets/{name}": ("pages/dataset.js",),
     "/journal": ("pages/journal.js",),
+    "/alerts": ("pages/alerts.js",),
     "/login": ("pages/login.js",),
 }
 """What the page's router (``static/app.js``) knows, each with its module and what else is always run there,

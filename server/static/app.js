@@ -31,6 +31,7 @@ const ROUTES = /** @type {Route[]} */ ([
   { pattern: /^\/datasets$/, names: [], load: () => import("./pages/datasets.js") },
   { pattern: /^\/datasets\/([^/]+)$/, names: ["name"], load: () => import("./pages/dataset.js") },
   { pattern: /^\/journal$/, names: [], load: () => import("./pages/journal.js") },
+  { pattern: /^\/alerts$/, names: [], load: () => import("./pages/alerts.js") },
   { pattern: /^\/login$/, names: [], load: () => import("./pages/login.js") },
 ]);
 
@@ -40,6 +41,7 @@ const SECTIONS = [
   { href: "/models", name: "Models", under: /^\/models/ },
   { href: "/datasets", name: "Datasets", under: /^\/datasets/ },
   { href: "/journal", name: "Journal", under: /^\/journal/ },
+  { href: "/alerts", name: "Alerts", under: /^\/alerts/ },
 ];
 
 /** What went wrong with the session: it is not known while the server is away, or could not be ended. */

@@ -28,6 +28,10 @@ const TONES = /** @type {Record<string, string>} */ ({
   diverged: "bad",
   rejected: "bad",
   killed: "bad",
+  error: "bad",
+  warn: "warn",
+  sent: "good",
+  dead: "bad",
 });
 
 /** @param {{status: string | null | undefined, title?: string}} props */
