@@ -17,6 +17,7 @@ from resources.alerts.outbox import (
     MAX_PAUSE_SECONDS,
     Message,
     claim_messages,
+    hold_channel,
     settle_failed,
     settle_sent,
     write_messages,
@@ -24,6 +25,8 @@ from resources.alerts.outbox import (
 from resources.catalog import AlertChannelRow, AlertRow, Catalog
 
 FIRST_PAUSE_SECONDS = 5.0
+CHANNEL_PAUSE_SECONDS = 30.0
+"""How long a channel that does not answer is left alone, so that its messages do not keep others waiting."""
 MAX_TRIES = 20
 """With pauses that double up to an hour that is half a day."""
 _AT_ONCE = 10  # messages that are claimed together; their tries must fit into the lease
@@ -48,11 +51,13 @@ class Outcome:
         error: why it failed; None if the message was delivered.
         is_final: another try would fail in the same way.
         retry_after: seconds that the receiver wants the next try to wait.
+        has_answer: whether the receiver has said anything.
     """
 
     error: str | None = None
     is_final: bool = False
     retry_after: float | None = None
+    has_answer: bool = True
 
 
 class Deliverer:
@@ -98,6 +103,8 @@ class Deliverer:
         if not outcome.is_final and message.tries < MAX_TRIES:
             pause = pause_after(message.tries, outcome.retry_after, random.random()) / self._haste
         settle_failed(self._catalog, message, outcome.error, pause)
+        if not outcome.has_answer:
+            hold_channel(self._catalog, message.channel.name, CHANNEL_PAUSE_SECONDS / self._haste)
 
     def send(self, message: Message) -> Outcome:
         """Send a message once; whatever fails is a failed try, so that no message keeps others waiting."""
@@ -122,7 +129,7 @@ class Deliverer:
         except HalvingError as error:
             return Outcome(str(error), is_final=True)
         except OSError as error:
-            return Outcome(str(error) or type(error).__name__)
+            return Outcome(str(error) or type(error).__name__, has_answer=False)
         except Exception as error:  # noqa: BLE001
             # Such as a password that SMTP cannot send, or an answer that httpcore cannot read.
             return Outcome(f"{type(error).__name__}: {error}")

@@ -179,6 +179,19 @@ def settle_failed(catalog: Catalog, message: Message, error: str, pause: float |
         _settle(catalog, message, error=error, next_at=catalog.now() + pause, claimed_until=0.0)
 
 
+def hold_channel(catalog: Catalog, channel: str, seconds: float) -> None:
+    """Let the messages that wait for a channel wait for some seconds more; this is no try of theirs."""
+    row = AlertMessageRow
+    until = catalog.now() + seconds
+    with catalog.write() as session:
+        session.execute(
+            update(row)
+            .where(row.channel == channel, row.state == WAITING, row.next_at < until)
+            .values(next_at=until),
+            execution_options={"synchronize_session": False},
+        )
+
+
 def send_again(session: Session, messages: Iterable[str], now: float) -> int:
     """Let dead letters be tried again at once; return how many of these there were."""
     revive = (

@@ -156,6 +156,23 @@ def test_a_message_that_cannot_be_sent_at_all_keeps_no_other_waiting(
     assert receiver.bodies
 
 
+def test_a_receiver_that_does_not_answer_keeps_no_other_channel_waiting(
+    hook: Deliverer, receiver: Receiver, catalog: Catalog, now: list[float]
+) -> None:
+    with catalog.write() as session:
+        add_channel(session, "away", "slack", "http://127.0.0.1:9/x", actor="ada", events=["failed"])
+        for number in range(5):
+            name = f"p{number}"
+            alert = Alert(name, "failed", "run", f"{name}/a", "it failed", project=name)
+            raise_alert(session, alert, catalog.now() - 60)
+    hook.deliver()
+    with catalog.read() as session:
+        rows = session.scalars(select(AlertMessageRow).where(AlertMessageRow.channel == "away")).all()
+    assert sorted(row.tries for row in rows) == [0, 0, 0, 0, 1]
+    assert all(row.next_at >= now[0] + 30 for row in rows if row.tries == 0)
+    assert len(receiver.bodies) == 6
+
+
 @given(tries=st.integers(1, 100), chance=st.floats(0, 1), least_pause=st.none() | st.floats(0, 1e9))
 def test_pauses_grow_are_never_below_what_is_asked_and_have_an_end(
     tries: int, chance: float, least_pause: float | None
