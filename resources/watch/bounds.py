@@ -1,7 +1,7 @@
 """Metrics that passed a bound of their project's rule, and losses that are no numbers any more."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from sqlalchemy import or_, select
@@ -10,9 +10,11 @@ from sqlalchemy.orm import Session
 from resources.alerts.alert import Alert
 from resources.catalog import RunNameRow, RunRow, RunValueRow
 from resources.watch.rules import Bound, Rules
+from resources.watch.runs import IS_ACTIVE
 
 _METRICS = "metrics"
 _LOSS = "loss"
+_AT_ONCE = 500  # runs in a condition of a query
 
 
 def alerts_of_values(session: Session, rules: Rules, revision: int, since: float) -> Iterator[Alert]:
@@ -30,19 +32,29 @@ def alerts_of_values(session: Session, rules: Rules, revision: int, since: float
     by_id = {row.id: row.name for row in session.execute(names)}
     if not by_id:
         return
-    query = (
-        select(RunRow, RunValueRow)
-        .join(RunValueRow, RunValueRow.run_id == RunRow.id)
-        .where(RunRow.revision > revision, RunRow.lifecycle == "active", RunValueRow.name_id.in_(by_id))
-        .where(or_(RunRow.status == "running", RunRow.ended >= since))
+    changed = select(RunRow.id, RunRow.project, RunRow.run, RunRow.attempt).where(
+        RunRow.revision > revision, IS_ACTIVE, or_(RunRow.status == "running", RunRow.ended >= since)
     )
-    for row, value in session.execute(query):
+    runs = {row.id: row for row in session.execute(changed)}
+    for row, value in _values_of(session, runs, by_id):
         name = by_id[value.name_id]
         if _is_loss(name) and _is_no_number(value):
             yield _diverged(row, name)
         for bound in rules.bounds_of(row.project):
             if bound.metric == name and _passes(value, bound):
                 yield _beyond(row, bound, value)
+
+
+def _values_of(
+    session: Session, runs: Mapping[int, Any], names: Collection[int]
+) -> Iterator[tuple[Any, RunValueRow]]:
+    """The values of some runs for these names, each with its run."""
+    ids = list(runs)
+    for first in range(0, len(ids), _AT_ONCE):
+        part = ids[first : first + _AT_ONCE]
+        query = select(RunValueRow).where(RunValueRow.run_id.in_(part), RunValueRow.name_id.in_(names))
+        for value in session.scalars(query):
+            yield runs[value.run_id], value
 
 
 def _is_loss(name: str) -> bool:

@@ -117,9 +117,10 @@ class Rules:
         return rule.bounds
 
     @property
-    def limit_silence(self) -> bool:
-        """Whether any rule limits how long runs may be silent."""
-        return any(rule.silent_after is not None for rule in self._by_name.values())
+    def shortest_silence(self) -> float | None:
+        """The shortest time in any rule that runs may be silent, in seconds; None if no rule limits it."""
+        limits = [rule.silent_after for rule in self._by_name.values() if rule.silent_after is not None]
+        return min(limits, default=None)
 
     @property
     def bounded_metrics(self) -> set[str]:

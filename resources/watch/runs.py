@@ -14,6 +14,9 @@ from resources.watch.conditions import Condition, Ended
 
 FAILED = "failed"
 _AT_ONCE = 500  # runs in a condition of a query
+IS_NO_TRIAL = func.coalesce(RunRow.sweep, "") == ""
+IS_ACTIVE = func.coalesce(RunRow.lifecycle, "active") == "active"
+"""Both are written so that SQLite finds no index for them: it would read all such runs, and few are new."""
 _SAVED = "Its record and its points: halving show {run}"
 _UNSAVED = (
     "Its last points may still be on the machine that trained it: halving recover saves them there, and so "
@@ -27,6 +30,11 @@ _ENDS = {
 }
 
 
+_COLUMNS = [
+    getattr(RunRow, name) for name in ("project", "run", "status", "lifecycle", "attempt", "progressed_at")
+]
+
+
 def find_failed(session: Session, revision: int, since: float) -> Iterator[Condition]:
     """Runs of scripts that the index has read as failed or crashed since a revision.
 
@@ -37,7 +45,7 @@ def find_failed(session: Session, revision: int, since: float) -> Iterator[Condi
     ended = func.coalesce(RunRow.ended, RunRow.started + func.coalesce(RunRow.seconds, 0.0))
     rows = session.scalars(
         select(RunRow)
-        .where(RunRow.revision > revision, RunRow.sweep.is_(None), RunRow.lifecycle == "active")
+        .where(RunRow.revision > revision, IS_NO_TRIAL, IS_ACTIVE)
         .where(RunRow.status.in_(list(_ENDS)))
         .where(ended >= since)
         .order_by(RunRow.revision)
@@ -48,14 +56,22 @@ def find_failed(session: Session, revision: int, since: float) -> Iterator[Condi
 
 
 def find_recovered(
-    session: Session, open_rows: Mapping[str, AlertConditionRow], now: float
+    session: Session, open_rows: Mapping[str, AlertConditionRow], revision: int, now: float
 ) -> Iterator[Ended]:
-    """Runs that failed or crashed, and have gone on since."""
+    """Runs that failed or crashed, and have gone on since.
+
+    Args:
+        revision: that of the last look; runs that have not changed since have not gone on.
+    """
     failed = {key: row for key, row in open_rows.items() if key.startswith(f"{FAILED}:")}
-    runs = read_runs(session, failed.values())
+    runs = _changed_runs(session, revision)
     for key, open_row in failed.items():
         row = runs.get(open_row.subject)
-        if row is None or row.lifecycle != "active" or open_row.since < now - MAX_AGE_SECONDS:
+        if open_row.since < now - MAX_AGE_SECONDS:
+            yield Ended(key, None)
+        elif row is None:
+            continue
+        elif row.lifecycle != "active":
             yield Ended(key, None)
         elif row.attempt > (open_row.attempt or 0):
             yield Ended(key, f"{open_row.subject} goes on in attempt {row.attempt}")
@@ -63,21 +79,18 @@ def find_recovered(
             yield Ended(key, f"{open_row.subject} is running: its machine was only not reached")
 
 
+def _changed_runs(session: Session, revision: int) -> dict[str, Any]:
+    rows = session.execute(select(*_COLUMNS).where(RunRow.revision > revision))
+    return {f"{row.project}/{row.run}": row for row in rows}
+
+
 def read_runs(session: Session, open_rows: Iterable[AlertConditionRow]) -> dict[str, Any]:
     """How the runs of conditions are now, by what the conditions are about."""
-    columns = (
-        RunRow.project,
-        RunRow.run,
-        RunRow.status,
-        RunRow.lifecycle,
-        RunRow.attempt,
-        RunRow.progressed_at,
-    )
     runs = {}
     subjects = sorted({tuple(row.subject.split("/", 1)) for row in open_rows})
     for first in range(0, len(subjects), _AT_ONCE):
         part = subjects[first : first + _AT_ONCE]
-        for row in session.execute(select(*columns).where(tuple_(RunRow.project, RunRow.run).in_(part))):
+        for row in session.execute(select(*_COLUMNS).where(tuple_(RunRow.project, RunRow.run).in_(part))):
             runs[f"{row.project}/{row.run}"] = row
     return runs
 

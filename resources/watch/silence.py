@@ -8,7 +8,7 @@ down, because a run counts as silent only up to the last time that it was read.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from halving.text import duration
@@ -17,7 +17,7 @@ from resources.analysis.run_index.entry import OPEN_SECONDS
 from resources.catalog import AlertConditionRow, RunRow
 from resources.watch.conditions import Condition, Ended
 from resources.watch.rules import Rules
-from resources.watch.runs import read_runs
+from resources.watch.runs import IS_ACTIVE, read_runs
 
 SILENT = "silent"
 
@@ -31,10 +31,13 @@ def find_silent(session: Session, rules: Rules, now: float) -> Iterator[Conditio
     """Running runs that have been silent for longer than they or their project may be."""
     # Runs that train are looked at every few seconds, so their next look is near; this has an index.
     query = select(RunRow).where(
-        RunRow.look_again <= now + 2 * OPEN_SECONDS, RunRow.status == "running", RunRow.lifecycle == "active"
+        RunRow.look_again <= now + 2 * OPEN_SECONDS, RunRow.status == "running", IS_ACTIVE
     )
-    if not rules.limit_silence:
+    if rules.shortest_silence is None:
         query = query.where(RunRow.silent_after.is_not(None))
+    # The database leaves out nearly all, since most runs log.
+    limit_of_run = func.coalesce(RunRow.silent_after, rules.shortest_silence or 0.0)
+    query = query.where(RunRow.read_at - RunRow.progressed_at > limit_of_run)
     for row in session.scalars(query):
         limit = row.silent_after
         rule = rules.of(row.project)

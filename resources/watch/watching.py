@@ -106,7 +106,7 @@ class Watch:
             )
         }
         ended: list[Ended] = [
-            *find_recovered(session, open_rows, now),
+            *find_recovered(session, open_rows, since_revision, now),
             *find_ends(session, open_rows, holding),
         ]
         if self._store_looks is not None:
