@@ -27,6 +27,7 @@ _MAD_TO_DEVIATION = 1.4826  # of normal values
 _MEAN_TO_DEVIATION = 1.2533
 _FLAT_SHARE = 0.02  # of the curve's whole range
 _MIN_FLAT_SHARE = 0.1  # of the curve's points
+_MIN_FLAT_POINTS = 4  # The last point alone is always flat, and three are too few beside a range.
 _SIGNIFICANT = 3.0  # standard errors of a slope
 _GAP_FACTOR = 10
 _MIN_TIME_GAP = 60_000  # ms
@@ -147,7 +148,7 @@ def find_plateau(steps: _Array, values: _Array) -> int | None:
 
     The curve is cut into at most ``BUCKETS`` parts. It is flat from the first of them on whose mean, like all
     later ones, is within 2 % of the whole range of means (or within three deviations of the noise in them).
-    What is flat in less than a tenth of its points is not called so.
+    What is flat in less than a tenth of its points, or in less than four, is not called so.
 
     Args:
         steps, values: int64 and finite float64 arrays of shape (n,), sorted by step.
@@ -165,7 +166,7 @@ def find_plateau(steps: _Array, values: _Array) -> int | None:
     high = np.maximum.accumulate(means[::-1])[::-1]
     low = np.minimum.accumulate(means[::-1])[::-1]
     place = int(edges[int(np.argmax(high - low <= allowed))])
-    if len(values) - place < _MIN_FLAT_SHARE * len(values):
+    if len(values) - place < max(_MIN_FLAT_SHARE * len(values), _MIN_FLAT_POINTS):
         return None
     return int(steps[place])
 
