@@ -91,7 +91,7 @@ def run_list(arguments: argparse.Namespace) -> int:
 
     def show(out: "Console") -> None:
         if not alerts:
-            out.print("no alerts: nothing has happened that anybody should hear of")
+            out.print("no alerts: none since a server (halving serve) first looked at this store")
             return
         rows = [
             (
@@ -297,8 +297,8 @@ def run_retry(arguments: argparse.Namespace) -> int:
         count = send_again(session, messages, catalog.now())
     if arguments.messages != ["all"] and count < len(set(messages)):
         raise NotFound(
-            f"{len(set(messages)) - count} of {comma_list(messages)} did not fail: halving alerts dead lists "
-            "the messages that did"
+            f"no dead letter for {len(set(messages)) - count} of message = {comma_list(messages)}: give one "
+            "that halving alerts dead lists, or all"
         )
     return answer(
         arguments,

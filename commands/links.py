@@ -65,6 +65,7 @@ def run_create(arguments: argparse.Namespace) -> int:
     from resources.links.targets import check_target
     from resources.registry.by_hand import user
 
+    base = _page_url(arguments.url)
     backend = existing_backend(arguments)
     kind, name = _parse_target(backend, arguments.target)
     target = check_target(backend.catalog, backend.store, kind, name, arguments.project)
@@ -73,7 +74,6 @@ def run_create(arguments: argparse.Namespace) -> int:
             session, target, by=user(), token=None, days=arguments.days, note=arguments.note
         )
     path = f"/shared/{secret}"
-    base = (arguments.url or os.environ.get(_PAGE_URL) or "").rstrip("/")
     url = None
     if base:
         url = f"{base}{path}"
@@ -115,6 +115,20 @@ def run_revoke(arguments: argparse.Namespace) -> int:
     )
 
 
+def _page_url(address: str | None) -> str:
+    """Where people reach the server, without a slash at its end; empty where nothing says so."""
+    base = (address or os.environ.get(_PAGE_URL) or "").rstrip("/")
+    if base and not re.fullmatch(r"https?://[^/\s?#]+[^\s?#]*", base):
+        name = _PAGE_URL
+        if address:
+            name = "url"
+        raise InvalidInput(
+            f"{name} = {base!r:.200} is not accepted: give the server's address, such as "
+            "https://halving.example.com"
+        )
+    return base
+
+
 def _parse_target(backend: "Backend", text: str) -> tuple[str, str]:
     """The kind and the name of what a person names."""
     from resources.views.page_address import is_address, parse_address
@@ -125,6 +139,8 @@ def _parse_target(backend: "Backend", text: str) -> tuple[str, str]:
             raise InvalidInput(f"target = {text!r:.200} is not accepted: give {_TARGET}")
         return target
     kind, colon, name = text.partition(":")
+    if kind == "view" and colon and "/" not in name and "=" not in name:
+        raise InvalidInput(f"target = {text!r:.200} is not accepted: give a saved view as view:PROJECT/NAME")
     if colon and kind in ("run", "view", "sweep", "report"):
         return kind, name
     if "/" in text:

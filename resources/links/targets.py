@@ -69,7 +69,7 @@ def check_target(
 def _check_view(session: Session, target: str, projects: Sequence[str] | None) -> Target:
     project, slash, name = target.partition("/")
     query = target
-    if slash and "=" not in target:
+    if slash and "=" not in project:  # A query has a "=" before any slash.
         view = load_view(session, check_name("project", project), name)
         query = view.query
         projects = projects or [view.project]

@@ -55,17 +55,20 @@ def pairs_of(text: str) -> list[tuple[str, str]]:
     if len(text) > MAX_LENGTH:
         raise InvalidInput(f"query of {len(text)} characters is not accepted: give at most {MAX_LENGTH}")
     names = []
-    pairs = [(name, value) for name, value in parse_qsl(text, keep_blank_values=True) if value]
-    for name, value in pairs:
+    pairs = []
+    for name, value in parse_qsl(text, keep_blank_values=True):
         if name not in _CHECKS:
             raise InvalidInput(
                 f"query: name {name!r:.100} is not accepted: a view of Compare has {', '.join(NAMES)}"
             )
+        if not value:
+            continue
         if name in names and name not in MANY:
             raise InvalidInput(f"query: {name} is there twice: give it once")
         if _UNPRINTABLE.search(value):
             raise InvalidInput(f"query: {name} holds NUL or half of a surrogate pair: give text")
         names.append(name)
+        pairs.append((name, value))
     return pairs
 
 

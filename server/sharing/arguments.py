@@ -10,7 +10,8 @@ def add_share_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="VIEW",
         help=(
             "a filter in quotes, such as 'project = digits order by metrics.loss limit 20' (docs/filter.md); "
-            "a run; a sweep's id; or the address of the Compare page, a run or a sweep, in quotes"
+            "a run; a sweep's id; view:PROJECT/NAME of a saved view; or the "
+            "address of the Compare page, a run or a sweep, in quotes"
         ),
     )
     parser.add_argument(

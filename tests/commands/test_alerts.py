@@ -52,7 +52,7 @@ def test_channels_are_added_listed_and_removed_without_their_secrets(shell: Shel
         (("rule", "digits", "--silent-after", "1s"), "silent_after = 1 is not accepted"),
         (("rule", "digits", "--bound", "acc"), "give METRIC > VALUE"),
         (("rule", "digits", "--remove"), "has no rule of alerts"),
-        (("retry", "msg_1"), "did not fail"),
+        (("retry", "msg_1"), "no dead letter for 1 of message = msg_1: give one that"),
         (("test", "x"), "no channel 'x'"),
     ],
 )

@@ -87,11 +87,13 @@ def test_a_link_is_made_listed_and_revoked(call: Call) -> None:
         ("run:digits/a", "run", "digits/a"),
         ("https://h.example/halving/runs/digits/a", "run", "digits/a"),
         ("view:digits/best", "view", "tab=media"),
+        ("view:digits/lr=0.1", "view", "tab=system"),
         ("https://h.example/?tab=diff", "view", "tab=diff"),
     ],
 )
 def test_what_a_link_shows_is_named_as_people_name_it(call: Call, target: str, kind: str, name: str) -> None:
     call("views", "save", "best", "-p", "digits", "tab=media")
+    call("views", "save", "lr=0.1", "-p", "digits", "tab=system")
     projects = ("-p", "digits") if kind == "view" else ()
     status, link = call("links", "create", target, *projects)
     assert (status, link["kind"], link["target"]) == (0, kind, name), link
@@ -104,6 +106,8 @@ def test_what_no_link_can_show_is_refused(call: Call) -> None:
         (("?tab=diff",), "projects is missing"),
         (("a", "--days", "0"), "days = 0"),
         (("report:none-1234",), "no sweep 'none-1234'"),
+        (("view:best", "-p", "digits"), "give a saved view as view:PROJECT/NAME"),
+        (("a", "--url", "h.example"), "url = 'h.example' is not accepted: give the server's address"),
     ):
         status, text = call("links", "create", *arguments)
         assert (status, message in text) == (1, True), text

@@ -39,6 +39,7 @@ def test_what_is_empty_is_left_out_and_an_empty_view_is_all_runs() -> None:
     ("query", "message"),
     [
         ("utm_source=mail", "name 'utm_source' is not accepted: a view of Compare has filter, columns,"),
+        ("best+by+lr", "name 'best by lr' is not accepted"),
         ("filter=status+==", "filter = 'status =='"),
         ("filter=a&filter=b", "filter is there twice"),
         ("columns=params.", "columns = 'params.'"),
