@@ -319,7 +319,7 @@ def _is_nested(value: Any) -> bool:
 
 def _merged(before: Any, value: dict[str, Any]) -> dict[str, Any]:
     """A nested value with those of its names that were logged before and are not logged now."""
-    if not _is_nested(before):
+    if not isinstance(before, dict) or not _is_nested(before):
         return value
     inner = {name: _merged(before.get(name), below) for name, below in value.items() if _is_nested(below)}
     return before | value | inner

@@ -6,7 +6,6 @@ seldom the longer the run lasts. A killed process loses changes that were not wr
 run's end write them at once.
 """
 
-import contextlib
 import os
 import threading
 import time
@@ -14,12 +13,13 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from halving.records.amendments import Amendment, amend
-from halving.store.retry import warn
+from halving.store.retry import retry_while_unavailable, warn
 from halving.store.store import Store
 
 _FIRST_DELAY = 1.0
 _AGE_SHARE = 0.02  # of the run's age that the next change waits
 _MAX_DELAY = 60.0
+_END_SECONDS = 10.0  # that the end of a run waits for its store
 
 
 class RecordedChanges:
@@ -81,8 +81,18 @@ class RecordedChanges:
         return True
 
     def close(self) -> None:
-        """Write what has changed, and end the thread; what is noted later is not written."""
-        self.flush()
+        """Write what has changed, and end the thread; what is noted later is not written.
+
+        It waits some seconds for a store that is unavailable, and does not raise.
+        """
+        if os.getpid() == self._process:
+            with self._lock:
+                what = f"what has changed of {self._run}"
+                try:
+                    retry_while_unavailable(self._store, what, self._write, longest=_END_SECONDS)
+                except Exception as error:  # noqa: BLE001
+                    # The run's end must be recorded all the same.
+                    warn(f"changes of the config of {self._run} are lost: {error}")
         self._closed = True
         self._wake.set()
 
@@ -98,15 +108,16 @@ class RecordedChanges:
             self.flush()
 
     def _write(self) -> None:
-        with contextlib.suppress(RuntimeError):  # A dict changed while it was copied: there is a next time.
+        try:
             state = {field: read() for field, read in dict(self._sources).items()}
-            changed = {field: value for field, value in state.items() if self._written.get(field) != value}
-            if changed:
-                tags = self._written["tags"]
-                amend(self._store, self._folder, lambda before: _amended(before, changed, tags, self._params))
-                self._written |= changed
+        except RuntimeError:  # A dict changed while it was copied: there is a next time.
+            self._wake.set()
             return
-        self._wake.set()
+        changed = {field: value for field, value in state.items() if self._written.get(field) != value}
+        if changed:
+            tags = self._written["tags"]
+            amend(self._store, self._folder, lambda before: _amended(before, changed, tags, self._params))
+            self._written |= changed
 
 
 def _amended(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from halving import Store
+from halving.errors import StoreUnavailable
 from halving.store.store import Store as StoreOfRun
 from tests.sdk.wandb.recorded import recorded_run
 
@@ -124,3 +125,22 @@ def test_an_update_without_names_is_refused(wandb: ModuleType, value: Any) -> No
     config = wandb.init(project="p").config
     with pytest.raises(TypeError, match="config must be a dict or have a __dict__ attribute"):
         config.update(value)
+
+
+def test_a_config_is_recorded_at_the_end_of_a_short_outage(
+    wandb: ModuleType, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = wandb.init(project="p")
+    create = run._run.store.create
+    outages = [StoreUnavailable("away"), StoreUnavailable("away")]
+
+    def create_after_outages(*arguments: Any, **options: Any) -> None:
+        if outages:
+            raise outages.pop()
+        create(*arguments, **options)
+
+    monkeypatch.setattr(run._run.store, "create", create_after_outages)
+    run.config["lr"] = 2
+    with pytest.warns(UserWarning, match="away"):
+        run.finish()
+    assert recorded_run(store, run).params == {"lr": 2}
