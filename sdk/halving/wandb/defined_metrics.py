@@ -158,12 +158,12 @@ class Aggregate:
             return
         if not self._count:
             self._min = self._max = self._first = number
-        elif number < self._min or isnan(number):
+        elif number < self._min:
             self._min = number
         elif number > self._max:
             self._max = number
         if isnan(number):
-            self._max = number
+            self._min = self._max = number
         self._count += 1
         self._sum += number
         self._last = number

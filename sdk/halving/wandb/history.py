@@ -207,6 +207,11 @@ class History:
         return metric is not None and bool(metric.summary)
 
     def _aggregate(self, name: str, value: Any) -> None:
+        aggregate = self._aggregates.get(name)
+        if aggregate is not None and type(value) in _AS_THEY_ARE and not self._pending:
+            # The hot path: a plain number again.
+            aggregate.add(value)
+            return
         if isinstance(value, dict):
             for inner, below in value.items():
                 self._aggregate(f"{name}.{inner}", below)
@@ -214,7 +219,6 @@ class History:
         metric = self.defined.match(name)
         if metric is None or not metric.summary:
             return
-        aggregate = self._aggregates.get(name)
         if aggregate is None:
             recorded = {
                 operation: self.values.pop(f"{name}/{operation}")
