@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime
 from typing import Any
 
+from halving.errors import InvalidInput
 from halving.ingest.media import Media as StoredMedia
 from halving.ingest.media import Table as StoredTable
 from halving.query.json_values import jsonable
 from halving.wandb.wb_value import Media, Stored, WBValue
 
 _LOG_MODES = (None, "IMMUTABLE", "MUTABLE", "INCREMENTAL")
+_MAX_NESTED = 50
 _COLUMNS = ("Input", "Output", "Expected")  # W&B's
 
 
@@ -231,7 +233,24 @@ def _cell(value: Any) -> Any:
         # A picture with boxes or masks: in a cell it is the picture alone.
         picture = stored["image"]
         return {"bytes": picture.encode(), "path": f"image{picture.suffix}"}
-    return _as_python(value)
+    content = _as_python(value)
+    if _is_deeper(content, _MAX_NESTED):
+        raise InvalidInput(
+            f"a table's cell is not accepted: it is nested deeper than {_MAX_NESTED}, or holds itself"
+        )
+    return content
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether lists and dicts are nested in more levels; Arrow ends the process where they are endless."""
+    inner: Any = ()
+    if isinstance(value, dict):
+        inner = value.values()
+    elif isinstance(value, (list, tuple)):
+        inner = value
+    if levels == 0:
+        return bool(inner)
+    return any(_is_deeper(each, levels - 1) for each in inner if isinstance(each, (list, tuple, dict)))
 
 
 def _text(cell: Any) -> str | None:

@@ -236,6 +236,14 @@ def test_half_a_surrogate_pair_in_a_table_is_a_question_mark() -> None:
     assert read(table) == {"a?": ["cut ?", "whole"]}
 
 
+def test_a_cell_that_holds_itself_is_refused_and_a_nested_one_is_not() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(InvalidInput, match="nested deeper than 50, or holds itself"):
+        data_types.Table(columns=["a"], data=[[endless]]).to_media()
+    assert read(data_types.Table(columns=["a"], data=[[[{"b": [1, 2]}]]])) == {"a": [[{"b": [1, 2]}]]}
+
+
 def test_frames_and_arrays_are_tables() -> None:
     frame = pd.DataFrame({"x": [1, 2], "y": ["a", "b"]})
     for table in (data_types.Table(dataframe=frame), data_types.Table(data=frame), frame):
