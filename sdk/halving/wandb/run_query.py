@@ -14,7 +14,12 @@ Predicate = Callable[[RecordedRun], bool]
 MISSING = object()
 """The value of a field that a run does not have."""
 
-_STATES = {"unfinished": "crashed", "stopped": "killed", "paused": "preempted"}
+_STATES = {
+    "unfinished": "crashed",
+    "terminated": "crashed",  # W&B does not hear of a SIGTERM.
+    "stopped": "killed",
+    "paused": "preempted",
+}
 _NAMES = {
     "createdAt": "created_at",
     "displayName": "display_name",

@@ -1,5 +1,6 @@
 """W&B's filters and orders: each operator as MongoDB has it, and what has no equal is named."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -123,6 +124,11 @@ def test_an_order_puts_runs_without_the_value_last(order: str | None, ids: str) 
 def test_what_has_no_equal_is_named_before_a_run_is_read(filters: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         predicate_of(filters)
+
+
+def test_a_run_that_sigterm_ended_has_crashed_in_w_and_bs_words() -> None:
+    terminated = replace(runs()[0], status="terminated")
+    assert predicate_of({"state": "crashed"})(terminated)
 
 
 def test_an_order_that_has_no_equal_is_named() -> None:
