@@ -71,6 +71,9 @@ def _checked_spec(desk: Desk, text: str, driver: intents.Driver) -> SweepSpec:
         NotFound: it is for a project that the agent may not see.
     """
     try:
+        # Aliases of aliases make a text of a kilobyte gigabytes of data.
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+            raise InvalidInput("spec is not accepted: it has an alias (*name); write the value itself")
         data = read_yaml(text)
     except yaml.YAMLError as error:
         raise InvalidInput(f"spec is not accepted: it is no YAML: {error}") from None
