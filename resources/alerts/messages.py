@@ -21,6 +21,7 @@ MAX_LINES = 10
 """Alerts that a chat message shows one by one."""
 _MAX_TITLE = 300
 _MAX_TEXT = 1_000
+_MAX_SLACK = 2_900
 _MAX_DISCORD = 2_000  # characters of a message, which Discord allows
 _MARKS = {
     "error": "\N{LARGE RED CIRCLE}",
@@ -33,7 +34,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
 
 def subject_line(alerts: Sequence[AlertRow]) -> str:
     """One line on what a message tells of; of several alerts the first, and how many there are."""
-    first = _shorten(alerts[0].title, _MAX_TITLE)
+    first = _title_of(alerts[0])
     if len(alerts) == 1:
         return first
     return f"{first} (and {len(alerts) - 1} more like it)"
@@ -72,8 +73,11 @@ def webhook_headers(message: str, body: bytes, secret: str, now: float) -> dict[
 
 def slack_body(message: Message, page_url: str | None) -> bytes:
     """The JSON of a Slack webhook (https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks)."""
-    lines = _lines(message.alerts, page_url, _escape_for_slack)
-    blocks = [{"type": "section", "text": {"type": "mrkdwn", "text": "\n".join(lines)[:2_900]}}]
+    # Rich text is literal, but mrkdwn takes marks such as *this*, and has no way to say that they are none.
+    text = _shorten("\n".join(_lines(message.alerts, page_url, lambda line: line)), _MAX_SLACK)
+    elements = [_slack_element(line) for line in text.splitlines(keepends=True)]
+    section = {"type": "rich_text_section", "elements": elements}
+    blocks = [{"type": "rich_text", "elements": [section]}]
     content = {"text": _escape_for_slack(subject_line(message.alerts)), "blocks": blocks}
     return json.dumps(content, ensure_ascii=False).encode()
 
@@ -110,7 +114,7 @@ def address_of(alert: AlertRow, page_url: str | None) -> str | None:
 def _lines(alerts: Sequence[AlertRow], page_url: str | None, escape: Callable[[str], str]) -> list[str]:
     lines = []
     for alert in alerts[:MAX_LINES]:
-        lines.append(f"{_MARKS.get(alert.level, '')} {escape(_shorten(alert.title, _MAX_TITLE))}".strip())
+        lines.append(f"{_MARKS.get(alert.level, '')} {escape(_title_of(alert))}".strip())
         if alert.text and len(alerts) == 1:
             lines.append(escape(_shorten(alert.text, _MAX_TEXT)))
         address = address_of(alert, page_url)
@@ -119,6 +123,17 @@ def _lines(alerts: Sequence[AlertRow], page_url: str | None, escape: Callable[[s
     if len(alerts) > MAX_LINES:
         lines.append(f"and {len(alerts) - MAX_LINES} more: halving alerts")
     return lines
+
+
+def _title_of(alert: AlertRow) -> str:
+    """The title on one line, so that none looks like two alerts."""
+    return _shorten(" ".join(alert.title.split()), _MAX_TITLE)
+
+
+def _slack_element(line: str) -> dict[str, str]:
+    if line.startswith(("https://", "http://")) and " " not in line:
+        return {"type": "link", "url": line.strip(), "text": line}
+    return {"type": "text", "text": line}
 
 
 def _as_json(alert: AlertRow, page_url: str | None) -> dict[str, Any]:

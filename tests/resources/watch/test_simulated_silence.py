@@ -109,14 +109,14 @@ def test_no_run_that_logs_is_told_and_each_silence_is_told_in_time() -> None:
     for _ in range(RUNS):
         training = simulate_training(chance)
         downtimes = simulate_downtimes(chance)
-        told = {last: time for time, last in find_alerts(training, downtimes)}
+        alert_times = {last: time for time, last in find_alerts(training, downtimes)}
         for begin, end in zip(training.steps, [*training.steps[1:], HOURS_OF_RUN * HOUR], strict=True):
             if end - begin <= training.limit:
-                assert begin not in told, f"told though it logged after {end - begin:.0f} s"
+                assert begin not in alert_times, f"told though it logged after {end - begin:.0f} s"
                 continue
             due = begin + training.limit + MAX_LATE
             is_watched = all(until < begin or since > due for since, until in downtimes)
             if is_watched and due < end:
                 silences += 1
-                assert told[begin] <= due
+                assert alert_times[begin] <= due
     assert silences > 500
