@@ -157,7 +157,7 @@ class _Limit:
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
 
-    def end(self, opened: socket.socket) -> None:
+    def end(self, opened: socket.socket | None) -> None:
         """Say which socket is to be ended."""
         self._socket = opened
 

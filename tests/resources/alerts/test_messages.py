@@ -9,8 +9,6 @@ from resources.alerts.outbox import Message
 from resources.catalog import AlertChannelRow, AlertRow
 
 NASTY = "a *b* _c_ `d` <!channel> <@U1> @everyone [x](http://evil.example)\n\N{LARGE RED CIRCLE} run crashed"
-    "a *b* _c_ `d` <!channel> <@U1> @everyone [x](http://evil.example)\n\N{LARGE RED CIRCLE} fake/run crashed"
-)
 
 
 @pytest.fixture
