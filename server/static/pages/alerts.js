@@ -8,7 +8,7 @@ import { html } from "../lib/html.js";
 import { query, setQuery } from "../lib/url-state.js";
 
 const PAGE = 100;
-const ADD = "halving alerts add team slack https://hooks.slack.com/services/…";
+const ADD = "halving alerts add team slack -";
 /** As the server has them (resources/alerts/alert.py). */
 const EVENTS = [
   "crashed",
@@ -113,7 +113,7 @@ function NoAlerts() {
   }
   return html`<${Empty} title="Nothing has happened that anybody should hear of" command=${ADD}>
     Runs that crash, fall silent or diverge are listed here, and sweeps that end. Add a channel, so that people
-    are told in Slack, Discord or Teams, by mail or a webhook:<//>`;
+    are told in Slack, Discord or Teams, by mail or a webhook; this reads its address from the standard input:<//>`;
 }
 
 /** @param {{alert: any}} props */
