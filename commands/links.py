@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from commands.shared import answer, existing_backend

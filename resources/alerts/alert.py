@@ -15,7 +15,7 @@ EVENTS: dict[str, str] = {
     "silent": "a running run has sent nothing for as long as its limit says",
     "diverged": "a metric became NaN or infinite, or left its bounds",
     "beyond bound": "a metric passed a bound of the project's rules",
-    "logged": "a run raised an alert itself (run.alert, wandb.alert)",
+    "logged": "a run raised an alert itself (halving.alert, wandb.alert)",
     "sweep finished": "a sweep has finished, with its winner",
     "sweep failed": "a sweep ended without a winner",
     "gate failed": "a version did not pass a gate",
