@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from halving.errors import InvalidInput
 
 _PROGRAMS = {"ajax-api", "api", "get-artifact", "health", "mcp", "model-versions", "version"}
-_PAGES = {"datasets", "journal", "login", "models", "runs", "shared", "sweeps"}
+_PAGES = {"alerts", "datasets", "journal", "login", "models", "runs", "shared", "sweeps"}
 _FILES = {"charts", "compare", "components", "lib", "pages", "static", "vendor"}
 OWN = _PROGRAMS | _PAGES | _FILES
 """What the server's own addresses begin with: below one of these nobody could tell which of the two an

@@ -18,7 +18,7 @@ _HAS_NO_MESSAGE = text("message IS NULL")
 class AlertChannelRow(Base):
     """Where messages are sent to.
 
-    ``kind`` is slack, discord, teams, webhook, email or apprise. ``address`` is a secret, as whoever has it
+    ``kind`` is slack, discord, teams, webhook or email. ``address`` is a secret, as whoever has it
     can write there; so is ``secret``, by which messages to a webhook are signed, or an SMTP server's
     password. ``projects`` and ``events`` limit what is sent there; null is all.
     """

@@ -3,7 +3,7 @@
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-_OTHER_PAGES = ("runs", "sweeps", "models", "datasets", "journal", "login", "shared", "api")
+_OTHER_PAGES = ("alerts", "runs", "sweeps", "models", "datasets", "journal", "login", "shared", "api")
 """Parts of the path of each page beside Compare's, which is the path where the server is."""
 
 
