@@ -123,8 +123,16 @@ def test_a_token_of_one_project_learns_nothing_of_another(
         assert failed
         assert "no " in text
     assert "small" not in call(guarded, headers, "find_runs")[1]
-    assert "small" not in call(guarded, headers, "sql", query="SELECT DISTINCT project FROM metrics")[1]
     assert "other/b" in call(guarded, headers, "find_runs")[1]
+
+
+@pytest.mark.slow
+def test_sql_of_a_token_of_one_project_has_no_rows_of_another(guarded: TestClient, bearer: Bearer) -> None:
+    headers = bearer("ada", scope="read", projects=["other"])
+    failed, text = call(guarded, headers, "sql", query="SELECT DISTINCT project FROM runs")
+    assert not failed
+    assert "other" in text
+    assert "small" not in text
 
 
 def test_a_browsers_session_is_no_agent(guarded: TestClient, bearer: Bearer) -> None:
@@ -166,11 +174,15 @@ def test_the_stores_address_is_told_nowhere(local: TestClient, backend: Backend,
     for tool, arguments in (
         ("describe_run", {"run": "small/a"}),
         ("describe_run", {"run": "small/none"}),
-        ("sql", {"query": "SELECT * FROM runs"}),
-        ("sql", {"query": "SELECT sql FROM duckdb_views()"}),
         ("start_sweep", {"spec": "name: small\ndataset: {name: a, source: data/x.csv}"}),
     ):
         assert backend.store.root not in call(local, None, tool, **arguments)[1]
+
+
+@pytest.mark.slow
+def test_the_stores_address_is_in_no_answer_to_sql(local: TestClient, backend: Backend) -> None:
+    for query in ("SELECT * FROM runs", "SELECT sql FROM duckdb_views()"):
+        assert backend.store.root not in call(local, None, "sql", query=query)[1]
 
 
 def test_a_replica_answers_what_another_began(backend: Backend, sweep: str) -> None:
