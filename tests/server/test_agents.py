@@ -127,9 +127,11 @@ def test_a_token_of_one_project_learns_nothing_of_another(
 
 
 @pytest.mark.slow
-def test_sql_of_a_token_of_one_project_has_no_rows_of_another(guarded: TestClient, bearer: Bearer) -> None:
+def test_sql_of_a_token_of_one_project_has_no_rows_of_another(
+    guarded: TestClient, bearer: Bearer, sweep: str
+) -> None:
     headers = bearer("ada", scope="read", projects=["other"])
-    failed, text = call(guarded, headers, "sql", query="SELECT DISTINCT project FROM runs")
+    failed, text = call(guarded, headers, "sql", query="SELECT DISTINCT project FROM metrics")
     assert not failed
     assert "other" in text
     assert "small" not in text
