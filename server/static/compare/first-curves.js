@@ -3,6 +3,7 @@
  * reads curves while the browser reads the page. What the page turns out to need besides, it asks for itself.
  */
 import { here } from "../lib/base.js";
+import { parsed } from "../lib/json.js";
 import { acrossOf, layout, linesWithin, matcher, metricsOf } from "./layout.js";
 import { axisOf, posted, questionsOf, topOf } from "./questions.js";
 import { widthIn } from "./side.js";
@@ -17,7 +18,7 @@ async function answered(path) {
   const [, answer] = [...early.answers].find(([address]) => address.startsWith(path)) ?? [];
   const response = await answer;
   if (!response?.ok) return null;
-  const body = response.json();
+  const body = response.text().then(parsed);
   early.bodies.set(response, body);
   return body;
 }

@@ -104,7 +104,7 @@ def test_a_link_is_made_opened_elsewhere_and_revoked(
     page.get_by_role("button", name="View-only link…").click()
     if kind == "report":
         page.get_by_label("It shows").select_option("its report")
-    page.get_by_label("Note").fill(f"a {kind}")
+    page.get_by_label("Note, for those who list links").fill(f"a {kind}")
     page.get_by_role("button", name="Make the link").click()
     link = page.locator(".made-link code").inner_text()
     can_be_read(page)
