@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput
+from halving.ingest.device_tensors import array_of_tensor
 from halving.ingest.media import Media
 from halving.ingest.media_files import MAX_BYTES, MEDIA_TYPES, format_of, read_medium
 
@@ -85,12 +86,9 @@ def _samples(data: Any) -> "np.ndarray[Any, Any]":
 
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(data, torch.Tensor):
-        tensor = data.detach().cpu()
-        if tensor.ndim == 2:
-            tensor = tensor.T
-        if tensor.is_floating_point():
-            tensor = tensor.float()  # NumPy has no bfloat16.
-        data = tensor.numpy()
+        data = array_of_tensor(data)
+        if data.ndim == 2:
+            data = data.T
     if not hasattr(data, "__array__"):
         raise InvalidInput(
             f"audio {data!r:.80} of type {type(data).__qualname__} is not accepted: give an array, a torch "

@@ -1,8 +1,11 @@
-"""Values that a device is still computing: copied without waiting, and fetched later by another thread."""
+"""Tensors: numbers that a device is still computing, copied without waiting, and whole ones as arrays."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def capture(tensors: Mapping[str, Any]) -> list[tuple[tuple[str, ...], Callable[[], list[float]]]]:
@@ -44,3 +47,12 @@ def is_on_device(value: Any) -> bool:
     return bool(
         getattr(value, "ndim", None) == 0 and hasattr(value, "is_complex") and value.device.type != "cpu"
     )
+
+
+def array_of_tensor(tensor: Any) -> "np.ndarray[Any, Any]":
+    """A tensor of any device as an array; floats become float32, because NumPy has no bfloat16."""
+    tensor = tensor.detach().cpu()
+    if tensor.is_floating_point():
+        tensor = tensor.float()
+    array: np.ndarray[Any, Any] = tensor.numpy()
+    return array

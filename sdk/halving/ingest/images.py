@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput
+from halving.ingest.device_tensors import array_of_tensor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,10 +106,7 @@ def _channels_last(tensor: Any) -> Any:
                 "3 or 4 channels"
             )
         tensor = tensor.permute(1, 2, 0)
-    tensor = tensor.detach().cpu()
-    if tensor.is_floating_point():
-        tensor = tensor.float()  # NumPy has no bfloat16.
-    return tensor.numpy()
+    return array_of_tensor(tensor)
 
 
 def _pixels(data: Any) -> "np.ndarray[Any, Any]":

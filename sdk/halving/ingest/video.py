@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput
+from halving.ingest.device_tensors import array_of_tensor
 from halving.ingest.media import Media
 from halving.ingest.media_files import MAX_BYTES, MEDIA_TYPES, format_of, read_medium
 from halving.ingest.video_facts import facts_of
@@ -95,10 +96,7 @@ def _frames(data: Any) -> "np.ndarray[Any, Any]":
                 f"video tensor of shape {tuple(data.shape)} is not accepted: give (frames, channels, height, "
                 "width)"
             )
-        tensor = data.detach().cpu().permute(0, 2, 3, 1)
-        if tensor.is_floating_point():
-            tensor = tensor.float()  # NumPy has no bfloat16.
-        data = tensor.numpy()
+        data = array_of_tensor(data.permute(0, 2, 3, 1))
     if not hasattr(data, "__array__"):
         raise InvalidInput(
             f"video {data!r:.80} of type {type(data).__qualname__} is not accepted: give an array, a torch "

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from halving.ingest.audio import Audio as StoredAudio
+from halving.ingest.device_tensors import array_of_tensor
 from halving.ingest.html import Html as StoredHtml
 from halving.ingest.video import Video as StoredVideo
 from halving.wandb.wb_value import BatchableMedia, text_or_none
@@ -152,8 +153,7 @@ def _array(data: Any) -> "np.ndarray[Any, Any]":
 
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(data, torch.Tensor):
-        tensor = data.detach().cpu()
-        return np.asarray(tensor.float() if tensor.is_floating_point() else tensor)
+        return array_of_tensor(data)
     if hasattr(data, "numpy"):  # TensorFlow's tensors
         data = data.numpy()
     return np.asarray(data)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput
 from halving.ingest import images
+from halving.ingest.device_tensors import array_of_tensor
 from halving.ingest.media import Image as StoredImage
 from halving.ingest.media import Media as StoredMedia
 from halving.ingest.media import Text
@@ -169,12 +170,9 @@ def _pixels(data: Any, normalize: bool = True) -> "np.ndarray[Any, Any]":
 
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(data, torch.Tensor):
-        tensor = data.detach().cpu()
-        if tensor.is_floating_point():
-            tensor = tensor.float()  # NumPy has no bfloat16.
-        if tensor.ndim == 3:
-            tensor = tensor.permute(1, 2, 0)
-        data = tensor.numpy()
+        data = array_of_tensor(data)
+        if data.ndim == 3:
+            data = data.transpose(1, 2, 0)
     elif hasattr(data, "numpy"):  # TensorFlow's tensors
         data = data.numpy()
     array = np.asarray(data)
