@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute
 from server.identity.caller import Caller, caller_of
 
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
-_OF_ALL = ("/health", "/ready", "/session", "/signed/{address}", "/signed/parts/{address}")
+_OF_ALL = ("/alerts/events", "/health", "/ready", "/session", "/signed/{address}", "/signed/parts/{address}")
 """Routes that name no run, sweep or model."""
 
 

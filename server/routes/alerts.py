@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from halving.errors import NotFound
 from resources.alerts.addresses import parse_networks
-from resources.alerts.alert import check_event
+from resources.alerts.alert import EVENTS, check_event
 from resources.alerts.channels import (
     KINDS,
     add_channel,
@@ -73,6 +73,12 @@ class Alerts(BaseModel):
     """The newest alerts first."""
 
     alerts: list[Alert]
+
+
+class Events(BaseModel):
+    """All events."""
+
+    events: dict[str, str] = Field(description="Each with when it is told.")
 
 
 class Channel(BaseModel):
@@ -211,6 +217,12 @@ def get_alerts(
             names = all_names_of(session, chosen)
         alerts = list_alerts(session, projects=names, event=event, before=before, limit=limit)
     return answer({"alerts": alerts})
+
+
+@router.get("/events", response_model=Events)
+def get_events() -> Response:
+    """The events that alerts tell of."""
+    return answer({"events": EVENTS})
 
 
 @router.get("/rules", response_model=Rules)

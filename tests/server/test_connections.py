@@ -285,6 +285,7 @@ def _share(requests: Requests, sweep: str) -> None:
     requests("GET", "/links")
     requests("DELETE", "/links/{link}", link=link)
     requests("GET", "/alerts")
+    requests("GET", "/alerts/events")
     requests("GET", "/alerts/rules")
     requests("PUT", "/alerts/rules/{project}", project="small", json={"silent_after": 900})
     requests("DELETE", "/alerts/rules/{project}", project="small")

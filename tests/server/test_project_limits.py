@@ -179,7 +179,14 @@ REQUESTS: list[tuple[str, str, str, Any]] = [
 and what nobody has.
 """
 OTHERS_VIEW = {"mine": "loss", "secretproj": "secretview"}
-OF_NOBODY = {"/health", "/ready", "/signed/{address}", "/signed/parts/{address}", "/openapi.json"}
+OF_NOBODY = {
+    "/alerts/events",
+    "/health",
+    "/ready",
+    "/signed/{address}",
+    "/signed/parts/{address}",
+    "/openapi.json",
+}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 /** Alerts: what people were told, the newest first, and whether it reached them. */
 import { useSignal } from "@preact/signals";
 import { Badge, Empty, Loaded, Section, Timestamp, useTitle } from "../components/bits.js";
+import { Choice, ProjectChoice } from "../components/choice.js";
 import { subjectAddress } from "../components/notes.js";
 import { Problem } from "../components/problem.js";
 import { get, useWatched } from "../lib/api.js";
@@ -9,23 +10,6 @@ import { query, setQuery } from "../lib/url-state.js";
 
 const PAGE = 100;
 const ADD = "halving alerts add team slack -";
-/** As the server has them (resources/alerts/alert.py). */
-const EVENTS = [
-  "crashed",
-  "out of memory",
-  "failed",
-  "silent",
-  "diverged",
-  "beyond bound",
-  "logged",
-  "sweep finished",
-  "sweep failed",
-  "gate failed",
-  "promotion waits",
-  "budget",
-  "store short",
-  "recovered",
-];
 
 export default function Alerts() {
   useTitle("Alerts");
@@ -43,25 +27,11 @@ export default function Alerts() {
 }
 
 function Tools() {
-  const projects = useWatched("/runs/groups?by=project", { every: 0 });
-  const chosen = query.value.get("project") ?? "";
-  const names = new Set(
-    (projects.data.value?.groups ?? []).map((/** @type {any} */ group) => String(group.key.project)),
-  );
-  if (chosen) names.add(chosen);
+  const events = useWatched("/alerts/events", { every: 0 });
   return html`<div class="journal-tools">
-    <${Choice} label="Project" name="project" values=${[...names].sort()} />
-    <${Choice} label="Event" name="event" values=${EVENTS} />
+    <${ProjectChoice} />
+    <${Choice} label="Event" name="event" values=${Object.keys(events.data.value?.events ?? {})} />
   </div>`;
-}
-
-/** @param {{label: string, name: string, values: string[]}} props */
-function Choice({ label, name, values }) {
-  return html`<label>${label} <select value=${query.value.get(name) ?? ""}
-    onChange=${(/** @type {any} */ event) => setQuery({ [name]: event.target.value }, { push: true })}>
-    <option value="">all</option>
-    ${values.map((value) => html`<option key=${value} value=${value}>${value}</option>`)}
-  </select></label>`;
 }
 
 /** @param {{path: string}} props */

@@ -1,6 +1,7 @@
 /** The journal: notes and what happened to runs, sweeps and models, in one order, the newest first. */
 import { useEffect, useRef } from "preact/hooks";
 import { Badge, Empty, Loaded, Section, useTitle } from "../components/bits.js";
+import { ProjectChoice } from "../components/choice.js";
 import { Markdown } from "../components/markdown.js";
 import { subjectAddress, usePages } from "../components/notes.js";
 import { Problem } from "../components/problem.js";
@@ -30,18 +31,8 @@ export default function Journal() {
 }
 
 function Tools() {
-  const projects = useWatched("/runs/groups?by=project", { every: 0 });
-  const chosen = query.value.get("project") ?? "";
-  const names = new Set(
-    (projects.data.value?.groups ?? []).map((/** @type {any} */ group) => String(group.key.project)),
-  );
-  if (chosen) names.add(chosen);
   return html`<div class="journal-tools">
-    <label>Project <select value=${chosen}
-      onChange=${(/** @type {any} */ event) => setQuery({ project: event.target.value }, { push: true })}>
-      <option value="">all</option>
-      ${[...names].sort().map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
-    </select></label>
+    <${ProjectChoice} />
     <label>About <select value=${query.value.get("kind") ?? ""}
       onChange=${(/** @type {any} */ event) => setQuery({ kind: event.target.value }, { push: true })}>
       <option value="">everything</option><option value="run">runs</option>
